@@ -112,5 +112,7 @@ def test_netcdf_against_netcdf4(tmp_path, monkeypatch):
         file.createVariable("time", "f8", ("time",))[:3] = 1
         file.createGroup("inner").createVariable("x", "i2", ("time",))[:5] = 1
     assert outcomes(hdf5, tmp_path) == ["equal"] * 4
-    monkeypatch.setattr(dimensions.Naming, "compute_lengths", lambda self, scales, shape: tuple(shape))
+    monkeypatch.setattr(
+        dimensions.Naming, "compute_lengths", lambda self, scales, shape: tuple(shape)
+    )
     assert sorted(outcomes(hdf5, tmp_path)) == ["equal"] * 3 + ["wrong"]

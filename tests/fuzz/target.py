@@ -33,7 +33,8 @@ class TooSlow(BaseException):
 
 def load_scan(name: str) -> Callable[..., Any]:
     """Return the scanner of a format."""
-    scan: Callable[..., Any] = import_module(f"virtualzarr.formats.{name}").scan
+    room = "references" if name == "kerchunk" else "formats"
+    scan: Callable[..., Any] = import_module(f"virtualzarr.{room}.{name}").scan
     return scan
 
 
