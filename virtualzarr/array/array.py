@@ -23,7 +23,7 @@ from virtualzarr.array.chunk_source import (
 )
 from virtualzarr.array.fields import FieldIndexer, FieldSelection, FieldView, split_fields
 from virtualzarr.array.file_layout import FileLayout
-from virtualzarr.array.indexing import Indexer
+from virtualzarr.array.indexing import Indexable
 from virtualzarr.array.properties import ArrayProperties
 from virtualzarr.array.read.cache_policy import CachePolicy
 from virtualzarr.array.read.cached_blocks import CachedBlocks
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from virtualzarr.virtual.lazy import Lazy
 
 
-class Array(ArrayProperties, Publishable):
+class Array(ArrayProperties, Indexable, Publishable):
     """An n-dimensional array cut into chunks, read only when it is indexed.
 
     Parameters
@@ -442,21 +442,6 @@ class Array(ArrayProperties, Publishable):
             if document is not self._document:
                 self._adopt(document)
             self._metadata_read_at = read_at
-
-    @property
-    def oindex(self) -> Indexer:
-        """Orthogonal indexing: integers, slices, and arrays that each choose along one axis."""
-        return Indexer(self, "orthogonal")
-
-    @property
-    def vindex(self) -> Indexer:
-        """Pointwise indexing: coordinate arrays that broadcast, or one boolean mask."""
-        return Indexer(self, "coordinate")
-
-    @property
-    def blocks(self) -> Indexer:
-        """Indexing by cells of the grid instead of elements."""
-        return Indexer(self, "block")
 
     @property
     def lazy(self) -> Lazy:

@@ -7,8 +7,12 @@ import time
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, wait
+from itertools import pairwise
 from operator import itemgetter
 from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
 
 from virtualzarr.config import config
 
@@ -109,3 +113,17 @@ def run_shared(tasks: list[Task], remote: bool = False) -> None:
         wait([helper for helper in helpers if not helper.cancel()])
     if errors:
         raise min(errors, key=itemgetter(0))[1]
+
+
+def group_by_bytes(bounds: NDArray[np.int64], *, alone: bool) -> list[tuple[int, int]]:
+    """Group consecutive reads so that each group decodes to about config.batch_bytes.
+
+    Parameters
+    ----------
+    bounds : int array
+        Bytes that are decoded before each read, and those of all.
+    """
+    if alone:
+        return [(i, i + 1) for i in range(len(bounds) - 1)]
+    edges = np.flatnonzero(np.diff(bounds[:-1] // config.batch_bytes, prepend=-1))
+    return list(pairwise([*edges.tolist(), len(bounds) - 1]))

@@ -357,8 +357,8 @@ def transpose(array: Array, axes: Sequence[int]) -> Array:
         reorder(manifest.decoder),
         origin,
     )
-    own = get_axes(array)
-    grid = simplify([own[axis] for axis in axes])
+    stored_axes = get_axes(array)
+    grid = simplify([stored_axes[axis] for axis in axes])
     return with_manifest(
         array,
         reordered,

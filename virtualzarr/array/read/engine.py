@@ -10,8 +10,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache, partial
-from itertools import chain, pairwise, repeat
+from functools import partial
+from itertools import chain, repeat
 from typing import Any
 
 import numpy as np
@@ -22,12 +22,17 @@ from grids.projection import Part
 from virtualzarr.array.chunk_source import ChunkSource, LocatedChunks
 from virtualzarr.array.read.cached_blocks import CachedBlocks, CacheLookup
 from virtualzarr.array.read.output import allocate, check_out, resolve_fill
-from virtualzarr.array.read.partial import PartialRead, UncompressedBlock, plan_box, plan_points
+from virtualzarr.array.read.partial import (
+    UncompressedBlock,
+    plan_box,
+    plan_points,
+    plan_slices,
+)
 from virtualzarr.array.read.prefetch import BatchDecode, plan_prefetch
 from virtualzarr.array.read.selections import format_cell, is_all_slices, shift_selection
 from virtualzarr.array.read.strided import plan_strided_reads
 from virtualzarr.array.read.tasks import CoalescedReads, PartialReads, fill_missing_chunk
-from virtualzarr.array.thread_pools import Task, run_tasks
+from virtualzarr.array.thread_pools import Task, group_by_bytes, run_tasks
 from virtualzarr.codecs import BlockCodec
 from virtualzarr.config import config
 from virtualzarr.errors import (
@@ -285,7 +290,7 @@ class ReadRequest:
 
     def group_reads(self, bounds: NDArray[np.int64]) -> list[tuple[int, int]]:
         """Group reads for one task each, given the bytes decoded before each read, and in all."""
-        return _group_by_bytes(bounds, alone=self.remote)
+        return group_by_bytes(bounds, alone=self.remote)
 
     def _is_faster_uncached(self) -> bool:
         """Whether there are many chunks that are read faster than they are looked up."""
@@ -452,7 +457,7 @@ class ReadRequest:
             pieces = plan_box(block, flat, self.gap, self.limit)
             return [PartialReads(self, i, pieces, layout, out, finish)]
         bounds = tuple((s.start, s.stop, s.step) for s in select)
-        groups, nbytes = _plan_slices(block, bounds, self.gap, self.limit, self.remote)
+        groups, nbytes = plan_slices(block, bounds, self.gap, self.limit, self.remote)
         self.decoded_nbytes += nbytes
         if self.located.relocate is not None:
             # One task opens the file once: all pieces are then of one version of it.
@@ -460,39 +465,7 @@ class ReadRequest:
         return [PartialReads(self, i, pieces, layout, out, None) for pieces in groups]
 
 
-@lru_cache(maxsize=256)
-def _plan_slices(
-    block: UncompressedBlock,
-    bounds: tuple[tuple[int, int, int], ...],
-    gap: int,
-    limit: int,
-    remote: bool,
-) -> tuple[list[list[PartialRead]], int]:
-    """Return the pieces of a selection by slices, in groups for one task each, and their bytes.
-
-    Cached, since most chunks that a request touches are cut alike.
-    """
-    pieces = plan_box(block, [slice(*bound) for bound in bounds], gap, limit)
-    sizes = np.array([piece.stop - piece.start for piece in pieces], dtype=np.int64)
-    groups = _group_by_bytes(np.append(0, np.cumsum(sizes)), alone=remote)
-    return [pieces[first:last] for first, last in groups], int(sizes.sum())
-
-
 def _max_encoded_length(codec: BlockCodec) -> int:
     """Return how many bytes an encoded block may have, generously."""
     # Incompressible data grow by little: beyond this, the reference is wrong.
     return 2**62 if codec.dtype.hasobject else min(8 * codec.max_nbytes + 2**24, 2**62)
-
-
-def _group_by_bytes(bounds: NDArray[np.int64], *, alone: bool) -> list[tuple[int, int]]:
-    """Group consecutive reads so that each group decodes to about config.batch_bytes.
-
-    Parameters
-    ----------
-    bounds : int array
-        Bytes that are decoded before each read, and those of all.
-    """
-    if alone:
-        return [(i, i + 1) for i in range(len(bounds) - 1)]
-    edges = np.flatnonzero(np.diff(bounds[:-1] // config.batch_bytes, prepend=-1))
-    return list(pairwise([*edges.tolist(), len(bounds) - 1]))

@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from virtualzarr.array.thread_pools import group_by_bytes
 from virtualzarr.stores.coalesce import plan_reads
 from virtualzarr.stores.files import ByteFile
 
@@ -189,6 +190,24 @@ def _has_gaps(block: UncompressedBlock, indices: list[NDArray], axis: int, gap: 
         - _span(block, indices, d + 1) > gap
         for d in range(axis, len(indices))
     )  # fmt: skip
+
+
+@lru_cache(maxsize=256)
+def plan_slices(
+    block: UncompressedBlock,
+    bounds: tuple[tuple[int, int, int], ...],
+    gap: int,
+    limit: int,
+    remote: bool,
+) -> tuple[list[list[PartialRead]], int]:
+    """Return the pieces of a selection by slices, in groups for one task each, and their bytes.
+
+    Cached, since most chunks that a request touches are cut alike.
+    """
+    pieces = plan_box(block, [slice(*bound) for bound in bounds], gap, limit)
+    sizes = np.array([piece.stop - piece.start for piece in pieces], dtype=np.int64)
+    groups = group_by_bytes(np.append(0, np.cumsum(sizes)), alone=remote)
+    return [pieces[first:last] for first, last in groups], int(sizes.sum())
 
 
 def plan_points(
