@@ -98,6 +98,7 @@ class Array(ArrayProperties, Indexable, Publishable):
         self.write_empty_chunks = write_empty_chunks
         self.cache_policy = CachePolicy() if cache_policy is None else cache_policy
         self.file_layout: FileLayout | None = None
+        # Monotonic: wall clocks may be set back, after which stale metadata would pass as fresh.
         self._metadata_read_at = time.monotonic()
         self._resolved: tuple[ArrayMetadata, CachePolicy, ArrayMetadata, ChunkSource] | None = None
         self._document: ParsedDocument | None = None
@@ -213,6 +214,7 @@ class Array(ArrayProperties, Indexable, Publishable):
         if mode == "block" and metadata is not self.metadata:
             # Blocks are shards, which the resolved grid does not have: select their elements.
             selection, mode = elements_of_blocks(self.grid, selection), "basic"
+        # A function, as reads that are faster uncached never call it, and then check no versions.
         cache, lookup = resolve_cache(self.cache_policy), None
         if cache is not None:
             lookup = partial(CachedBlocks, cache, self.cache_policy.data_valid_since())
@@ -227,6 +229,7 @@ class Array(ArrayProperties, Indexable, Publishable):
                 cache_lookup=lookup,
             )
         except MemoryError as error:
+            # Ours names what was too large already; numpy's names a shape and no variable.
             if isinstance(error, VirtualZarrError):
                 raise
             raise as_memory_error(error, variable=self.path or "/") from error
@@ -247,6 +250,7 @@ class Array(ArrayProperties, Indexable, Publishable):
             if isinstance(names, str):
                 view = self.field(names)
                 return view[selection] if mode == "basic" else FieldIndexer(view, mode)[selection]
+            # Chunks hold whole records, so that several fields cost no more to read than one.
             if names is not None:
                 return self._read_element(selection, mode)[names]
         return self._read_element(selection, mode)
@@ -405,6 +409,7 @@ class Array(ArrayProperties, Indexable, Publishable):
         store = self._writable_store()
         lengths: Any = shape[0] if len(shape) == 1 and isinstance(shape[0], Iterable) else shape
         new = tuple(map(operator.index, lengths))
+        # Only to have the shape checked before the lock is waited for.
         self.grid.resize(new)
         with lock_resizing(store, self.path):
             self.refresh()
@@ -419,6 +424,7 @@ class Array(ArrayProperties, Indexable, Publishable):
     def _change_metadata(self, changes: Callable[[ArrayMetadata], dict[str, Any]]) -> None:
         """Change members of the stored metadata to what a function returns for those stored."""
         store = self._writable_store()
+        # Writers of references to the hierarchy hold this lock: they must not see half of a change.
         native = bool(self.metadata.storage_transformers)
         with hierarchy_lock(store, self.path) if native else nullcontext():
             document = change_metadata(store, self.path, self.metadata, changes, self._document)
@@ -428,6 +434,7 @@ class Array(ArrayProperties, Indexable, Publishable):
         """Use what was read of the stored metadata from now on."""
         self._document, self.metadata = document, document[1]
         if isinstance(self.chunk_source, StoreChunks):
+            # Whoever replaced the array may have chosen other keys for its chunks.
             encoding = self.metadata.key_encoding
             if encoding != self.chunk_source.encoding:
                 self.chunk_source = StoreChunks(self.chunk_source.store, self.path, encoding)
@@ -437,6 +444,7 @@ class Array(ArrayProperties, Indexable, Publishable):
     def refresh(self) -> None:
         """Read the stored metadata again: others may have resized the array."""
         if (store := self._store) is not None:
+            # From before the request: what is written during it counts as newer than what was read.
             read_at = time.monotonic()
             document = load_metadata(store, self.path, self.metadata.zarr_format, self._document)
             if document is not self._document:

@@ -48,6 +48,7 @@ def _scatter(array: ArrayProperties, cells: Int64, values: Any) -> NDArray[Any]:
     """Return an array over the grid that has values in some cells, and zero elsewhere."""
     scattered = np.zeros(array.grid.grid_shape, values.dtype)
     if len(cells):
+        # With `...`, as an array without axes has one cell and an empty index.
         scattered[(*cells.T, ...)] = values
     return scattered
 
@@ -68,6 +69,7 @@ def count_initialized(array: ArrayProperties) -> int:
         each = zip(grid.chunk_shape, codec.chunk_shape, strict=True)
         return count_objects(array) * math.prod(n // c for n, c in each)
     assert isinstance(grid, SeparableGrid)
+    # Shards of a rectilinear grid differ in length, and so in how many sub-chunks they hold.
     cells = np.argwhere(find_stored_chunks(array)) if array.is_virtual else _list_stored(array)[0]
     inside = grid.cell_shapes(cells) // np.array(codec.chunk_shape, np.int64)
     return int(inside.prod(axis=1).sum())
@@ -100,6 +102,7 @@ def _iter_cells(shape: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
     if not shape:
         yield ()
         return
+    # Not `np.ndindex`, which runs out of memory on axes as long as those of a virtual grid may be.
     for i in range(shape[0]):
         for inner in _iter_cells(shape[1:]):
             yield (i, *inner)
@@ -111,6 +114,7 @@ def _list_stored(array: ArrayProperties) -> tuple[Int64, Int64]:
     if not isinstance(source, StoreChunks):
         _raise_unknown(array)
     cells, sizes = source.list_cells_within(array.grid.grid_shape)
+    # A listing without sizes gives -1.
     return cells, np.maximum(sizes, 0)
 
 

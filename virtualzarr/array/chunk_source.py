@@ -130,6 +130,7 @@ class ManifestChunks:
     def _file(self, row: int) -> ByteFile:
         file = self._files.get(row)
         if file is None:
+            # Cleared at once, as an LRU order would have to be updated for each chunk.
             if len(self._files) >= config.open_sources:
                 self._files.clear()
             file = self._files[row] = open_source(self.manifest.sources[row])
@@ -192,6 +193,8 @@ class StoreChunks:
         pattern = re.compile(separator.join(parts) or "0")
         start = len(self.path) + 1 if self.path else 0
         prefix = f"{self.path}/c" if self.path else "c"
+        # Listing `c/` alone spares the array's other objects; with other separators nothing but a
+        # prefix of names is common to chunks, which not every store can list by.
         nested = is_default and self.encoding.separator == "/" and ndim
         listed = [
             (key[start:], size)
@@ -232,6 +235,7 @@ class StoreChunks:
             query_size: Any = getattr(self.store, "size", None)
             if query_size is None or math.prod(shape) > MAX_CHUNK_QUERIES:
                 raise
+            # The reshape keeps two axes also where the array has no axes, or no cells.
             cells = np.array([*np.ndindex(*shape)], np.int64).reshape(math.prod(shape), len(shape))
             sizes, keys = np.full(len(cells), _NO_CHUNK), self.keys(cells)
 
@@ -255,6 +259,7 @@ class StoreChunks:
     def locate(self, projection: Projection) -> LocatedChunks:
         """Return the keys of the cells that a projection touches; reading tells which exist."""
         cells = projection.cells()
+        # Each chunk is a file of its own: its number is its row, and its bytes are all of it.
         every = np.arange(len(cells))
         nothing = np.zeros(len(cells), np.int64)
         first: list[ByteFile] = []

@@ -47,6 +47,7 @@ class FieldSelection:
             The selection in one element, as an example.
         """
         elements = value.shape[: max(0, value.ndim - part.ndim)]
+        # As records, values have the axes of the array alone, and project like any others.
         records = np.empty(elements, np.dtype([("part", part.dtype, part.shape)]))
         records["part"] = value
         return records
@@ -75,6 +76,8 @@ class FieldView:
         self._array, self._names = array, names
         dtype = array.dtype
         inner_shape: tuple[int, ...] = ()
+        # As numpy does when a field is taken: the sub-array shape in its dtype becomes the last
+        # axes of the array.
         for name in names:
             if dtype.names is None or name not in dtype.names:
                 existing = ", ".join(map(repr, dtype.names or ())) or "none"
@@ -176,6 +179,7 @@ class FieldView:
         dot = dots[0] if dots else len(items)
         items = (*items[:dot], *(slice(None),) * (self.ndim - used), *items[dot + 1 :])
         axes = 0
+        # New axes before the first index of the field still belong to the selection of the array.
         for i, item in enumerate(items):
             if axes == self._array.ndim and item is not None:
                 return items[:i], items[i:]

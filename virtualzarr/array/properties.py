@@ -113,6 +113,7 @@ class ArrayProperties:
         codec = find_sharding(self.metadata.pipeline)
         if codec is None:
             return math.prod(self.grid.grid_shape)
+        # Those wholly past the array's end do not count, though their shard has entries for them.
         return math.prod(-(-n // c) for n, c in zip(self.shape, codec.chunk_shape, strict=True))
 
     @property
@@ -256,8 +257,11 @@ def _count_unusual(metadata: ArrayMetadata, manifest: Manifest) -> dict[str, int
     if manifest.decoder is None:
         return {}
     rows = manifest.decoder[manifest.source >= 0]
+    # Row -1, the declared pipeline, is counted first and then dropped: nothing is unusual in it.
     counts = np.bincount(rows + 1, minlength=len(manifest.decoders) + 1)[1:].tolist()
     reasons: dict[str, int] = {}
+    # By what decoding does, not by configuration: a compression level, say, makes no difference to
+    # readers.
     declared = metadata.pipeline.decoding_key(metadata.dtype)
     for decoder, count in zip(manifest.decoders, counts, strict=True):
         parts = []

@@ -41,6 +41,8 @@ def lock_resizing(store: Store, path: str) -> AbstractContextManager[Any]:
 def resize(array: Array, chunks: StoreChunks, shape: Sequence[int]) -> None:
     """Resize a stored array; elements within both shapes keep their values."""
     old = array.metadata
+    # In two steps where some axes shrink and others grow: each has its own safe order of metadata
+    # and chunks.
     smaller = tuple(min(pair) for pair in zip(old.shape, shape, strict=True))
     if smaller != old.shape:
         grid = old.grid.resize(smaller)
@@ -71,12 +73,14 @@ def _clear_outside(
 ) -> None:
     """Remove all that is stored past the extents of a grid, which then grows along some axes."""
     metadata = array.metadata
+    # Listed, not computed: a crashed resize may have left chunks any distance outside.
     cells, _ = chunks.list_cells(grid.ndim)
     if len(unlisted := chunks.find_unlisted_cells(grid, grown)):
         cells = np.unique(np.concatenate([cells, unlisted]), axis=0)
     outside = (cells >= np.array(grid.grid_shape, np.int64)).any(axis=1)
     inside = cells[~outside]
     shapes, extents = _cell_shapes(grid, inside)
+    # Chunks across the end hold elements past it, which would come back when the array grows.
     cut = (shapes > extents).any(axis=1)
     tasks: list[Callable[[], None]] = [
         partial(chunks.store.delete, key) for key in chunks.keys(cells[outside])
@@ -184,6 +188,8 @@ def _round_up_to_shards(metadata: ArrayMetadata, grid: ChunkGrid) -> ChunkGrid:
         return grid
     axes = list(grid.axes)
     for i, (axis, edge) in enumerate(zip(grid.axes, codec.chunk_shape, strict=True)):
+        # A shard that does not divide into sub-chunks is invalid (sharding codec, v3 spec). Only
+        # listed edges may need it: those of a regular grid were checked at creation.
         excess = -axis.end % edge
         if axis.regular or not excess:
             continue

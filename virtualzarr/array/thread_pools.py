@@ -29,11 +29,13 @@ def get_pool(remote: bool) -> ThreadPoolExecutor:
     """Return the threads for remote requests, or those for local files and decoding."""
     size = config.requests if remote else config.threads
     pool = _pools.get(remote)
+    # Pools live as long as the process: starting threads takes longer than a small read.
     if pool is None or pool._max_workers != size:
         pool = _pools[remote] = ThreadPoolExecutor(size, thread_name_prefix="virtualzarr")
     return pool
 
 
+# Threads do not survive a fork: a child would wait forever for those of its parent.
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_pools.clear)
 
@@ -55,6 +57,8 @@ def run_tasks(tasks: list[Task], remote: bool, large: bool, *, io_bound: bool = 
         return
     done = 0
     while io_bound and not remote and done < len(tasks):
+        # Files in the page cache use up processor time all along; on a disk or a network mount wall
+        # time runs ahead, and from then on threads overlap the waiting.
         start, busy = time.perf_counter(), time.thread_time()
         tasks[done]()
         done += 1
@@ -75,6 +79,7 @@ def submit(work: Callable[[], T]) -> Callable[[], T]:
         helper = get_pool(remote=False).submit(work)
     except RuntimeError:
         return work
+    # A task of a full pool that waited for another one's start would be a deadlock.
     return lambda: work() if helper.cancel() else helper.result()
 
 
@@ -88,6 +93,7 @@ def run_shared(tasks: list[Task], remote: bool = False) -> None:
     errors: list[tuple[int, BaseException]] = []
 
     def work() -> None:
+        # A deque's `popleft` is atomic, so that no lock is needed to share the tasks out.
         while pending:
             try:
                 number, task = pending.popleft()
@@ -95,6 +101,7 @@ def run_shared(tasks: list[Task], remote: bool = False) -> None:
                 return
             try:
                 task()
+            # Interrupts, too: lost in a helper thread, they would leave gaps in the output unseen.
             except BaseException as error:
                 pending.clear()
                 errors.append((number, error))
@@ -125,5 +132,7 @@ def group_by_bytes(bounds: NDArray[np.int64], *, alone: bool) -> list[tuple[int,
     """
     if alone:
         return [(i, i + 1) for i in range(len(bounds) - 1)]
+    # A new group wherever the running sum passes a multiple of the batch size: one division for all
+    # reads, instead of a loop that adds them up.
     edges = np.flatnonzero(np.diff(bounds[:-1] // config.batch_bytes, prepend=-1))
     return list(pairwise([*edges.tolist(), len(bounds) - 1]))

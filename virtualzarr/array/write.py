@@ -82,6 +82,8 @@ def write(
         Bytes cannot be read, written, decoded or encoded; the error names file, variable and
         chunk. Other chunks may have been written.
     """
+    # All casts and broadcasts that may fail come before the first chunk is stored: a value that
+    # does not fit must leave the array as it was.
     ndim = len(projection.shape)
     if fields is None:
         values = _as_values(value, metadata.dtype, ndim)
@@ -97,8 +99,11 @@ def write(
         chunks,
         projection,
         values,
+        # v2 allows a null fill value: missing chunks then read as zero, but an all-zero chunk is
+        # stored, as other readers may take a missing one for something else.
         fill=default_fill(metadata.dtype) if fill is None else fill,
         elide=fill is not None and not write_empty_chunks,
+        # Broadcasting gives strides of 0 along every repeated axis: all 0 is a single element.
         is_constant=max(map(abs, values.strides), default=0) == 0,
         fields=fields,
         variable=variable,
@@ -122,6 +127,7 @@ def _as_values(value: Any, dtype: np.dtype[Any], ndim: int) -> NDArray[Any]:
         cast = np.empty(values.shape, dtype)
         cast[...] = values
         values = cast
+    # numpy's assignment ignores leading axes of length 1, broadcasting does not.
     while values.ndim > ndim and values.shape[0] == 1:
         values = values[0]
     return values
@@ -173,11 +179,14 @@ class _WriteRequest:
             return self.encoded[key]
         if data.dtype != self.metadata.dtype:
             data = data.astype(self.metadata.dtype)
+        # Looked at before encoding, as an absent chunk costs neither codec nor request. To the bit:
+        # -0.0 and other NaNs than the fill value's are kept.
         if self.elide and is_filled(data, self.fill):
             result = None
         elif plain and data.shape == codec.shape:
             result = codec.encode(data)
         else:
+            # At the array's end Zarr stores chunks in full shape; what lies past it is fill.
             block = full_block(codec.shape, self.fill, self.metadata.dtype)
             block[chunk_sel] = data
             result = codec.encode(block)
@@ -236,6 +245,8 @@ def _write_cells(request: _WriteRequest) -> None:
     projection, total = request.projection, len(request.projection)
     grid, itemsize = request.metadata.grid, request.metadata.itemsize
     for first in range(0, total, CELLS_PER_SLAB):
+        # Keys are strings of some 100 bytes a cell: a huge array would need more memory for the
+        # names of its chunks than for their contents.
         slab: NDArray[np.int64] | None = None
         if total > CELLS_PER_SLAB:
             slab = np.arange(first, min(first + CELLS_PER_SLAB, total))
@@ -260,6 +271,7 @@ def _write_cell(
     try:
         codec = request.codec(shape)
         if not request.is_replaced(part):
+            # The store holds the key's lock from reading to writing, against others that merge.
             store.update(key, partial(request.encode_merged, codec, part))
         elif (data := request.encode_full(codec, part)) is None:
             store.delete(key)
@@ -274,6 +286,8 @@ def _write_shards(request: _WriteRequest, grid: SeparableGrid, codec: Sharding) 
     shards = ShardedChunks(request.chunks, grid, codec)
     projection, itemsize = request.projection, request.metadata.itemsize
     smallest = np.array(find_innermost_sharding(codec).chunk_shape, np.int64)
+    # The projection is on the smallest chunks, also where shards lie within shards: `within` are
+    # cells of the outermost sub-chunks, and `starts` what remains in them for the inner ones.
     starts = projection.cells() * smallest
     within, starts = np.divmod(starts, np.array(codec.chunk_shape, np.int64))
     cells, entry, order, bounds = shards.group_by_shard(within)
@@ -331,6 +345,8 @@ class _ShardWrite:
         positions = self.positions._replace(part=np.arange(len(parts)))
         change = partial(_update_shard, self.request, self.shard, parts, positions)
         try:
+            # Replaced as a whole, a shard need not be read: which spares a request and the decoding
+            # of its index.
             if len(parts) < self.inside or not all(map(self.request.is_replaced, parts)):
                 store.update(self.key, change)
             elif (data := change(None)) is None:
@@ -349,6 +365,8 @@ def _update_shard(
     old: Buffer | None,
 ) -> bytes | None:
     """Return a shard with some parts written; other sub-chunks keep their encoded bytes."""
+    # Encoded bytes are moved as they are: sub-chunks not written are never decoded, so that they
+    # stay the same to the byte, whatever codec settings another writer used.
     stored = {} if old is None else shard.split(old)
     inner = find_sharding(shard.codec.pipeline)
     if inner is None:
@@ -383,6 +401,8 @@ def _encode_chunks(
             else:
                 changed[i] = request.encode_merged(codec, chunk_parts[i], stored.get(entries[i]))
 
+    # Some bytes for each task, since handing a small sub-chunk to a thread costs more than encoding
+    # it.
     step = max(1, config.batch_bytes // max(1, codec.nbytes))
     run_shared(
         [
@@ -405,8 +425,10 @@ def _encode_inner_shards(
     shard = inner.shard(outer.chunk_shape)
     cells, starts = np.divmod(positions.start, np.array(inner.chunk_shape, np.int64))
     entry = np.zeros(len(cells), np.int64)
+    # Horner's scheme: index entries are in C order of the axes as the shard stores them.
     for axis, length in zip(inner.order, shard.counts, strict=True):
         entry = entry * length + cells[:, axis]
+    # Once for each inner shard, however many of its chunks are written: it is encoded as one.
     order, bounds, entries = group_keys(positions.entry)
     count = math.prod(outer.chunk_shape) // math.prod(find_innermost_sharding(inner).chunk_shape)
     changed: list[bytes | None] = [None] * len(entries)

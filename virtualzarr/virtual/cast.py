@@ -44,6 +44,7 @@ def resolve_dtype(dtype: Any, stored: Sequence[np.dtype[Any]]) -> np.dtype[Any]:
             "the longest text of variable length is not known without reading; name a data type "
             "with a length, such as 'U20', or cast what is read"
         )
+    # A cast of one zero lets numpy itself say how long the text of a number may become.
     return np.result_type(*(np.zeros((), each).astype(dtype) for each in stored))
 
 
@@ -76,6 +77,8 @@ def cast_array(array: Array, dtype: np.dtype[Any], *, lossy: bool = False) -> Ar
     fill = array.fill_value
     if fill is not None:
         with np.errstate(all="ignore"):
+            # Missing chunks never meet the codec: the fill value is cast here as their elements
+            # would be.
             fill = np.asarray(fill, array.dtype).astype(dtype)[()]
     return with_codec(array, codec, dtype=dtype, fill_value=fill, extra={})
 

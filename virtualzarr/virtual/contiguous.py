@@ -67,6 +67,7 @@ def locate_parts(layout: Layout, part: Any, origin: Any, block: Any) -> BlockPar
     step: Any = dtype.itemsize
     first: Any = 0
     nbytes: Any = dtype.itemsize
+    # Strides from the last stored axis to the first, of each part's own block.
     for axis in reversed(order):
         first = first + origin[axis] * step
         step = step * block[axis]

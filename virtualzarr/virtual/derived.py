@@ -55,6 +55,7 @@ def split_chunks(array: Array, chunks: Any) -> Array:
     if not isinstance(requested, grids.SeparableGrid):
         raise UnsupportedError("chunks must cut each axis on its own", variable=array.path)
     try:
+        # The union of both cuts: each new chunk then lies within one stored chunk.
         finer = [
             grids.refine([grids.from_axes([a]), grids.from_axes([b])]).axes[0]
             for a, b in zip(axes, requested.axes, strict=True)

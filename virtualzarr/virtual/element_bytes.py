@@ -84,6 +84,8 @@ def _to_byte_metadata(metadata: ArrayMetadata) -> ArrayMetadata:
     if dtype.hasobject:
         raise UnsupportedError(f"open_as_void: elements of {dtype} have no fixed number of bytes")
     fill = np.empty(1, dtype)
+    # The stored bytes of the fill value, too, in the serializer's byte order: missing chunks must
+    # read as they would if they had been written.
     fill[0] = resolve_fill(metadata)
     stored = Pipeline([serializer]).for_block((1,), dtype).encode(fill)
     record = np.dtype([(NAME, "u1", (dtype.itemsize,))])

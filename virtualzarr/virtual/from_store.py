@@ -59,6 +59,7 @@ def build_manifest(array: Array) -> Manifest:
     # Cells outside of the grid are left over from when the array was larger.
     cells, sizes = chunks.list_cells_within(shape)
     flat = np.zeros(len(cells), np.int64)
+    # Horner's scheme: for an array without axes, `np.ravel_multi_index` gives a scalar.
     for axis, count in enumerate(shape):
         flat = flat * count + cells[:, axis]
     source = np.full(math.prod(shape), -1, np.int32)
@@ -66,6 +67,7 @@ def build_manifest(array: Array) -> Manifest:
     names = chunks.keys(cells)
     if isinstance(store, ZipStore):
         columns = np.zeros((2, len(source)), np.int64)
+        # Members stored without compression are byte ranges of the archive: one source for all.
         columns[:, flat] = store.places(names)
         offset, length = columns.reshape(2, *shape)
         where = np.minimum(source, 0).reshape(shape)
@@ -109,6 +111,7 @@ def unshard(array: Array) -> Array:
     located = chunks.locate(metadata.grid.project(...))
     shape = metadata.grid.grid_shape
     columns = np.zeros((3, math.prod(shape)), np.int64)
+    # Source -1 is a missing chunk: shards have no entry for what was never written.
     columns[0] = -1
     columns[:, located.cell] = located.file, located.offset, located.length
     source, offset, length = columns.reshape(3, *shape)

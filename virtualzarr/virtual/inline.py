@@ -51,6 +51,7 @@ def inline_array(
     """
     kind = None if dtype is None else vlen_kind(dtype)
     if kind is None and values.dtype.kind == "U":
+        # numpy's fixed-length text takes four bytes a character; other readers expect vlen-utf8.
         values, kind, dtype = values.astype(object), str, STRING
     if kind is not None:
         codecs = [make("vlen-utf8" if kind is str else "vlen-bytes")]
@@ -59,9 +60,11 @@ def inline_array(
     else:
         codecs = [make("bytes", endian="little")]
     if kind is None or dtype is None:
+        # The data type is native in memory; the bytes codec stores little-endian whatever it was.
         dtype = values.dtype.newbyteorder("=")
     pipeline = Pipeline(codecs)
     shape = values.shape
+    # Chunk lengths of a regular grid are at least 1, also along an empty axis.
     edges = [max(1, n) for n in shape]
     data = bytes(pipeline.for_block(edges, dtype).encode(values)) if values.size else b""
     metadata = ArrayMetadata(

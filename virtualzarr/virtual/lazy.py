@@ -139,6 +139,7 @@ class Lazy:
         array = self._array
         chosen = {self._axis(axis) for axis in axes}
         chosen = chosen or {i for i, n in enumerate(array.shape) if n == 1}
+        # From the last on, so that the numbers of those before stay right.
         for axis in sorted(chosen, reverse=True):
             if array.shape[axis] != 1:
                 raise ValueError(f"axis {axis} is {array.shape[axis]} long, and cannot be left out")
@@ -254,6 +255,8 @@ class Lazy:
         return widths
 
     def _as_new(self, array: Array) -> Array:
+        # Never the very array: changing settings of the result must not change those of the
+        # original.
         return array.replace() if array is self._original else array
 
 
@@ -340,6 +343,7 @@ def _resolve_item(axis: Axis, item: Any, number: int, *, orthogonal: bool) -> An
             f"lazy[...] takes integers, slices, ... and None, not {item!r}; arrays that choose "
             "along one axis each are for lazy.oindex[...]"
         )
+    # An empty list is float64 for numpy, which is no index.
     indices = np.asarray(item, None if np.size(item) else np.int64)
     if indices.ndim != 1 or indices.dtype.kind not in "iub":
         raise IndexError(f"an axis is selected by an integer, a slice or a 1-D array, not {item!r}")
@@ -350,6 +354,7 @@ def _resolve_item(axis: Axis, item: Any, number: int, *, orthogonal: bool) -> An
     indices = indices.astype(np.int64)
     if len(indices) and not (indices.min() >= -extent and indices.max() < extent):
         raise IndexError(f"an index is out of bounds for axis {number} of length {extent}")
+    # Evenly spaced indices become a slice, whose step is a codec instead of a cell each.
     return _as_progression(np.where(indices < 0, indices + extent, indices))
 
 

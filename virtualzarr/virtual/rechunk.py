@@ -120,6 +120,8 @@ class _ManifestSlicer:
         self.blocks = []
         self.starts = []
         self.fits = []
+        # `fits` tells which cells are whole blocks: those refer to them as before, and need neither
+        # origin nor decoder. Missing cells fit, as nothing of them is decoded.
         for i, (axis, piece) in enumerate(zip(axes, pieces, strict=True)):
             edge = _list_edges(piece.axis)
             if not len(piece.cell) or not axis.ncells:
@@ -127,6 +129,7 @@ class _ManifestSlicer:
             elif piece.is_contiguous:
                 block = _list_edges(axis)[int(piece.cell[0]) : int(piece.cell[-1]) + 1]
             else:
+                # Of missing cells (-1) any number will do: index 0 is one that exists.
                 block = axis.edge(np.maximum(piece.cell, 0))
             self.edges.append(self._along(i, edge))
             self.blocks.append(self._along(i, block))
@@ -155,6 +158,7 @@ class _ManifestSlicer:
             fits: Any = np.True_
             for i, along in enumerate(self.fits):
                 fits = fits & self._along(i, along)
+            # Whole along all axes or a part: only now does a column get an entry for each cell.
             part = ~fits & (sliced.source >= 0)
             if part.any():
                 sliced = _PartialCells(self, sliced, part).manifest()
@@ -183,6 +187,7 @@ class _ManifestSlicer:
 
     def _slice_affine(self, column: Affine) -> Any:
         if not all(piece.is_contiguous for piece in self.pieces):
+            # Evenly spaced numbers stay so only in runs of cells that follow one another.
             return column[np.ix_(*(np.maximum(piece.cell, 0) for piece in self.pieces))]
         first = [int(piece.cell[0]) if len(piece.cell) else 0 for piece in self.pieces]
         base = column.base + sum(n * step for n, step in zip(first, column.strides, strict=True))
@@ -205,6 +210,7 @@ class _PartialCells:
         origin = self._origins()
         remaining = self.part
         ranged = np.zeros((), bool)  # parts that have become byte ranges of their own
+        # Byte ranges first: other readers understand them, and they read less than a whole block.
         for layout, of_layout in self._layouts():
             ranges = locate_parts(layout, self.slicer.edges, origin, self._blocks())
             length = np.asarray(length)
@@ -228,6 +234,7 @@ class _PartialCells:
         """Return the origin column: new in all parts, but zero unless they are in `remaining`."""
         if self.taken.origin is None and not any(start.any() for start in self.slicer.starts):
             return None
+        # A range begins at its own first element, so that its origin is zero.
         corners = np.stack(
             [
                 np.broadcast_to(np.where(remaining, column, 0), self.slicer.shape)
@@ -317,6 +324,7 @@ def _unique_inverse(keys: Int64) -> tuple[Int64, Int64]:
     top = int(keys.max()) + 1
     if top > 4 * len(keys) + 1024:
         return np.unique(keys, return_inverse=True)
+    # Counting is linear in the cells; sorting millions of them would dominate a slice.
     distinct = np.flatnonzero(np.bincount(keys, minlength=top))
     position = np.zeros(top, np.int64)
     position[distinct] = np.arange(len(distinct))
@@ -334,6 +342,7 @@ def with_planes(manifest: Manifest, planes: Manifest, axis: int, cells: Int64) -
     axis : int
     cells : int64 array
     """
+    # Decoders of both, without repeats: rows of `planes` are numbered anew in the common table.
     rows_of = {decoder: row for row, decoder in enumerate(manifest.decoders)}
     rows = [rows_of.setdefault(decoder, len(rows_of)) for decoder in planes.decoders]
     where: Any = (*(slice(None),) * axis, cells)
@@ -348,6 +357,7 @@ def with_planes(manifest: Manifest, planes: Manifest, axis: int, cells: Int64) -
         new = np.int32(empty) if new is None else np.asarray(new)
         if old is not None and np.array_equal(np.asarray(old)[where], new):
             return old
+        # Written out only where a plane differs: affine columns otherwise stay without memory.
         column = np.full((*manifest.shape, *corner), empty, new.dtype)
         if old is not None:
             column[...] = np.asarray(old)
@@ -373,6 +383,7 @@ def simplify_manifest(manifest: Manifest) -> Manifest:
     if manifest.decoder is not None:
         decoder = np.where(missing, CANONICAL, manifest.decoder)
         count = len(manifest.decoders)
+        # Missing chunks are never decoded: a decoder that only they name may go.
         used = np.bincount(decoder.reshape(-1) + 1, minlength=count + 1)[1:] > 0
         number = np.append(np.cumsum(used) - 1, CANONICAL).astype(np.int32)
         changes["decoders"] = tuple(compress(manifest.decoders, used.tolist()))

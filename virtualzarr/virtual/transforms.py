@@ -56,6 +56,7 @@ def slice_axes(array: Array, pieces: Sequence[AxisSlices | None]) -> Array:
     """
     axes = get_axes(array)
     chosen = [p or AxisSlices.identity(axis) for p, axis in zip(pieces, axes, strict=True)]
+    # Before any column is made: scattered indices on several axes multiply.
     cells = math.prod(piece.axis.ncells for piece in chosen)
     if cells > max(MAX_CELLS, array.manifest.ncells):
         raise UnsupportedError(
@@ -80,6 +81,8 @@ def take_strided(array: Array, axis: int, start: int, step: int, count: int) -> 
     stored = get_axes(array)[axis]
     if step == 1 or count <= 1:
         return _slice_axis(array, axis, AxisSlices.slice(stored, start, start + count))
+    # Cells are located going forward, and reversed afterwards: only the codec that picks elements
+    # runs backwards within its block.
     first, by = (start, step) if step > 0 else (start + step * (count - 1), -step)
     cell, inside, counts = _locate_progression(stored, first, by, count)
     edges = stored.edge(cell)
@@ -109,6 +112,8 @@ def _locate_progression(axis: Axis, first: int, by: int, count: int) -> tuple[An
         cell, counts = np.unique(axis.cell_of(first + by * np.arange(count)), return_counts=True)
     else:
         cell = np.arange(lowest, highest + 1)
+        # Elements before each cell's end, by division; their differences are those in each cell.
+        # Steps may jump over short cells, which then have none.
         ends = np.minimum(axis.start(cell) + axis.edge(cell), last + 1)
         counts = np.diff((ends - 1 - first) // by, prepend=-1)
         cell, counts = cell[counts > 0], counts[counts > 0]
@@ -144,9 +149,12 @@ def _pick(
     """
     manifest, metadata = array.manifest, array.metadata
     ndim = array.ndim
+    # Numbers along the axis broadcast against columns of any size, affine or constant: no column is
+    # written out before it must be.
     tail = (-1,) + (1,) * (ndim - axis - 1)
     rows: Any = np.int64(CANONICAL) if manifest.decoder is None else manifest.decoder
     shapes = [0 if d.shape is None else d.shape[axis] for d in manifest.decoders]
+    # The 0 at the end is for row -1, the array's own pipeline, whose blocks are the cells.
     stored = np.array([*shapes, 0], np.int64)[rows]
     length = np.where(stored > 0, stored, edges.reshape(tail))
     begin = starts.reshape(tail)
@@ -155,6 +163,8 @@ def _pick(
     count = np.int64(0) if steps is None else steps[1].edge(np.arange(len(edges))).reshape(tail)
     table, inverse = _distinct_rows(rows, begin, length, count)
     rows_of: dict[Decoder, int] = {}
+    # Codecs to declare without the axis: an axis of length 1 changes no stored byte, so that chunks
+    # in which nothing is picked are readable by anybody.
     declared = (
         _declare_pipeline(metadata.pipeline, axis, ndim) if steps is None else metadata.pipeline
     )
@@ -168,6 +178,7 @@ def _pick(
     column = np.broadcast_to(np.array(numbers, np.int32)[inverse], manifest.shape)
     origin = manifest.origin
     if origin is not None:
+        # The picking codec starts at the origin itself, which is thus used up along the axis.
         origin = origin.copy()
         origin[..., axis] = 0
     picked = manifest.replace(decoders=tuple(rows_of), decoder=column, origin=origin)
@@ -200,6 +211,8 @@ def _part_decoder(
     if step is None:
         if shape is not None:
             shape = shape[:axis] + shape[axis + 1 :]
+        # Bytes of a block do not change with an axis of length 1: no codec, so that all readers can
+        # read the result.
         if length == 1 and (narrow := narrow_pipeline(decoder.pipeline, axis, ndim)) is not None:
             return Decoder(narrow, shape)
         codec = make("virtualzarr.pick", axis=axis, index=index, length=length)
@@ -296,6 +309,7 @@ def _broadcast_manifest(
     def broadcast(column: Any) -> Any:
         if column is None:
             return None
+        # A stride of 0 repeats what is there, so that a broadcast of millions takes no memory.
         if isinstance(column, Affine):
             strides = column.strides
             return Affine(shape, column.base, (*strides[:axis], 0, *strides[axis:]))
@@ -329,6 +343,8 @@ def transpose(array: Array, axes: Sequence[int]) -> Array:
     if axes == tuple(range(array.ndim)):
         return array
     manifest, metadata = array.manifest, array.metadata
+    # The inverse permutation: the codec's `order` says which axis of the decoded chunk each stored
+    # axis is (v3 spec, transpose), `axes` which stored axis each new one is.
     order = tuple(axes.index(axis) for axis in range(array.ndim))
 
     def reorder(column: Any) -> Any:
@@ -346,6 +362,7 @@ def transpose(array: Array, axes: Sequence[int]) -> Array:
     ]
     origin = manifest.origin
     if origin is not None:
+        # Its last axis has one number for each axis of the array, which change places as well.
         origin = origin.transpose(*axes, array.ndim)[..., list(axes)]
     reordered = Manifest(
         [manifest.shape[axis] for axis in axes],
@@ -403,10 +420,13 @@ def slice_with_fill(
         return sliced
     stored_fill = default_fill(array.dtype) if array.fill_value is None else array.fill_value
     value = stored_fill if fill_value is None else _to_element(fill_value, array.dtype)
+    # By bits, as NaN differs from itself and -0.0 equals 0.0.
     same = _to_bits(value, array.dtype) == _to_bits(stored_fill, array.dtype)
     if same and array.fill_missing:
         return sliced
     pipelines = [sliced.metadata.pipeline, *(d.pipeline for d in sliced.manifest.decoders)]
+    # Without missing chunks, nothing reads as the array's own fill value, which may then be
+    # replaced; but for shards, whose missing sub-chunks read as that value.
     complete = array.manifest.nrefs == array.manifest.ncells and array.fill_missing
     shards = any(pipeline.serializer.needs_fill for pipeline in pipelines)
     storable = _is_storable(sliced.metadata.pipeline, value, array.dtype)
@@ -438,6 +458,7 @@ def _to_element(value: Any, dtype: np.dtype[Any]) -> Any:
     if dtype.kind in "mM" and np.asarray(value).dtype.kind in "mM" and np.isnat(value):
         return np.array("NaT", dtype)[()]
     try:
+        # An overflow shows in the comparison, where it raises an error instead of a warning.
         with np.errstate(all="ignore"):
             element = np.asarray(value).astype(dtype)[()]
             same = bool(element == value) or bool(element != element and value != value)
@@ -467,6 +488,7 @@ def _fill_constant(array: Array, where: NDArray[np.bool_], value: Any) -> Manife
     old: Any = np.int32(CANONICAL) if manifest.decoder is None else manifest.decoder
     origin = manifest.origin
     return manifest.replace(
+        # One inline element for all cells: the codec repeats it to any block's shape.
         sources=Sources([*manifest.sources, Source.inline(data)]),
         source=np.where(where, np.int32(len(manifest.sources)), manifest.source),
         offset=np.where(where, 0, np.asarray(manifest.offset)),

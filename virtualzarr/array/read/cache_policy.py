@@ -58,6 +58,7 @@ def resolve_recheck(bound: Recheck, opened: float) -> float:
     if bound == "open":
         return opened
     now = time.monotonic()
+    # A date is turned into a monotonic time, with which all check times are recorded.
     return now - float(bound) if float(bound) < EPOCH else float(bound) - time.time() + now
 
 

@@ -50,6 +50,7 @@ class CachedBlocks:
         self.is_shard = located.relocate is not None
         self.versions: dict[int, SourceVersion | None] = {}
         rows = located.file.tolist()
+        # Once for each file, not for each chunk: versions cost a system call or a request.
         files = {row: located.open_file(row) for row in dict.fromkeys(rows)}
         self._check_versions(files)
         fits = [cache.fits(codec) for codec in codecs]
@@ -65,6 +66,7 @@ class CachedBlocks:
         def check(row: int, file: ByteFile) -> None:
             self.versions[row] = self._check_version(file)
 
+        # One request for each file to revalidate: side by side, they take the time of one.
         if self.since == math.inf and any(file.remote for file in files.values()):
             run_shared([partial(check, row, file) for row, file in files.items()], remote=True)
             return
@@ -124,6 +126,7 @@ class CachedBlocks:
             return None
         block = np.empty(codec.shape, codec.dtype)
         codec.decode_into(data, block)
+        # All later reads share the block: a write into it would change what they give.
         block.flags.writeable = False
         # The key of inline bytes keeps them in memory, too.
         encoded = len(data) if key[0] is None else 0

@@ -212,6 +212,7 @@ class FileCache(LRUCache[tuple[str | None, Hashable], T]):
         size = nbytes + ENTRY_OVERHEAD
         entry = (None if source is None else source.uri), key
         with self._lock:
+            # A value above the limit would evict all others first, and then itself.
             if size > self._limit or entry in self._entries:
                 return
             if source is None or self._register(source, key, tick):
@@ -219,6 +220,7 @@ class FileCache(LRUCache[tuple[str | None, Hashable], T]):
 
     def _register(self, source: SourceVersion, key: Hashable, tick: int) -> bool:
         """Add a key to those of its file; False if they are of another version than the value."""
+        # Written to by this process since the read began: the value may be of either version.
         if not invalidation.is_unchanged(source.uri, tick):
             return False
         file = self._files.get(source.uri)
@@ -320,6 +322,7 @@ def resolve_cache(policy: CachePolicy) -> ChunkCache | None:
     cache = policy.cache
     if cache is None:
         cache = _shared
+        # Set on use: a change of the setting holds from the next read on, without a listener.
         if cache.limit != config.chunk_cache_bytes:
             cache.limit = config.chunk_cache_bytes
     return cache if cache.limit else None

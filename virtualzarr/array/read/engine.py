@@ -103,6 +103,7 @@ def read(
         problem = f"there is no memory to look for the {len(projection)} chunks that are selected"
         raise OutOfMemoryError(problem, variable=variable) from error
     if not fill_missing and len(located) < len(projection):
+        # Chunk sources leave missing chunks out: one of them is enough to name in the error.
         missing = np.setdiff1d(np.arange(len(projection)), located.cell)[:1]
         name = format_cell(projection.cells(missing)[0])
         raise ChunkNotFoundError("the chunk is missing", variable=variable, chunk=name)
@@ -121,6 +122,7 @@ def read(
         run_tasks(tasks, request.remote, large, io_bound=request.is_io_bound)
     if out is None:
         return projection.finish(output)
+    # `spread` gives a view of `out` unless its layout cannot be viewed as the work shape.
     if not np.may_share_memory(output, out):
         out[...] = projection.finish(output)
     return out
@@ -163,6 +165,7 @@ class ReadRequest:
     def _block_codecs(self) -> tuple[list[tuple[BlockCodec, tuple[int, ...]]], NDArray[np.int64]]:
         """Return the distinct (codec, block shape) pairs, and which one each chunk needs."""
         located, grid, fill = self.located, self.metadata.grid, self.metadata.fill_value
+        # By far the commonest: one codec for all, found without looking at a single chunk.
         if located.decoder is None and isinstance(grid, RegularGrid):
             codec = self.metadata.pipeline.for_block(grid.chunk_shape, self.metadata.dtype, fill)
             return [(codec, grid.chunk_shape)], np.zeros(len(located), np.int64)
@@ -176,6 +179,7 @@ class ReadRequest:
             for row in distinct.tolist():
                 numbers[row, stored[row] or grid.chunk_shape] = len(numbers)
         else:
+            # Grids with listed edges have few distinct block shapes: a codec is bound to each once.
             blocks = self.projection.block_shapes(located.cell)
             codec_index = [numbers.setdefault((row, stored[row] or block), len(numbers))
                            for row, block in zip(rows, blocks, strict=False)]  # fmt: skip
@@ -206,6 +210,8 @@ class ReadRequest:
             return
         if not len(located) or not isinstance(grid, SeparableGrid):
             return
+        # Slices past a block's end are cut short by numpy, and a result of length 1 broadcasts: it
+        # would fill the rest of the cell with repeats instead of failing.
         blocks = np.array([block for _, block in self.block_codecs], np.int64)[self.codec_index]
         ends = grid.cell_extents(self.projection.cells(located.cell))
         wrong = (ends > blocks).any(axis=1)
@@ -260,6 +266,7 @@ class ReadRequest:
                 tasks += self._plan_partial_reads(i)
             remaining = remaining[~split]
         if self.cached is None:
+            # Only without a cache, since strided reads never form the single blocks it would hold.
             strided, remaining = plan_strided_reads(self, remaining)
             tasks += strided
         return [*tasks, *self._plan_coalesced_reads(remaining)] if len(remaining) else tasks
@@ -268,6 +275,8 @@ class ReadRequest:
         """Return tasks that fetch coalesced byte ranges and decode the chunks in them."""
         located, codec_index = self.located, self.codec_index[chunks]
         ranges = located.file[chunks], located.offset[chunks], located.length[chunks]
+        # Equal ranges with different codecs are different blocks: by their `kind`, they do not
+        # count as one that several chunks share.
         plan = plan_reads(*ranges, gap=self.gap, limit=self.limit, kind=codec_index)
         shared = self._shares_block_with_next(chunks[plan.order]) if plan.repeats else None
         if len(plan) == 1:
@@ -276,6 +285,7 @@ class ReadRequest:
         max_nbytes = [min(codec.max_nbytes, 2**40) for codec, _ in self.block_codecs]
         sizes = np.array(max_nbytes)[codec_index][plan.order]
         if shared is not None:
+            # A block shared by several chunks is decoded once: only the last of them counts.
             sizes[shared] = 0
         self.decoded_nbytes += int(sizes.sum())
         batches = [
@@ -330,6 +340,7 @@ class ReadRequest:
         Such a block is read once, and not piece by piece for each of them.
         """
         located = self.located
+        # `lexsort` takes its last key first: by file, then offset, then codec.
         keys = self.codec_index[chunks], located.offset[chunks], located.file[chunks]
         chunks = chunks[np.lexsort(keys)]
         shared = self._shares_block_with_next(chunks)
@@ -413,6 +424,8 @@ class ReadRequest:
             raise error.at(**self.chunk_context(int(chunks[0])))
         cells = located.cell[chunks]
         retries_left = self.retries_left - 1
+        # A fresh request, since lengths, codecs and files of the old one describe the replaced
+        # file.
         fresh = replace(
             self, located=located.relocate(cells), retries_left=retries_left, cached=None
         )
@@ -433,6 +446,8 @@ class ReadRequest:
         layout = codec.strided
         assert layout is not None
         length = int(self.located.length[i])
+        # Whole reads find a truncated chunk when decoding it; a part would look right here, or come
+        # from the bytes of the next chunk.
         if length != layout.nbytes:
             raise CodecError(f"the chunk has {length} bytes, the block needs {layout.nbytes}").at(
                 **self.chunk_context(i)
@@ -451,6 +466,8 @@ class ReadRequest:
                       for s in layout.to_stored(points)]  # fmt: skip
             pieces = plan_points(block, points, self.gap, self.limit)
             return [PartialReads(self, i, pieces, layout, out, finish)]
+        # Transposes and reversals are undone on the output's side: a view in stored order, into
+        # which pieces are read without a copy.
         out, select = layout.arrange_output(out, chunk_sel), layout.to_stored(chunk_sel)
         if finish is not None or not is_all_slices(chunk_sel):
             flat = [s if isinstance(s, slice) else np.asarray(s).reshape(-1) for s in select]

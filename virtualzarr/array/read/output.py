@@ -16,6 +16,8 @@ from virtualzarr.metadata import ArrayMetadata, default_fill
 def allocate(projection: Projection, dtype: np.dtype[Any], variable: str) -> NDArray[Any]:
     """Return memory for what a projection selects."""
     try:
+        # Not zeroed: chunks or the fill value overwrite every element, and untouched pages are free
+        # until then.
         return np.empty(projection.work_shape, dtype)
     except (MemoryError, ValueError) as error:  # ValueError: more than can be addressed
         size = math.prod(projection.work_shape) * dtype.itemsize

@@ -77,6 +77,7 @@ class PartialRead:
             return
         shape, strides = self.strided
         data = file.read(start, stop)
+        # `np.ndarray` checks that the strides stay inside of the bytes; `as_strided` does not.
         elements = np.ndarray(shape, dtype, buffer=data, strides=strides)
         view[...] = elements if undo is None else undo(elements)
 
@@ -124,6 +125,7 @@ def plan_box(
     ]
     reads = []
     for run in runs:
+        # All elements of a run lie between its lowest and highest corner, as strides are positive.
         parts = [indices[axis][run], *inner] if axis < len(indices) else []
         low = [int(part.min()) for part in parts]
         first = _dot(low, strides[axis:])
@@ -139,6 +141,8 @@ def plan_box(
                 for corner, target in zip(corners.tolist(), leading, strict=True)
             ]
         else:
+            # Index arrays need positions by element: offsets count from the first byte read, and
+            # are multiples of the element size, as all strides are.
             offsets = [part - least for part, least in zip(parts, low, strict=True)]
             gather = _byte_offsets(offsets, strides[axis:]) // size
             gather = gather.reshape((1,) * len(lead) + gather.shape)
@@ -157,9 +161,11 @@ def plan_box(
 
 def _split_runs(index: NDArray, stride: int, within: int, gap: int, limit: int) -> list[Any]:
     """Cut the indices along one axis where long gaps are, and where reads grow too long."""
+    # Stable, so that repeated indices keep the order in which they are to come out.
     order = np.argsort(index, kind="stable")
     ordered = index[order]
     new = np.diff(ordered) * stride - within > gap
+    # Counted from the first index, so that a run is cut every `limit` bytes, wherever it begins.
     new |= np.diff((ordered - ordered[0]) * stride // limit) > 0
     edges = [0, *(np.flatnonzero(new) + 1).tolist(), len(index)]
     if (order[1:] > order[:-1]).all():
@@ -216,6 +222,7 @@ def plan_points(
     """Plan the reads of a coordinate selection: one index array for each stored axis."""
     size = block.dtype.itemsize
     offsets = np.asarray(_dot(points, block.strides)).reshape(-1)
+    # Each point is a range of one element, so that coalescing bridges gaps as for whole chunks.
     plan = plan_reads(
         np.zeros_like(offsets), offsets, np.full_like(offsets, size), gap=gap, limit=limit
     )

@@ -50,6 +50,7 @@ def plan_prefetch(
         Decodes the last codec of all chunks of a batch at once; the last of the request's codecs
         decodes the others. It returns None where chunks have to be decoded one by one.
     """
+    # The first task is a single batch, so that waiting for the disk is noticed at once.
     bounds = [0, *range(1, len(batches), BATCHES_PER_TASK), len(batches)]
     return [_PrefetchTask(request, batches[i:j], decode_batch) for i, j in pairwise(bounds)]
 
@@ -67,10 +68,12 @@ class _PrefetchTask:
         for batch in self.batches:
             files = []
             for i, part, data in batch():
+                # Large files, and such that only a full read can tell what is wrong with.
                 if data is None:
                     self.request.read_file_into_output(i, part, None)
                 else:
                     files.append((i, part, data))
+            # Finished one batch later: reading the next overlaps with decoding this one.
             decoded = submit(partial(self.decode_batch, [data for _, _, data in files]))
             if finish is not None:
                 finish()

@@ -51,6 +51,7 @@ def resolve_shards(
         codec, grid = find_sharding(metadata.pipeline), metadata.grid
         if codec is None or not isinstance(grid, SeparableGrid) or _has_decoders(chunks):
             return metadata, chunks
+        # A loop, since a shard's inner codecs may be sharding again.
         chunks = ShardedChunks(chunks, grid, codec, cache_policy)
         inner = RegularGrid(metadata.shape, codec.chunk_shape)
         metadata = metadata.replace(grid=inner, pipeline=codec.pipeline)
@@ -171,6 +172,8 @@ class ShardedChunks:
             return self._locate_one(projection, cells[0].tolist(), chunk_numbers, since)
         grouped = self.group_by_shard(cells)
         located = self._locate_shards(_project_cells(self.grid, grouped.shards), since)
+        # Missing shards are left out of `located`, or have no index: their sub-chunks keep the
+        # offset -1.
         shapes = self.grid.cell_shapes(grouped.shards[located.cell]).tolist()
         reader = _IndexReader(located, [self.codec.shard(shape) for shape in shapes], since)
         indexes = reader.read_all(alone=positions is not None)
@@ -219,6 +222,8 @@ class ShardedChunks:
             ranges.length,
             reader.file,
             may_be_missing=shards.may_be_missing,
+            # Only files of a store may be replaced by a writer; those a manifest refers to are
+            # pinned by their fingerprints, and a change of them is an error.
             relocate=partial(self._relocate, projection) if shards.may_be_missing else None,
         )
 
@@ -345,6 +350,8 @@ def _read_index(
     if version is not None and (cached := shard_indexes.get_of(version, key)) is not None:
         return cached
     size = _bytes_after(file, offset) if length < 0 else length
+    # Checked first: a range that began before the shard would read another chunk's bytes as the
+    # index.
     if size is not None and size < shard.index_size:
         raise shard.too_short_error(size)
     if shard.codec.at_start:
@@ -368,6 +375,8 @@ def _index_version(file: ByteFile, since: float) -> SourceVersion | None:
         return None
     checked_at, fingerprint = time.monotonic(), file.fingerprint
     if isinstance(file, PinnedFile):
+        # File systems stamp times in ticks of some milliseconds: a file changed twice within one
+        # looks unchanged, so that a fresh version proves nothing under "always".
         usable = file.version.settled or since < math.inf
         pinned = SourceVersion(file.uri, None, file.version, file.checked_at)
         return pinned if usable and config.verify_sources else None
@@ -408,6 +417,7 @@ def _bytes_after(file: ByteFile, offset: int) -> int | None:
 
 def _read_tail(file: ByteFile, offset: int, shard: Shard) -> Buffer:
     """Return the index at the end of a file of unknown size."""
+    # HTTP's suffix ranges (`bytes=-n`) read from the end of a file without asking for its size.
     tail = None if offset else getattr(file, "tail", None)
     data = as_view(tail(shard.index_size) if tail else file.read(offset, None))
     if len(data) < shard.index_size:

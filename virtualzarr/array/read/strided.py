@@ -50,6 +50,7 @@ def plan_strided_reads(
     plain = located.origin is None and located.relocate is None and not located.may_be_missing
     if len(remaining) < MIN_CHUNKS or not plain or not isinstance(projection, BoxProjection):
         return [], remaining
+    # Only blocks that are stored in memory layout: anything compressed is decoded one by one.
     numbers = [number for number, (codec, _) in enumerate(request.block_codecs)
              if codec.strided is not None and codec.strided.nbytes]  # fmt: skip
     runs = [axis.runs() for axis in projection.axes]
@@ -69,6 +70,7 @@ def plan_strided_reads(
         every = slice(None) if len(chunks) == len(located) else chunks
         columns = located.file[every], located.offset[every], located.length[every]
         plan = plan_reads(*columns, gap=request.gap, limit=request.limit)
+        # Scattered chunks: with few in a read, the ordinary way does the same with less setup.
         if len(chunks) < MIN_CHUNKS_PER_READ * len(plan):
             continue
         tasks += group.plan_tasks(plan, chunks)
@@ -113,6 +115,8 @@ class _StridedGroup:
         """Return a mask of the chunks that are of this group; None if all are."""
         request = self.request
         every = slice(None) if len(chunks) == len(request.located) else chunks
+        # A chunk of another length is damaged, or reaches to the end of its file: decoded alone, it
+        # raises its own error.
         fits = request.located.length[every] == self.layout.nbytes
         if len(request.block_codecs) > 1:
             fits &= request.codec_index[chunks] == number
@@ -134,6 +138,9 @@ class _StridedGroup:
         layout = self.layout
         gaps = np.diff(offsets)
         if not len(gaps) or (gaps == gaps[0]).all():
+            # Equal distances are one more stride in front of the block's: a view, without any copy.
+            # numpy refuses strides that leave the buffer, so that a wrong offset cannot read past
+            # it.
             step = int(gaps[0]) if len(gaps) else 0
             strides = (step, *UncompressedBlock(layout.shape, layout.dtype).strides)
             shape = (len(offsets), *layout.shape)

@@ -39,6 +39,7 @@ class PartialReads:
         offset = int(located.offset[self.i])
         undo = self.layout.decode if self.layout.undo else None
         try:
+            # Opened once for all pieces, which are then of one version, and cost no open call each.
             with located.open_file(int(located.file[self.i])).open() as file:
                 for read in self.reads:
                     read.run(file, offset, self.layout.dtype, self.out, undo)
@@ -110,10 +111,13 @@ class CoalescedReads:
         numbers, codecs = chunks.tolist(), request.codec_index[chunks].tolist()
         shared: Iterable[bool] = repeat(False, len(chunks))
         if self.shared is not None:
+            # The plan's order groups the chunks of a block: the flags of this read are a slice.
             shared = self.shared[self.plan.first[read] :][: len(chunks)].tolist()
         block: NDArray[Any] | None = None  # kept while the next chunk is a part of it, too
         done = 0
         try:
+            # An unknown length means up to the end of the file, at most what a block may take
+            # encoded.
             if stop < 0:
                 data = memoryview(file.read(start, None, request.max_lengths[codecs[0]]))
             else:
