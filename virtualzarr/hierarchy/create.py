@@ -262,6 +262,7 @@ variable /]
     if assume is not False:
         array = _assume_array(resolved, assume, params, lasting)
     elif (metadata := resolved.read("array")) is None:
+        # The store is resolved already, under the name of the document: it is not opened again.
         options: Any = {"overwrite": resolved.mode == "w", "data": data, **params}
         array = create_array(resolved.store, name=resolved.path, **options)
     else:

@@ -89,6 +89,7 @@ class Group(Mapping[str, "Array | Group"], Publishable):
     def metadata(self) -> GroupMetadata:
         """What the group's document says, or would say if the group were stored."""
         stored: GroupMetadata = getattr(self._members, "metadata", None) or GroupMetadata()
+        # Attributes were set after the document was read: those here are newer.
         return stored.replace(attributes=self.attributes)
 
     @property
@@ -148,6 +149,7 @@ class Group(Mapping[str, "Array | Group"], Publishable):
     def _select(self, names: list[str]) -> Group:
         if inner := [name for name in names if "/" in str(name).strip("/")]:
             raise ValueError(f"{inner[0]!r} lies in an inner group: choose there, or drop others")
+        # Through the group itself, so that a missing name is its error, with a hint.
         members = {name.strip("/"): self[name] for name in names}
         selected = Group(self.attributes, members, self.path)
         selected.cache_policy = self.cache_policy
@@ -229,6 +231,7 @@ class Group(Mapping[str, "Array | Group"], Publishable):
 
     def __contains__(self, path: object) -> bool:
         try:
+            # By opening the member, not by listing: many web servers cannot list.
             return isinstance(path, str) and self[path] is not None
         except NodeNotFoundError:
             return False
@@ -337,11 +340,13 @@ class Group(Mapping[str, "Array | Group"], Publishable):
         """Return a group in this group, made if it is not there."""
         zarr_format = zarr_format or self.zarr_format
         resolved = resolve(self.store, self._member_path(name), "a", zarr_format=zarr_format)
+        # None if nothing is there; an array there is an error, and never replaced.
         if resolved.read("group") is None:
             return self.create_group(name, attributes=attributes, zarr_format=zarr_format)
         return self._group_at(resolved.path)
 
     def _group_at(self, path: str) -> Group:
+        # As any member is opened, so that it gets the path and the cache policy of one.
         node = self[path[len(self.path) :]]
         assert isinstance(node, Group)
         return node
@@ -402,6 +407,7 @@ class Group(Mapping[str, "Array | Group"], Publishable):
         >>> group.rename(x="lon")["lon"].dims
         ('lon',)
         """
+        # Renaming is a join's tool, of a room above: imported when it is called.
         from virtualzarr.combine.rename import rename_members
 
         return rename_members(self, {**(name_dict or {}), **names})

@@ -206,6 +206,7 @@ class StoredMembers(Mapping[str, "Array | Group"]):
 
 def _select_below(nodes: Mapping[str, T], name: str) -> dict[str, T]:
     """Return the nodes below a name, by their paths from there."""
+    # With the slash: what begins with "a" may lie in "ab".
     start = f"{name}/"
     return {path[len(start) :]: node for path, node in nodes.items() if path.startswith(start)}
 

@@ -48,6 +48,7 @@ class ResolvedTarget(NamedTuple):
         NodeNotFoundError
             There is no such node, and the mode creates none.
         """
+        # No request: "w" replaces any node, and writing refuses one for "w-", also a later one.
         if self.mode in ("w", "w-"):
             return None
         try:
@@ -97,6 +98,7 @@ def resolve(
         store = RenamedDocument(store, path, metadata_key, zarr_format)
     elif isinstance(store, RenamedDocument):
         zarr_format = store.zarr_format
+    # The store itself refuses writes: whatever is reached through the node is safe, too.
     return ResolvedTarget(as_read_only(store) if mode == "r" else store, path, mode, zarr_format)
 
 

@@ -53,6 +53,7 @@ class ArraySpecBase(_Node, Generic[A]):
         # v2 tells arrays from groups by the name of the document.
         if self.zarr_format == 2:
             del document["node_type"]
+        # By the parser of stored documents: what a model accepts is what can be opened.
         metadata = array_from_json(document, self.zarr_format)
         # What the parser gave a meaning is no further member, and would be lost among the extra.
         for name in extra:
@@ -164,6 +165,7 @@ class ArraySpecBase(_Node, Generic[A]):
 
 def _plain(value: Any) -> Any:
     """Return a value with lists for tuples, and numpy's numbers as Python's."""
+    # As parsers get it from a stored document, which has neither tuples nor numpy's scalars.
     if isinstance(value, Mapping):
         return {name: _plain(item) for name, item in value.items()}
     if isinstance(value, list | tuple):

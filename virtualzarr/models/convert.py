@@ -24,6 +24,7 @@ def convert(model: NodeSpec[Any], zarr_format: int, *, new_keys: bool = False) -
                 metadata = convert_array(node.metadata, zarr_format, new_keys=new_keys)
                 converted[path] = array.from_metadata(metadata)
             else:
+                # Members of flat groups: none, or None where nobody looked. from_flat nests them.
                 new: Any = convert_group(node.metadata, zarr_format)  # type: ignore[arg-type]
                 converted[path] = group._of(new, members=node.members)  # type: ignore[attr-defined]
         except VirtualZarrError as error:

@@ -27,6 +27,7 @@ def nest(nodes: Mapping[str, NodeSpec], empty: Callable[[], Any]) -> Any:
             raise MetadataError(f"{path or '/'}: two models are given for one path")
         by_path[path] = node
     by_path.setdefault("", empty())
+    # Up to the root from every node: any group on the way may have been left out.
     for path in list(by_path):
         while path:
             path = path.rpartition("/")[0]

@@ -170,6 +170,7 @@ class GroupSpecBase(_Node, Generic[A, M]):
         """
         # Depth is bounded by Python's stack only: that error becomes one about the document.
         try:
+            # By the plain class first: members are of declared types only once they are cast.
             plain = cls._types()[1]._from_json(document, "")
         except RecursionError as error:
             raise MetadataError("the hierarchy is nested too deeply") from error

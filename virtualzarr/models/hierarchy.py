@@ -86,6 +86,7 @@ def _to_json(node: Any, depth: int | None) -> dict[str, Any]:
     documents = {name: loads_json(data.to_bytes()) for name, data in buffers.items()}
     main = next(name for name in ("zarr.json", ".zarray", ".zgroup") if name in documents)
     document: dict[str, Any] = documents[main]
+    # Members are read below, from nodes as they are: the consolidated ones may be stale.
     document.pop("consolidated_metadata", None)
     if main != "zarr.json":
         document["attributes"] = documents.get(".zattrs", {})
@@ -109,6 +110,7 @@ def create(
     root = validate_path(path, model.zarr_format)
     nodes = {name: node.metadata for name, node in model.to_flat().items()}
     write_hierarchy(target, root, nodes, overwrite=overwrite)
+    # Last: if it were there before, each node would rewrite the consolidated document.
     if consolidate and model.node_type == "group":
         consolidated.consolidate(target, root)
     return open_hierarchy(target, root, zarr_format=model.zarr_format)

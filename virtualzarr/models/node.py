@@ -266,6 +266,7 @@ class NodeSpec(ABC, Generic[N]):
 
     def replace(self, **changes: Any) -> Self:
         """Return a copy with some members changed."""
+        # Through __init__: what is changed is checked against what stays.
         values = {name: getattr(self, name) for name in parameters(type(self))}
         return type(self)(**{**values, **changes})
 

@@ -85,6 +85,7 @@ def _of_model(model: Any, definitions: dict[str, Any]) -> dict[str, Any]:
 
 def _further(model: Any, properties: dict[str, Any]) -> dict[str, Any]:
     """Say which further members there may be, and what is read leniently."""
+    # The examples of ZEP 6 say {} for no filters, and are read (`metadata.early_documents`).
     if "filters" in properties:
         properties["filters"]["anyOf"].append({"type": "object", "maxProperties": 0})
     if model.zarr_format == 2:
@@ -92,6 +93,7 @@ def _further(model: Any, properties: dict[str, Any]) -> dict[str, Any]:
         return {} if "shape" in properties else {"not": {"required": ["shape"]}}
     if model.node_type == "group":
         properties["consolidated_metadata"] = {"type": ["object", "null"]}
+    # v3 core specification: unknown members must say that they need not be understood.
     return {"additionalProperties": _OPTIONAL}
 
 
@@ -121,6 +123,7 @@ def _of_hint(hint: Any, definitions: dict[str, Any]) -> dict[str, Any]:
     if origin is Mapping:
         inner = _of_hint(items[1], definitions)
         return {"type": "object", **({"additionalProperties": inner} if inner else {})}
+    # All integers in signatures are lengths of axes and chunks.
     if hint is int:
         return {"type": "integer", "minimum": 0}
     return {"type": _PLAIN[hint]}

@@ -59,6 +59,7 @@ def _validate(value: Any, hint: Any) -> Any:
     # TypedDicts first: they are mappings as well, and would be taken for plain ones below.
     if is_typeddict(hint) or (isinstance(hint, type) and dataclasses.is_dataclass(hint)):
         return _members(value, hint)
+    # Cast, not only checked: the class may declare types of attributes and members in turn.
     if isinstance(origin or hint, type) and issubclass(origin or hint, NodeSpec):
         return (origin or hint).cast(value, *get_args(hint))
     if origin in (Required, NotRequired):
@@ -66,6 +67,7 @@ def _validate(value: Any, hint: Any) -> Any:
     if origin in (Union, types.UnionType):
         return _one_of(value, hint)
     if origin is Literal:
+        # The type as well: in Python 1 equals True and 1.0, in JSON they are three values.
         if not any(value == choice and type(value) is type(choice) for choice in get_args(hint)):
             raise _wrong(value, hint)
         return value
@@ -98,6 +100,7 @@ def _container(value: Any, kind: Any, items: tuple[Any, ...]) -> Any:
 def _sequence(value: Any, kind: type, items: tuple[Any, ...]) -> Any:
     if not isinstance(value, list | tuple):
         raise _wrong(value, kind)
+    # tuple[int, str] has a type for each item; tuple[int, ...], as lists, one for all.
     if kind is tuple and items and items[-1] is not ...:
         if len(items) != len(value):
             raise MetadataError(f"must have {len(items)} items, not {len(value)}")
@@ -121,12 +124,14 @@ def _members(value: Any, kind: Any) -> Any:
         needed = required_keys(kind)
     else:
         missing = dataclasses.MISSING
+        # Only what __init__ takes: a dataclass computes its other fields itself.
         fields = [f for f in dataclasses.fields(kind) if f.init]
         hints = {f.name: hints[f.name] for f in fields}
         needed = {f.name for f in fields if f.default is missing and f.default_factory is missing}
     for name in sorted(needed - set(value)):
         raise MetadataError(f"{name}: this mandatory member is missing")
     for name in value:
+        # Not ignored: a dataclass cannot hold it, and it would be lost when written again.
         if name not in hints:
             raise MetadataError(f"{name}: {kind.__name__} has no such member")
     return kind(**{name: _inner(name, entry, hints[name]) for name, entry in value.items()})

@@ -73,6 +73,7 @@ has 2 axes
     @property
     def chunks(self) -> tuple[int, ...]:
         """Elements of a chunk along each axis."""
+        # A tuple, as the list is the model's own, and models do not change.
         return tuple(self._json["chunks"])
 
     @property

@@ -96,6 +96,7 @@ class ArraySpec(ArraySpecBase[A]):
     @property
     def codecs(self) -> tuple[NamedConfig, ...]:
         """How chunks become bytes."""
+        # A tuple, as the list is the model's own, and models do not change.
         return tuple(self._json["codecs"])
 
     @property
