@@ -214,9 +214,9 @@ class Array(ArrayProperties, Indexable, Publishable):
         if mode == "block" and metadata is not self.metadata:
             # Blocks are shards, which the resolved grid does not have: select their elements.
             selection, mode = elements_of_blocks(self.grid, selection), "basic"
-        # A function, as reads that are faster uncached never call it, and then check no versions.
         cache, lookup = resolve_cache(self.cache_policy), None
         if cache is not None:
+            # A function: reads that are faster uncached never call it, and so check no versions.
             lookup = partial(CachedBlocks, cache, self.cache_policy.data_valid_since())
         try:
             return read(

@@ -345,8 +345,7 @@ class _ShardWrite:
         positions = self.positions._replace(part=np.arange(len(parts)))
         change = partial(_update_shard, self.request, self.shard, parts, positions)
         try:
-            # Replaced as a whole, a shard need not be read: which spares a request and the decoding
-            # of its index.
+            # A shard that is replaced as a whole is not read, which spares a request.
             if len(parts) < self.inside or not all(map(self.request.is_replaced, parts)):
                 store.update(self.key, change)
             elif (data := change(None)) is None:
@@ -401,8 +400,7 @@ def _encode_chunks(
             else:
                 changed[i] = request.encode_merged(codec, chunk_parts[i], stored.get(entries[i]))
 
-    # Some bytes for each task, since handing a small sub-chunk to a thread costs more than encoding
-    # it.
+    # Several for each task: handing a small sub-chunk to a thread costs more than encoding it.
     step = max(1, config.batch_bytes // max(1, codec.nbytes))
     run_shared(
         [

@@ -118,7 +118,7 @@ class AxisSlices:
         edge : int, optional
             That of the longest cell by default.
         """
-        # Cells as long as those there are keep a regular grid regular where they fit.
+        # With cells as long as the others, a regular grid stays regular where they fit.
         edge = edge or int(axis.runs()[0].max(initial=0)) or max(before, after, 1)
         head, tail = _split_length(before, edge)[::-1], _split_length(after, edge)
         # With elements after it, the last cell must end where the old array does: the rest of its

@@ -68,7 +68,7 @@ class _PrefetchTask:
         for batch in self.batches:
             files = []
             for i, part, data in batch():
-                # Large files, and such that only a full read can tell what is wrong with.
+                # A large file, or one of which only reading it alone tells what is wrong.
                 if data is None:
                     self.request.read_file_into_output(i, part, None)
                 else:
