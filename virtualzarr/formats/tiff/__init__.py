@@ -1,7 +1,7 @@
-"""TIFF: classic and BigTIFF, GeoTIFF, OME, ImageJ and whatever else tifffile groups into series.
+"""TIFF series as virtual arrays: classic and BigTIFF, GeoTIFF, OME, ImageJ and what tifffile reads.
 
-Strips and tiles are referred to where they lie. Short last strips are cells of their own length on
-a rectilinear grid; strips and tiles that were never written are missing chunks, filled as tifffile
+Strips and tiles are referenced in place. Short last strips are chunks of their own length on a
+rectilinear grid; strips and tiles that were never written are missing chunks, filled as tifffile
 fills them.
 """
 

@@ -1,4 +1,4 @@
-"""What TIFF tags say about an image, as plain JSON attributes."""
+"""TIFF tags, GeoTIFF keys, OME-XML and ImageJ metadata as JSON attributes."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from virtualzarr.metadata import json_attributes
 _log = logging.getLogger(__name__)
 
 LIMIT = 64 * 1024
-"""Attributes whose JSON is longer are left out: they are data, not descriptions."""
+"""Longest JSON of an attribute; longer ones are data rather than descriptions."""
 
 _DAMAGED = (ValueError, TypeError, LookupError, ArithmeticError, AttributeError, struct.error)
-"""What tifffile raises for damaged values."""
+"""Errors that tifffile raises for damaged values."""
 
 _SUBFILE = 254
 _TAGS = (
@@ -47,11 +47,11 @@ _TAGS = (
 
 
 def page_attributes(page: Any) -> dict[str, Any]:
-    """Return a page's tags that describe the image, by their names in the TIFF specifications.
+    """Return a page's descriptive tags by their names in the TIFF specifications.
 
     Rationals become numbers, enumerated values their names. GeoTIFF keys are under ``"GeoTIFF"``.
-    GDAL's nodata value is ``"_FillValue"``, too. What is not text or numbers, or is long, is left
-    out.
+    GDAL's nodata value is also ``"_FillValue"``. Values that are neither text nor numbers, and long
+    ones, are left out.
     """
     attributes: dict[str, Any] = {}
     for code in _TAGS:
@@ -66,7 +66,7 @@ def page_attributes(page: Any) -> dict[str, Any]:
         _put(attributes, tag.name, value)
     geo = geo_keys(page)
     if geo:
-        # Codes are EPSG's numbers, which more programs know than their names.
+        # tifffile gives enum members; their values are the EPSG codes that other programs read.
         codes = {
             key: int(value) if isinstance(value, IntEnum) else value for key, value in geo.items()
         }
@@ -96,19 +96,23 @@ def geo_keys(page: Any) -> dict[str, Any]:
 
 
 def _nodata(page: Any) -> Any:
-    """Return the value that stands for none in a page, if there is one that its samples can have.
+    """Return GDAL's nodata value if the samples of a page can have it, else None.
 
-    It may be another than tifffile fills missing tiles with: that does not read all such values.
+    It may differ from what tifffile fills missing tiles with, which does not parse all of them.
     """
     text, dtype = tag_value(page, 42113), page.dtype
     if not isinstance(text, str) or dtype is None or dtype.kind not in "iuf":
         return None
     try:
+        # GDAL_NODATA is text; tifffile accepts a decimal comma, so it is accepted here.
         number = float(text.replace(",", "."))
         if dtype.kind == "f":
             with np.errstate(over="ignore"):
                 value = dtype.type(number)
+            # A number beyond the range of float32 becomes infinite, which would mask real
+            # infinities.
             return value if np.isfinite(value) or not math.isfinite(number) else None
+        # Via float, 64-bit integers above 2**53 would be rounded to a neighbour.
         exact = int(text) if text.strip().lstrip("+-").isdigit() else int(number)
     except (ValueError, OverflowError):
         return None
@@ -118,7 +122,7 @@ def _nodata(page: Any) -> Any:
 
 
 def file_attributes(tiff: Any) -> dict[str, Any]:
-    """Return what a file says about all its images: OME-XML and ImageJ's metadata."""
+    """Return metadata of a whole file: OME-XML and ImageJ's."""
     attributes: dict[str, Any] = {}
     if tiff.is_ome and tiff.ome_metadata:
         _put(attributes, "OME-XML", tiff.ome_metadata)
@@ -129,7 +133,7 @@ def file_attributes(tiff: Any) -> dict[str, Any]:
 
 
 def to_plain_json(value: Any) -> Any:
-    """Return a tag's value as JSON can hold it, or None if it cannot.
+    """Convert a tag's value to JSON; None if it has no such form.
 
     Examples
     --------
@@ -163,7 +167,7 @@ def _put(attributes: dict[str, Any], name: str, value: Any) -> None:
 
 
 def _is_structured(page: Any) -> bool:
-    """Tell whether the description is metadata that are kept elsewhere or only tell the shape."""
+    """Whether the description is OME-XML or ImageJ metadata, or only tifffile's shape."""
     return bool(page.is_ome or page.is_imagej or page.is_shaped)
 
 

@@ -1,4 +1,4 @@
-"""The coordinates of GeoTIFF images (OGC 19-008r4, section 7.3 and annex C)."""
+"""GeoTIFF coordinates of pixel centres (OGC 19-008r4, section 7.3 and annex C)."""
 
 from __future__ import annotations
 
@@ -34,12 +34,14 @@ def page_coordinates(
     axes = _axes(page)
     if axes is None:
         return {}
-    # A pixel that stands for a point lies at its index, one that stands for an area around it.
+    # PixelIsPoint: the tie point is the centre of a pixel; PixelIsArea (the default): its corner.
     centre = 0.0 if _key(page, "GTRasterTypeGeoKey") == _POINT else 0.5
     coordinates = {}
     for name, full_count, count in (("x", page.imagewidth, columns), ("y", page.imagelength, rows)):
         step, origin = axes[name]
         if count and count != full_count:
+            # Overviews cover the same area with fewer, larger pixels; a PixelIsPoint origin is the
+            # centre of the first full pixel, so its area begins half a full step before.
             corner = origin + (centre - 0.5) * step
             coarse = step * full_count / count
             coordinates[name] = (np.arange(count, dtype=np.float64) + 0.5) * coarse + corner
@@ -56,7 +58,7 @@ def coordinate_arrays(
     Parameters
     ----------
     images : iterable of (Array, coordinates, tifffile.TiffPage)
-        With their coordinates by axis, and the page that they are from.
+        Coordinates by axis, and the page with the georeference.
     path : str
         Of the group.
 
@@ -78,11 +80,13 @@ def coordinate_arrays(
 
 
 def _axes(page: Any) -> dict[str, tuple[float, float]] | None:
-    """Return step and origin of both axes, the origin being that of the first pixel's corner."""
+    """Return (step, origin) by axis; None without a georeference that is separable by axis."""
     if not page.is_geotiff:
         return None
     matrix = _numbers(page, _TRANSFORMATION, 16)
     if matrix is not None:
+        # Row-major 4x4: x = m0*i + m1*j + m2*k + m3 and y = m4*i + m5*j + m6*k + m7. With cross
+        # terms coordinates would be two-dimensional.
         if any(matrix[index] for index in (1, 2, 4, 6)):
             return None
         axes = {"x": (matrix[0], matrix[3]), "y": (matrix[5], matrix[7])}
@@ -91,6 +95,7 @@ def _axes(page: Any) -> dict[str, tuple[float, float]] | None:
         if scale is None or tie is None:
             return None
         axes = {
+            # Tie point (i, j, k, x, y, z); rows count downwards, so y falls by its scale.
             "x": (scale[0], tie[3] - tie[0] * scale[0]),
             "y": (-scale[1], tie[4] + tie[1] * scale[1]),
         }
@@ -100,7 +105,7 @@ def _axes(page: Any) -> dict[str, tuple[float, float]] | None:
 
 
 def _numbers(page: Any, code: int, count: int) -> tuple[float, ...] | None:
-    """Return the numbers of a tag if it has exactly so many."""
+    """Return a tag's numbers if there are exactly `count`."""
     value = tag_value(page, code)
     if not isinstance(value, (tuple, list, np.ndarray)) or len(value) != count:
         return None

@@ -1,8 +1,8 @@
-"""Image file directories as raw bytes: what tifffile takes on trust is checked here.
+"""TIFF image file directories (IFDs) as raw bytes, to verify what tifffile assumes.
 
 To read long series fast, tifffile reads only the offsets of most pages and takes their shape and
-encoding from a key frame. Where a page is in fact stored in another way, its values come out wrong
-without a word. And it follows chains of directories that run in a circle.
+encoding from a key frame: pages that are stored otherwise would silently decode to wrong values.
+And it follows chains of directories that run in a circle.
 """
 
 from __future__ import annotations
@@ -45,8 +45,10 @@ _SIZES[1:19] = (1, 1, 2, 4, 8, 1, 1, 2, 4, 8, 4, 8, 4, 0, 0, 8, 8, 8)
 """Bytes of a value of each TIFF data type."""
 
 _GUESS = 40
-"""Entries that are read with the first request for a directory; most have fewer."""
+"""Entries that are read with the first request for a directory."""
 
+# Limits against lying counts: specifications define a few hundred tags, and decisive values are
+# short but for bits of samples.
 _MAX_TAGS = 4096
 _MAX_VALUE = 4096
 _LONGEST, _TOGETHER = 1 << 16, 1 << 26
@@ -61,7 +63,7 @@ class Directories:
     form : tifffile.TiffFormat
     file : tifffile.FileHandle or PagedFile
     reach : callable, optional
-        Called with the place and the length of each directory of a chain before it is read.
+        Called with offset and length of each directory of a chain before it is read.
     """
 
     def __init__(
@@ -104,7 +106,7 @@ class Directories:
         return int(form.tagnosize + _GUESS * form.tagsize + form.offsetsize)
 
     @property
-    def known(self) -> list[int]:
+    def offsets(self) -> list[int]:
         """Offsets of the directories that were read."""
         return list(self._raw)
 
@@ -124,23 +126,25 @@ class Directories:
         rows : int64 array
             Which of the offsets.
         table : structured array of shape (rows, entries)
-            The members are ``code``, ``type``, ``count``, ``value`` and ``nbytes``; values of more
-            than a few bytes are apart from the directory, and ``value`` is where.
+            The members are ``code``, ``type``, ``count``, ``value`` and ``nbytes``; of values that
+            do not fit into the entry, ``value`` is the offset.
         """
         raws = self.entries(offsets)
         sizes = np.array([len(raw) for raw in raws], np.int64)
+        # Series have pages with equally many tags: one structured array for all of them, and no
+        # Python loop over entries.
         for size in np.unique(sizes).tolist():
             rows = np.flatnonzero(sizes == size)
             yield rows, _table(b"".join(raws[row] for row in rows.tolist()), len(rows), self.form)
 
     def is_far(self, table: NDArray[Any]) -> NDArray[np.bool_]:
-        """Tell which values of a table are apart from their directory."""
+        """Whether values are stored outside of the directory, at the offset in their entry."""
         return np.asarray(table["nbytes"] > table.dtype["value"].itemsize)
 
     def tag_values(self, offsets: Sequence[int], code: int) -> Iterator[bytes]:
         """Yield the bytes of a tag's values in the directories at some offsets that have it.
 
-        Each place is read once, and of long values not all: they may be many, and lies.
+        Each range is read once; long values are truncated, as their counts may be lies.
         """
         for _, table in self.tables(offsets):
             entries = table[table["code"] == code]
@@ -159,12 +163,13 @@ class Directories:
                 yield file.read(min(length, longest))
 
     def _read(self, file: Any, offset: int) -> tuple[bytes, int]:
-        """Return the entries of the directory at an offset, and where the next directory is."""
+        """Return the entries of the directory at an offset, and the offset of the next one."""
         form = self.form
         order = "little" if form.byteorder == "<" else "big"
         file.seek(offset)
         raw = file.read(self.guess)
         count = int.from_bytes(raw[: form.tagnosize], order)  # type: ignore[arg-type]
+        # Bytes that are no directory: the chain ends, as tifffile ends it.
         if count > _MAX_TAGS:
             return b"", 0
         stop = form.tagnosize + count * form.tagsize
@@ -180,7 +185,7 @@ class Directories:
 
 @contextmanager
 def _open_for_reading(file: Any) -> Iterator[Any]:
-    """Open the handle of another file of the series for a moment."""
+    """Open the handle of another file of the series while the body runs."""
     closed = file.closed
     if closed:
         file.open()
@@ -207,13 +212,14 @@ def check_alike(pages: Sequence[Any], keyframe: Any, directories_of: Any) -> Non
     """
     parents = {id(page.parent): page.parent for page in pages if page is not None}
     for parent in parents.values():
+        # tifffile closes the other files of OME series: each is opened once for all its pages.
         own_pages = [page for page in pages if page is not None and page.parent is parent]
         frames = [page for page in own_pages if page.is_frame and not page.is_virtual]
         differing = [page for page in own_pages if not page.is_frame]
         if frames:
             directories = directories_of(parent)
             keys = _decisive_bytes([frame.offset for frame in frames], directories)
-            # Equal bytes mean equal tags: one page of each kind is looked at closely.
+            # Equal bytes mean equal tags: tifffile, which is slow, parses one page of each kind.
             kinds = dict(zip(keys, frames, strict=True))
             with _open_for_reading(parent.filehandle):
                 differing += [frame.aspage() for frame in kinds.values()]
@@ -226,10 +232,10 @@ def check_alike(pages: Sequence[Any], keyframe: Any, directories_of: Any) -> Non
 
 
 def has_odd_jpeg(pages: Sequence[Any], segments: Segments, directories_of: Any) -> bool:
-    """Whether the first or the last JPEG image of a series is not simply a strip or tile.
+    """Whether the first or the last JPEG image of a page differs from its strip or tile.
 
-    It is coded without loss, or has other samples or another size: tiles may be cut off at the
-    edges of the page.
+    That is one of lossless coding, of other samples, or of another size, as some writers crop tiles
+    at the edges of the page.
 
     Parameters
     ----------
@@ -247,6 +253,8 @@ def has_odd_jpeg(pages: Sequence[Any], segments: Segments, directories_of: Any) 
     if not present:
         return False
     rows = np.broadcast_to(segments.rows[:, None], segments.counts[:CONTIG]).reshape(-1)
+    # Two heads stand for all: what differs by writer is in the first, cropping at edges in the
+    # last. Reading every head would be a request for each tile.
     for segment in {present[0], present[-1]} - set(range(rows.size, len(page.dataoffsets))):
         where = (page.dataoffsets[segment], page.databytecounts[segment])
         frame = read_jpeg_frame(next(directories_of(page.parent).values([where], _JPEG_HEAD)))
@@ -254,6 +262,7 @@ def has_odd_jpeg(pages: Sequence[Any], segments: Segments, directories_of: Any) 
             continue
         size = (int(rows[segment]), segments.edges[WIDTH])
         deep = page.keyframe.dtype.itemsize > 1
+        # SOF0 to SOF2 (baseline, extended, progressive); others are lossless or differential.
         if frame.process not in (0, 1, 2) or (frame.rows, frame.columns) != size:
             return True
         if deep != (frame.bits > 8) or frame.components != segments.edges[CONTIG]:
@@ -262,7 +271,7 @@ def has_odd_jpeg(pages: Sequence[Any], segments: Segments, directories_of: Any) 
 
 
 def _decisive_bytes(offsets: Sequence[int], directories: Directories) -> list[bytes]:
-    """Return, for the directory at each offset, a digest of its decisive tags."""
+    """Return a digest of the decisive tags of the directory at each offset."""
     keys = [b""] * len(offsets)
     for rows, table in directories.tables(offsets):
         decisive = np.isin(table["code"], _DECISIVE)
@@ -272,6 +281,8 @@ def _decisive_bytes(offsets: Sequence[int], directories: Directories) -> list[by
         values: dict[int, Any] = {}
         for row, value in zip(np.nonzero(far)[0].tolist(), read, strict=True):
             values.setdefault(row, blake2b()).update(value)
+        # Offsets of values differ in every directory: their bytes go into the digest in place of
+        # them. Other tags, such as StripOffsets, are zeroed to bytes that are equal in all pages.
         table["value"][far] = 0
         table[~decisive] = 0
         for index, row in enumerate(rows.tolist()):
@@ -282,15 +293,16 @@ def _decisive_bytes(offsets: Sequence[int], directories: Directories) -> list[by
 
 
 def _table(raw: bytes, rows: int, form: Any) -> NDArray[Any]:
-    """Return the entries of directories of one length, as a structured array."""
+    """Parse the entries of directories with equally many tags into a structured array."""
     short = form.byteorder + "u2"
+    # An entry has 12 bytes in classic TIFF and 20 in BigTIFF, with counts and offsets of 8.
     word = form.byteorder + ("u8" if form.tagsize == 20 else "u4")
     stored = np.dtype([("code", short), ("type", short), ("count", word), ("value", word)])
     entries = np.frombuffer(raw, stored).reshape(rows, -1)
     table = np.empty(entries.shape, [*stored.descr, ("nbytes", "i8")])
     for name in stored.names or ():
         table[name] = entries[name]
-    # No file has so many values; their bytes can be counted all the same.
+    # Clipped to more than any file has, so that the product with the size cannot overflow int64.
     count = np.minimum(entries["count"].astype(np.uint64), 1 << 48).astype(np.int64)
     table["nbytes"] = _SIZES[np.minimum(entries["type"], 255)] * count
     return table

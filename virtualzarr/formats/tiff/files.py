@@ -1,4 +1,4 @@
-"""Opening TIFF files with tifffile, and keeping track of the files that a series spans."""
+"""Opening of TIFF files with tifffile, local and remote, and of the files an OME series spans."""
 
 from __future__ import annotations
 
@@ -66,18 +66,18 @@ class Files:
         return directories
 
     def check_chain(self) -> None:
-        """Raise `SourceError` if directories run in a circle that tifffile does not get right."""
+        """Raise `SourceError` if directories run in a circle that tifffile does not detect."""
         first = self.tiff.pages.first
         if self.tiff.is_imagej and first.is_final:
-            # ImageJ's stacks lie in one piece; tifffile does not follow the chain.
+            # ImageJ stacks above 4 GiB have one directory and contiguous pages behind it.
             return
         count = self.directories(self.tiff).walk(first.offset)
-        # tifffile finds only small circles, and then may drop some of their pages.
+        # tifffile detects circles of fewer than 100 pages, and then may drop some of their pages.
         if count is not None and (count >= _SMALL_CIRCLE or len(self.tiff.pages) < count):
             raise SourceError("the chain of TIFF directories runs in a circle")
 
     def check_present(self, series: Any) -> None:
-        """Refuse an OME series with planes in files that are not there: they would read as 0."""
+        """Raise if planes of an OME series are in missing files, which tifffile reads as 0."""
         if series.kind != "ome" or all(page is not None for page in series):
             return
         present = {page.parent.filehandle.name for page in series if page is not None}
@@ -114,25 +114,30 @@ def open_tiff(source: Source) -> Iterator[Files]:
         with tiff:
             yield Files(tiff, source)
         return
-    name = os.path.basename(re.split(r"[?#]", source.uri)[0])  # which tells slides of NDPI
+    # NDPI slides are only known by their extension: it has to be passed on.
+    name = os.path.basename(re.split(r"[?#]", source.uri)[0])
     file = PagedFile(pages_of(source))
     with parsing(source.uri):
+        # tifffile reads a few bytes at a time: without the pages that this fetches at once, each
+        # directory and each value would be a round trip.
         directories = read_ahead(file, name)
         file.seek(0)
         tiff = tifffile.TiffFile(cast("IO[bytes]", file), name=name)
     with tiff:
         yield Files(tiff, source, directories)
+    # tifffile logs read errors of pages and goes on without them, which would be missing chunks.
     if file.failure is not None:
         raise file.failure
 
 
 @contextmanager
 def parsing(uri: str) -> Iterator[None]:
-    """Turn whatever a parser says about a damaged file into an error that names the file."""
+    """Convert any error of a parser to a `SourceError` that names the file."""
     try:
         yield
     except VirtualZarrError:
         raise
     except Exception as error:
+        # Any type: of damaged files tifffile raises whatever its arithmetic and lookups raise.
         problem = f"{type(error).__name__}: {error}"
         raise SourceError(f"tifffile cannot read the file ({problem})", file=uri) from error

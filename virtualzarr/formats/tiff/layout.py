@@ -1,4 +1,4 @@
-"""How the array of a TIFF series is made of pages, and a page of strips or tiles."""
+"""TIFF layout: axes of a series over pages, and of pages over strips or tiles."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from virtualzarr.errors import UnsupportedError
 
 SAMPLE, DEPTH, LENGTH, WIDTH, CONTIG = range(5)
-"""Axes of a page: separate samples, depth, rows, columns, samples stored side by side."""
+"""Axes of tifffile's `TiffPage.shaped`: planar samples, depth, rows, columns, chunky samples."""
 
 Runs = int | list[list[int]]
 """Chunk lengths along one axis: one number, or runs of ``[length, count]``."""
@@ -30,7 +30,7 @@ class Segments:
     edges : tuple of int
         Length of a stored strip or tile along them.
     tiled : bool
-        Tiles are always stored whole. The last strip of a page holds only the rows that are left.
+        Tiles are stored whole (TIFF 6.0, section 15); the last strip of a page has fewer rows.
     """
 
     extents: tuple[int, ...]
@@ -39,7 +39,7 @@ class Segments:
 
     @classmethod
     def of(cls, page: Any) -> Segments:
-        """Take the segments of a tifffile page from its tags.
+        """Return the segments of a tifffile page.
 
         Raises
         ------
@@ -73,7 +73,7 @@ class Segments:
 
     @property
     def at_edge(self) -> NDArray[np.bool_]:
-        """Which tiles reach past the last row or column of the page."""
+        """Which tiles extend past the last row or column of the page."""
         past = np.zeros(self.counts[:CONTIG], bool)
         for axis in (LENGTH, WIDTH):
             if self.tiled and self.extents[axis] % self.edges[axis]:
@@ -81,7 +81,7 @@ class Segments:
         return past.reshape(-1)
 
     def raw_bytes(self, row: int) -> NDArray[np.int64]:
-        """Return the bytes of each segment's elements, given those of one row of a segment."""
+        """Return the uncompressed bytes of each segment, given those of one of its rows."""
         each = (self.rows * self.edges[DEPTH] * row)[:, None]
         return np.broadcast_to(each, self.counts[:CONTIG]).reshape(-1)
 
@@ -98,7 +98,7 @@ class Segments:
 
 @dataclass(frozen=True)
 class Layout:
-    """Which axes of a series count its pages, and which are axes of the page.
+    """Mapping of the axes of a series to pages and axes of the page.
 
     Attributes
     ----------
@@ -107,7 +107,7 @@ class Layout:
     lead : int
         Number of leading axes, which count pages.
     axes : tuple of (int or None)
-        For each of the other axes, the page's axis; None for one of length 1 that is put in.
+        For each of the other axes, the page's axis; None for an inserted one of length 1.
     """
 
     shape: tuple[int, ...]
@@ -128,6 +128,8 @@ class Layout:
         open_axes = [axis for axis in range(5) if extents[axis] > 1 or edges[axis] > 1]
         axes: list[int | None] = []
         lead = len(shape)
+        # Greedy from the fastest axis: tifffile squeezes axes of length 1 and inserts others by the
+        # metadata of a series, so lengths are all there is to match by.
         while lead and (open_axes or shape[lead - 1] == 1):
             if open_axes and shape[lead - 1] == extents[open_axes[-1]]:
                 axes.append(open_axes.pop())
@@ -149,9 +151,9 @@ class Layout:
 
     @property
     def row_axis(self) -> int | None:
-        """The series' axis along the rows of pages, counted from the last; None if it is left out.
+        """Axis of the series along rows (the page's width), from the end; None if it is squeezed.
 
-        Any axis of length 1 in the right place serves pages whose rows are one pixel long.
+        Any axis of length 1 in its position serves pages of one column.
         """
         for index in range(len(self.axes) - 1, -1, -1):
             if self.axes[index] in (WIDTH, None):
@@ -166,7 +168,7 @@ class Layout:
 
 
 def split_plane(shape: Sequence[int], segments: Segments) -> Segments:
-    """Return pages that make up an array stored in one piece: those it has, or else its planes."""
+    """Return the segments of a contiguous array: its pages, or planes if those do not fit."""
     try:
         Layout.of(shape, segments)
     except UnsupportedError:
@@ -185,7 +187,7 @@ def raw_runs(segments: Segments, itemsize: int, target: int) -> tuple[Runs, ...]
     itemsize : int
         Bytes of an element.
     target : int
-        Bytes a chunk should not exceed, if it can be helped.
+        Most bytes of a chunk, unless a row has more.
 
     Examples
     --------
@@ -200,7 +202,8 @@ def raw_runs(segments: Segments, itemsize: int, target: int) -> tuple[Runs, ...]
     if limit >= rows:
         edge = rows
     else:
-        # A divisor makes all chunks alike, which more readers can open.
+        # A divisor makes a regular grid, which every Zarr reader can open. It is searched near the
+        # limit only: small chunks would cost more than a rectilinear grid.
         edge = next((n for n in range(limit, limit // 4, -1) if rows % n == 0), limit)
     full_chunks, remainder = divmod(rows, edge)
     lengths: Runs = [[edge, full_chunks], [remainder, 1]] if remainder else edge

@@ -11,7 +11,7 @@ from virtualzarr.formats.tiff.ome import ImageMetadata, omero
 
 _TYPES = {"T": "time", "C": "channel", "S": "channel", **dict.fromkeys("ZYX", "space")}
 _VALID = re.compile("T?[CS]?Z?YX")
-"""Axes in an order that OME-Zarr allows."""
+"""Orders of axes that OME-Zarr 0.4 allows: time, channel, then space (section 3.4)."""
 
 
 def is_valid(axes: str) -> bool:
@@ -44,16 +44,16 @@ def multiscale(
     levels : mapping
         The arrays by their paths, of decreasing resolution.
     image : ImageMetadata
-        With the sizes of pixels; where there are none, they are those of the first array's.
+        With pixel sizes; where there are none, the first array's pixels are the unit.
 
     Returns
     -------
     dict
-        With the sizes of each array's pixels. There is a version only if the axes are in an order
-        that OME-Zarr allows.
+        With a scale for each array, and the version only if OME-Zarr allows the order of axes.
     """
     described: dict[str, Any] = {"name": name}
     if is_valid(axes):
+        # A version claims conformance: readers would reject other axes, or worse, permute them.
         described["version"] = "0.4"
     full = next(iter(levels.values()), None)
     if full is not None and full.ndim == len(axes):
@@ -74,9 +74,10 @@ def _axis(dim: str | None, letter: str, image: ImageMetadata) -> dict[str, Any]:
 
 
 def _scale(full: Array, array: Array, axes: str, image: ImageMetadata) -> dict[str, Any]:
-    """Return how large the pixels of an array are."""
+    """Return the scale transformation of an array relative to the full resolution."""
     if full.ndim != array.ndim or 0 in (*full.shape, *array.shape):
         return {}
+    # From lengths, as levels are rounded: 2 is only nearly the factor of odd lengths.
     scale = [n / m for n, m in zip(full.shape, array.shape, strict=True)]
     if full.ndim == len(axes):
         sizes = [image.sizes.get(letter, (1.0, None))[0] for letter in axes]

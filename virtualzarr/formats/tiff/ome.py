@@ -1,4 +1,4 @@
-"""Pixel sizes, units and channels that OME-XML states for the images of a TIFF file."""
+"""OME-XML metadata of TIFF images: pixel sizes, units and channels."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ _UNITS: dict[str, tuple[float, str | None]] = {
     "li": (1 / 12, "inch"), "pt": (1 / 72, "inch"), "ua": (149597870700.0, "meter"),
     "ly": (9460730472580800.0, "meter"), "pixel": (1.0, None), "reference frame": (1.0, None),
 }  # fmt: skip
-"""By OME's symbols: what a value is multiplied by, and OME-Zarr's name of the unit then."""
+"""Factor to, and name of, OME-Zarr's unit by the symbol that OME uses."""
 
 _SIZES = {"T": ("TimeIncrement", "s"), "Z": ("PhysicalSizeZ", "\u00b5m"),
           "Y": ("PhysicalSizeY", "\u00b5m"), "X": ("PhysicalSizeX", "\u00b5m")}  # fmt: skip
-"""Attributes of pixels by axis, and the unit that is meant where none is named."""
+"""Attributes of Pixels by axis, and the default unit in the OME schema."""
 
 
 @dataclass(frozen=True)
 class ImageMetadata:
-    """What OME-XML says about one image.
+    """Metadata of one image in OME-XML.
 
     Attributes
     ----------
@@ -54,10 +54,10 @@ class ImageMetadata:
 
 
 def images_of(tiff: Any, series: Sequence[Any]) -> dict[int, ImageMetadata]:
-    """Return what a file's OME-XML says, by the position of each OME series.
+    """Return the OME-XML metadata of a file by the position of each OME series.
 
-    tifffile leaves out images without planes: series are matched by name where their number is
-    another than that of images, and not at all where names do not tell.
+    tifffile drops images without planes: if the numbers differ, series and images are matched by
+    unique names, and others have no metadata.
     """
     text = tiff.ome_metadata if tiff.is_ome else None
     positions = [n for n, one in enumerate(series) if one.kind == "ome"]
@@ -78,10 +78,10 @@ def images_of(tiff: Any, series: Sequence[Any]) -> dict[int, ImageMetadata]:
 
 
 def omero(image: ImageMetadata, axes: str, shape: Sequence[int], dtype: Any) -> dict[str, Any]:
-    """Return OME-Zarr's ``omero``, with the names and colors of channels; empty if it cannot be.
+    """Return OME-Zarr's ``omero`` with names and colors of channels; empty if not representable.
 
-    Its channels must have a window of intensities. For integers it is all that the type can hold;
-    what floats can be is not stated, and so there is none.
+    Its channels need an intensity window, which is the range of integer types; OME-XML states none
+    for floats.
     """
     channels, dtype = image.channels, np.dtype(dtype)
     count = shape[axes.index("C")] if "C" in axes else 1
@@ -94,6 +94,7 @@ def omero(image: ImageMetadata, axes: str, shape: Sequence[int], dtype: Any) -> 
     window = {"min": low, "max": high, "start": low, "end": high}
     described = []
     for name, color in channels:
+        # OME colors are signed RGBA in 32 bits; OME-Zarr has RGB without alpha.
         rgb = 0xFFFFFF if color is None else (color >> 8) & 0xFFFFFF
         label = {} if name is None else {"label": name}
         described.append({**label, "color": f"{rgb:06X}", "window": window, "active": True})
@@ -102,6 +103,7 @@ def omero(image: ImageMetadata, axes: str, shape: Sequence[int], dtype: Any) -> 
 
 def _images(root: ElementTree.Element) -> Iterator[ImageMetadata]:
     for element in root:
+        # By local names: the namespace has the version of the schema, of which there are many.
         if not element.tag.endswith("Image"):
             continue
         for pixels in element:

@@ -1,4 +1,4 @@
-"""The codecs that decode the strips and tiles of a TIFF page exactly as tifffile does."""
+"""TIFF codecs: decoding of strips and tiles exactly as tifffile does."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _BYTES = {
     34926: ("zstd", {"level": 0, "checksum": False}),
     50000: ("zstd", {"level": 0, "checksum": False}),
 }
-"""Compressions of bytes: what is inside is as in an uncompressed file."""
+"""Compressions of bytes (tag 259), whose content is as in an uncompressed file."""
 
 _CODED = {
     2: "imagecodecs_ccittrle",
@@ -64,7 +64,7 @@ _LARGEST_JPEG = 1 << 29
 
 
 def check_supported(page: Any) -> None:
-    """Refuse by name what tifffile does not decode.
+    """Raise for features that tifffile does not decode, by their names.
 
     Raises
     ------
@@ -83,10 +83,10 @@ def check_supported(page: Any) -> None:
             f"TIFF predictor {_format_tag(page.predictor)}"
         )  # imagecodecs has none
     if page.is_contiguous and page.predictor != 1:
-        # libtiff ignores the predictor, tifffile undoes it as if all rows were one.
+        # libtiff ignores the predictor, but tifffile undoes it as if all rows were one.
         raise UnsupportedError(f"TIFF predictor {_format_tag(page.predictor)} without compression")
     if page.bitspersample == 24 and page.dtype.kind in "iu" and page.parent.byteorder == ">":
-        # tifffile shifts them by one byte.
+        # tifffile unpacks them shifted by one byte.
         raise UnsupportedError("TIFF samples of 24 bits in a big-endian file")
     formats = np.unique(page.tags.valueof(339, 1))
     if len(formats) > 1:
@@ -100,21 +100,21 @@ def page_pipeline(
     tables: bytes | None = None,
     odd_jpeg: bool = False,
 ) -> Pipeline:
-    """Return the codecs of a page's strips or tiles: those of their own, or else tifffile's.
+    """Return the codecs of a page's strips or tiles: portable ones, or else the tifffile codec.
 
     Parameters
     ----------
     page : tifffile.TiffPage
         A page or key frame.
     axis : int or None
-        The array's axis that runs along the rows, which predictors work on. None if the array has
-        no such axis, because rows are one sample long.
+        The array's axis along rows, which predictors work on; None if rows are one sample long and
+        the axis is squeezed.
     dtype : numpy.dtype
         Of the array.
     tables : bytes or None
         JPEG tables of this page (tag 347).
     odd_jpeg : bool
-        Whether the page's JPEG images are not simply the strips or tiles.
+        Whether JPEG images differ from their strips or tiles (`directories.has_odd_jpeg`).
 
     Raises
     ------
@@ -124,12 +124,14 @@ def page_pipeline(
         If the installed imagecodecs lacks the decoder.
     """
     try:
+        # Chains of numcodecs and imagecodecs can be read by zarr-python and others without this
+        # package: the codec that calls tifffile is for what they cannot express.
         return _portable_codecs(page, axis, dtype, tables, odd_jpeg)
     except UnsupportedError as reason:
         if int(page.compression) != 1 and int(page.compression) not in CODECS:
             raise
         segment = _segment(page, tables, odd_jpeg)
-        # Pages in one piece are read in strips of our choice.
+        # Contiguous pages are read in strips of our choice.
         edges = page.shaped if page.is_contiguous else Segments.of(page).edges
         try:
             segment.check(ChunkSpec(edges, dtype))
@@ -139,7 +141,7 @@ def page_pipeline(
 
 
 def cut_pipeline(page: Any) -> Pipeline:
-    """Return the codecs of tiles that may be stored without what lies outside of the image.
+    """Return the codecs of tiles that may be cropped at the edges of the image.
 
     Raises
     ------
@@ -154,7 +156,7 @@ def cut_pipeline(page: Any) -> Pipeline:
 def _portable_codecs(
     page: Any, axis: int | None, dtype: np.dtype[Any], tables: bytes | None, odd_jpeg: bool
 ) -> Pipeline:
-    """Return codecs that others know, too, or raise `UnsupportedError`."""
+    """Return codecs of numcodecs and imagecodecs, or raise `UnsupportedError`."""
     compression = int(page.compression)
     if compression in JPEG:
         if odd_jpeg or page.jpegheader is not None or dtype.kind not in "iu":
@@ -175,15 +177,20 @@ def _portable_codecs(
             chain.append(make(name, **configuration))
         elif compression != 1:
             raise UnsupportedError(f"TIFF compression {_format_tag(page.compression)}")
+    # FillOrder 2 reverses the bits of stored bytes, so it is undone before decompression: last in a
+    # chain that is listed in encoding order.
     if page.fillorder == 2:
         chain.append(make("imagecodecs_bitorder"))
     return Pipeline(chain)
 
 
 def _segment(page: Any, tables: bytes | None, cut: bool) -> TiffSegment:
-    """Return the codec that hands strips or tiles to tifffile."""
+    """Return the codec that decodes strips or tiles with tifffile."""
+    # Of planar pages each segment has one sample per pixel, whatever SamplesPerPixel says.
     separate = page.planarconfig == 2
     samples = 1 if separate else int(page.shaped[-1])
+    # All tags that the decoder of tifffile depends on, and no others: pages of equal encoding must
+    # have equal configurations, which become one codec.
     tags: dict[int, Any] = {
         258: page.bitspersample,
         259: page.compression,
@@ -200,6 +207,8 @@ def _segment(page: Any, tables: bytes | None, cut: bool) -> TiffSegment:
     if page.is_tiled and not page.is_contiguous:
         tags |= {322: page.tilewidth, 323: page.tilelength}
         tags |= {32998: page.tiledepth} if page.tiledepth > 1 else {}
+        # With the size of the page tifffile decodes cropped tiles; without it, the codec serves
+        # pages of any size.
         tags |= {256: page.imagewidth, 257: page.imagelength} if cut else {}
     else:
         tags[256] = page.imagewidth
@@ -223,7 +232,7 @@ def _numbers(value: Any) -> int | list[int]:
 
 
 def is_one_jpeg(page: Any) -> bool:
-    """Whether to take a page of an NDPI slide for the one JPEG image that it is.
+    """Whether to decode a page of an NDPI slide as the one JPEG image that it is.
 
     tifffile finds tiles in it, which are decoded on their own; but pages that libjpeg can decode
     it decodes as a whole. That differs where colours are stored at a lower resolution, and are
@@ -232,6 +241,7 @@ def is_one_jpeg(page: Any) -> bool:
     frame = None if page.jpegheader is None else read_jpeg_frame(page.jpegheader)
     if frame is None or 273 not in page.tags or max(page.imagewidth, page.imagelength) > 65500:
         return False
+    # 65500 is the largest dimension of libjpeg. 0x11 is a component without subsampling (1 by 1).
     alike = set(frame.sampling) == {0x11} and page.photometric in (1, 6)
     return not alike and math.prod(page.shaped) <= _LARGEST_JPEG
 
@@ -246,7 +256,7 @@ def row_bytes(page: Any) -> int:
 
 
 def _samples(page: Any, dtype: np.dtype[Any]) -> Codec:
-    """Return the codec between samples and bytes."""
+    """Return the array-to-bytes codec of uncompressed samples."""
     bits = page.bitspersample
     if page.sampleformat == 5:
         raise UnsupportedError(f"TIFF complex integers of {bits} bits")
@@ -262,7 +272,7 @@ def _samples(page: Any, dtype: np.dtype[Any]) -> Codec:
 
 
 def _predictor(page: Any, axis: int | None, dtype: np.dtype[Any]) -> list[Codec]:
-    """Return the codec that undoes the predictor, if there is one."""
+    """Return the predictor's codec, if there is one."""
     if page.predictor == 1:
         return []
     named = f"TIFF predictor {_format_tag(page.predictor)}"
@@ -281,7 +291,7 @@ def _predictor(page: Any, axis: int | None, dtype: np.dtype[Any]) -> list[Codec]
 
 
 def _jpeg(page: Any, tables: bytes | None) -> Codec:
-    """Return the JPEG codec with the tables and colour spaces that tifffile would use."""
+    """Return the JPEG codec with the tables and colour spaces that tifffile uses."""
     stored, decoded = _jpeg_colours(page)
     configuration: dict[str, Any] = {}
     if tables:
@@ -294,10 +304,10 @@ def _jpeg(page: Any, tables: bytes | None) -> Codec:
 
 
 def _jpeg_colours(page: Any) -> tuple[str | None, str | None]:
-    """Return the colour space that JPEG data are said to be in, and the one they decode to.
+    """Return the stored and the decoded colour space of JPEG data, as tifffile chooses them.
 
-    YCbCr becomes RGB; RGB data without a JFIF marker are not taken for YCbCr; separate samples are
-    gray; anything else is left as it is.
+    YCbCr becomes RGB; RGB data without a JFIF marker are not converted from YCbCr; planar samples
+    are gray; others are not converted.
     """
     stored = decoded = None
     if not page.extrasamples:

@@ -1,4 +1,4 @@
-"""The strips and tiles of TIFF pages as columns of references."""
+"""Offsets and byte counts of TIFF strips and tiles as columns of references."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from virtualzarr.manifest import Affine, Source, Sources
 
 Column = NDArray[np.int64]
 _LARGE = 1 << 30
-"""Bytes of tiles that any page may have."""
+"""Bytes of a tile that are accepted for pages of any size."""
 
 
 def segment_columns(pages: Sequence[Any], ncells: int) -> tuple[Column, Column]:
-    """Return where the segments of pages lie, page after page.
+    """Return offsets and lengths of the segments of pages, page after page.
 
     Parameters
     ----------
     pages : sequence of (tifffile.TiffPage, TiffFrame or None)
-        None is a page that was never written.
+        None for a page that was never written.
     ncells : int
         Strips or tiles that each page must have.
 
@@ -56,7 +56,8 @@ def _column(pages: Sequence[Any], ncells: int, name: str) -> Column:
                 f"page {index} of the TIFF series lists {len(numbers)} {name[4:]} of {ncells} "
                 "strips or tiles"
             )
-    # Only now is it sure that so many cells are no lie. tifffile ignores what is too many.
+    # Allocated only after every page was seen to list as many: the size of the grid, which tags
+    # claim, may be a lie. Surplus entries are ignored, as tifffile does.
     nothing = (0,) * ncells
     filled = (nothing if numbers is None else numbers[:ncells] for numbers in lists)
     try:
@@ -67,13 +68,13 @@ def _column(pages: Sequence[Any], ncells: int, name: str) -> Column:
 
 
 def page_bases(pages: Sequence[Any]) -> Column:
-    """Return where pages that lie in one piece begin; 0 for a missing page.
+    """Return the offsets of contiguous pages; 0 for a missing page.
 
     Raises
     ------
     SourceError
-        If a page was never written, or its strips lie in another order than those of the others,
-        which tifffile does not look at.
+        If a page was never written, or its strips are in another order than those of other pages,
+        which tifffile does not check.
     """
     count = max(len(page.dataoffsets) for page in pages if page is not None)
     offset = _column(pages, count, "dataoffsets")
@@ -89,7 +90,7 @@ def page_bases(pages: Sequence[Any]) -> Column:
 def raw_columns(
     bases: Column, layout: Layout, runs: Sequence[Runs], itemsize: int
 ) -> tuple[Column | Affine, Column]:
-    """Return offsets and lengths of the chunks of pages that lie in one piece.
+    """Return offsets and lengths of the chunks of contiguous pages.
 
     Parameters
     ----------
@@ -111,6 +112,8 @@ def raw_columns(
     edges = [run if isinstance(run, int) else run[0][0] for run in spec]
     counts = [-(-n // edge) for n, edge in zip(shape, edges, strict=True)]
     strides = [edge * itemsize * math.prod(shape[axis + 1 :]) for axis, edge in enumerate(edges)]
+    # Broadcast along each axis whose last chunk is shorter: at most two distinct lengths an axis,
+    # and no array of the size of the grid.
     length = np.array(math.prod(edges) * itemsize, np.int64)
     for axis, (n, edge, count) in enumerate(zip(shape, edges, counts, strict=True)):
         if n % edge:
@@ -118,6 +121,8 @@ def raw_columns(
             along = np.where(np.arange(count) < count - 1, length, last_length)
             length = along.reshape((count,) + (1,) * (len(shape) - axis - 1))
     lead = layout.shape[: layout.lead]
+    # Pages at a constant distance, as most writers lay them out, make offsets affine in the index,
+    # without a column in memory.
     steps = np.unique(np.diff(bases))
     if len(steps) <= 1:
         step = int(steps[0]) if len(steps) else 0
@@ -142,6 +147,8 @@ def clip_raw(length: Column, needed: Column) -> Column:
     UnsupportedError
         If a segment is too short.
     """
+    # Byte counts of uncompressed strips may include padding, which the codecs would take for
+    # elements.
     needed = np.broadcast_to(needed, length.shape)
     short = (length < needed) & (length > 0)
     if short.any():

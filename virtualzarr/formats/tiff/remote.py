@@ -1,4 +1,4 @@
-"""A TIFF file elsewhere as tifffile reads it: fetched in few requests, and nothing twice."""
+"""Remote TIFF files for tifffile: read-ahead of directories and tag values in few requests."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ _LOADED = (
     258, 270, 273, 277, 279, 282, 283, 305, 324, 325, 330, 338, 339, 347, 33550, 33922, 34264,
     34735, 34736, 34737, 42112, 42113, 65426, 65432,
 )  # fmt: skip
-"""Tags whose values are read: by tifffile with their directory, or for attributes."""
+"""Tags whose values tifffile reads with their directory, or that become attributes."""
 
 _DESCRIPTION, _SUBIFDS = 270, 330
 
 _WINDOW = 8 * 1024 * 1024
-"""Bytes that are read ahead at most."""
+"""Most bytes of a read-ahead."""
 
 _SMALL = 256 * 1024
-"""Images of fewer bytes take less time to read than a round trip to the directory behind them."""
+"""Bytes of an image that take less time to fetch than another round trip."""
 
 _THROUGH = 256 * 1024 * 1024
-"""Bytes of such images, and of values of tags, that are read at most."""
+"""Most bytes of such images, and of tag values, that are fetched in a scan."""
 
 _FEW, _PLACES = 16, 1024
-"""Directories that are guessed at first, and at most."""
+"""Directories whose offsets are predicted at once: first and most."""
 
 
 class PagedFile(io.RawIOBase):
-    """The pages of a file elsewhere as a binary stream.
+    """The page cache of a remote file as a binary stream.
 
     Parameters
     ----------
@@ -45,7 +45,7 @@ class PagedFile(io.RawIOBase):
     Attributes
     ----------
     failure : VirtualZarrError or None
-        The first that a read met with: tifffile goes on without what it could not read.
+        The first error of a read: tifffile goes on without what it could not read.
     """
 
     def __init__(self, pages: PageCache) -> None:
@@ -90,11 +90,11 @@ class PagedFile(io.RawIOBase):
         return len(data)
 
     def has(self, start: int, length: int) -> bool:
-        """Tell whether some bytes need no fetch."""
+        """Tell whether a range is cached."""
         return self._pages.peek(start, length) is not None or self._pages.has(start, length)
 
     def fetch(self, places: Iterable[Request]) -> None:
-        """Fetch what is not there, in as few requests as is sensible.
+        """Fetch ranges that are not cached, coalesced.
 
         Raises
         ------
@@ -111,7 +111,7 @@ class PagedFile(io.RawIOBase):
         if not length:
             return b""
         if not self._pages.has(start, length):
-            # Twice as much, as long as one goes on where the last fetch ended.
+            # Sequential reads double the window, random ones reset it to a page.
             goes_on = -length <= start - self._stop <= GAP
             self._window = min(max(2 * self._window, PAGE), _WINDOW) if goes_on else PAGE
             self._stop = start + max(length, self._window)
@@ -120,7 +120,7 @@ class PagedFile(io.RawIOBase):
 
 
 class Chain:
-    """Where the directories of a chain are likely to be, from where the last ones were.
+    """Prefetch along a chain of directories, predicted from the offsets of the last ones.
 
     Parameters
     ----------
@@ -136,16 +136,18 @@ class Chain:
         self._count = _FEW
 
     def reach(self, offset: int, length: int) -> None:
-        """Fetch the directory at an offset, and those that probably follow."""
+        """Fetch the directory at an offset, and those predicted to follow."""
         self._last.append(offset)
         if self._file.has(offset, length):
             return
         steps = np.diff(self._last)
         places = [(offset, length)]
         if len(steps) > 2 and steps.min() > 0:
+            # Directories of a series are in one of two layouts: behind the data of each page, at a
+            # constant step if pages are uncompressed; or near each other, with little data between.
             mean, step = steps.mean(), int(steps[-1])
             if mean > GAP and (steps[-3:] == step).all():
-                # If the last guess was wrong, little is guessed.
+                # Doubled while predictions hold; a wrong one starts again with few.
                 self._count = min(2 * self._count, _PLACES) if self._step == step else _FEW
                 self._step = step
                 places = [(offset + k * step, length) for k in range(self._count)]
@@ -157,13 +159,13 @@ class Chain:
 
 
 def read_ahead(file: PagedFile, name: str) -> Directories | None:
-    """Fetch the directories of a TIFF file, and which of their values tifffile will read.
+    """Prefetch the directories of a TIFF file, and the tag values that tifffile will read.
 
     Parameters
     ----------
     file : PagedFile
     name : str
-        Of the file; tifffile knows slides of NDPI by it.
+        File name, by whose extension tifffile recognizes NDPI.
 
     Returns
     -------
@@ -179,11 +181,13 @@ def read_ahead(file: PagedFile, name: str) -> Directories | None:
         return directories
     _fetch_values(directories, file, [first])
     if any(text.startswith(b"ImageJ=") for text in directories.tag_values([first], _DESCRIPTION)):
-        return directories  # the pages lie in one piece; tifffile does not follow the chain
+        # Pages of ImageJ stacks are contiguous, and tifffile does not follow the chain.
+        return directories
     directories.walk(first)
-    chain = directories.known
+    chain = directories.offsets
     _fetch_values(directories, file, chain)
     word = 8 if form.tagsize == 20 else 4
+    # SubIFDs (tag 330) are offsets of directories outside of the chain: pyramid levels of OME-TIFF.
     raw = b"".join(
         value[: len(value) // word * word] for value in directories.tag_values(chain, _SUBIFDS)
     )
@@ -193,17 +197,19 @@ def read_ahead(file: PagedFile, name: str) -> Directories | None:
 
 
 def _fetch_values(directories: Directories, file: PagedFile, offsets: Sequence[int]) -> None:
-    """Fetch directories, and then those values of tags that lie apart from them."""
+    """Fetch directories, and then the tag values that are stored outside of them."""
     offsets = [offset for offset in offsets if 0 < offset < file.size]
     file.fetch([(offset, directories.guess) for offset in offsets])
     if directories.form.is_ndpi and file.size >= 1 << 32:
-        return  # the higher bits of places are elsewhere
+        # NDPI has the higher 32 bits of offsets behind the directory: these would be wrong.
+        return
     start = np.zeros(0, np.int64)
     length = start
     for _, table in directories.tables(offsets):
         is_needed = directories.is_far(table) & np.isin(table["code"], _LOADED)
         start = np.append(start, table["value"][is_needed].astype(np.int64))
         length = np.append(length, table["nbytes"][is_needed])
+    # Shortest first within the budget: long values are per-tile lists, which may be lies.
     order = np.argsort(length)
     inside = (start > 0) & (length <= file.size - start)
     order = order[inside[order]]
@@ -212,7 +218,7 @@ def _fetch_values(directories: Directories, file: PagedFile, offsets: Sequence[i
 
 
 def _form(head: bytes, name: str) -> tuple[Any, int] | None:
-    """Return tifffile's words for the form of a file, and where its first directory is."""
+    """Return tifffile's TiffFormat of a file, and the offset of its first directory."""
     import tifffile
 
     order = {b"II": "<", b"MM": ">", b"EP": "<"}.get(head[:2])
@@ -220,6 +226,7 @@ def _form(head: bytes, name: str) -> tuple[Any, int] | None:
         return None
     little = order == "<"
     byteorder: Any = "little" if little else "big"
+    # Magic 42 is classic TIFF, 43 BigTIFF, whose offset follows 4 bytes of constants.
     if int.from_bytes(head[2:4], byteorder) == 43:
         form = tifffile.TIFF.BIG_LE if little else tifffile.TIFF.BIG_BE
         return form, int.from_bytes(head[8:16], byteorder)
@@ -230,7 +237,7 @@ def _form(head: bytes, name: str) -> tuple[Any, int] | None:
 
 
 def coalesce_ranges(start: np.ndarray, length: np.ndarray) -> list[Request]:
-    """Join places that overlap or lie close to each other, many at a time.
+    """Coalesce ranges that overlap or are close to each other.
 
     Examples
     --------
@@ -240,6 +247,7 @@ def coalesce_ranges(start: np.ndarray, length: np.ndarray) -> list[Request]:
     if not len(start):
         return []
     order = np.argsort(start, kind="stable")
+    # The running maximum of stops, as a long range may contain those that begin after it.
     start, stop = start[order], np.maximum.accumulate((start + length)[order])
     first = np.flatnonzero(np.append(True, start[1:] - stop[:-1] > GAP))
     last = np.append(first[1:], len(start)) - 1

@@ -1,4 +1,4 @@
-"""A TIFF file as a group: an array for each series of images, a group for each pyramid."""
+"""TIFF scan: an array for each series of a file, a group for each pyramid."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ def scan(
     ----------
     path_or_url : path or str
     on_error : {"raise", "warn"}
-        What to do about a series that cannot be virtualized: raise, or warn, leave it out, and
-        note it in the group's `skipped`.
+        What to do about a series that cannot be virtualized: raise, or warn, skip it, and note it
+        in the group's `skipped`.
     storage_options : mapping, optional
         How fsspec opens a URL.
 
@@ -75,7 +75,7 @@ def scan(
 
 
 Image = tuple[Array, Mapping[str, NDArray[np.float64]], Any]
-"""An array, coordinates of its columns and rows, and the page that says where they are."""
+"""An array, coordinates of its columns and rows, and the page with the georeference."""
 
 
 class _Scan:
@@ -104,6 +104,8 @@ class _Scan:
             if len(image.levels) > 1:
                 members[name] = self.pyramid(image, name, described.get(index, ImageMetadata()))
                 continue
+            # A series without a pyramid is an array of the root; multiscales of the root then have
+            # its path, so that OME-Zarr readers open the file as an image.
             entry = self.image(image, name, image.keyframe)
             if entry is not None:
                 members[name] = entry[0]
@@ -129,14 +131,14 @@ class _Scan:
         return Group(attributes, {**arrays, **coordinates}, path)
 
     def image(self, series: Any, path: str, placed: Any) -> Image | None:
-        """Return the array of a series, its coordinates and the page that they are from.
+        """Return the array of a series, its coordinates and the page with the georeference.
 
         Parameters
         ----------
         series : tifffile.TiffPageSeries
         path : str
         placed : tifffile.TiffPage
-            With the georeference: the full resolution's.
+            Page with the georeference: that of the full resolution.
 
         Returns
         -------
@@ -163,7 +165,7 @@ class _Scan:
 def _root_attributes(
     members: Mapping[str, Array | Group], single: Sequence[Mapping[str, Any]]
 ) -> dict[str, Any]:
-    """Return what OME-Zarr wants at the root: images beside each other, or numbered groups."""
+    """Return OME-Zarr's attributes of the root: multiscales, or the layout of numbered groups."""
     if single:
         images = [image for each in single for image in each["multiscales"]]
         return {**single[0], "multiscales": images} if len(single) == 1 else {"multiscales": images}
@@ -180,7 +182,8 @@ def _is_image(node: Array | Group) -> bool:
 def _names(series: list[Any]) -> list[str]:
     """Return a name for each series."""
     names = [re.sub(r"[^\w.() -]+", "_", image.name).strip(". ") for image in series]
-    serve = not any(re.fullmatch(r"|[a-z](_\d+)?", name) for name in names)  # those are dimensions'
-    if len(series) > 1 and serve and len(set(names)) == len(names):
+    # A single letter, numbered or not, could be the name of a dimension's coordinates beside it.
+    usable = not any(re.fullmatch(r"|[a-z](_\d+)?", name) for name in names)
+    if len(series) > 1 and usable and len(set(names)) == len(names):
         return names
     return [str(index) for index in range(len(series))]

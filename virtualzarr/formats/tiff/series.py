@@ -1,4 +1,4 @@
-"""One TIFF series as one virtual array."""
+"""TIFF series as virtual arrays: grid, codecs and references of its pages."""
 
 from __future__ import annotations
 
@@ -40,19 +40,19 @@ from virtualzarr.manifest import Decoder, Manifest, Source, Sources
 from virtualzarr.metadata import ArrayMetadata
 
 RAW_CHUNK = 4 * 1024 * 1024
-"""Bytes of a chunk where the file lets us choose, because a page lies in one piece."""
+"""Target bytes of a chunk of contiguous pages, whose chunks can be chosen."""
 
 
 def axes_and_shape(series: Any) -> tuple[str, tuple[int, ...]]:
     """Return the axes of a series and their lengths, as ``series.asarray()`` has them.
 
-    If there are more or fewer pages than the series should have, as when a microscope was
-    stopped, they are given one after the other.
+    If there are more or fewer pages than the series should have, as of an interrupted acquisition,
+    they are stacked along one axis.
 
     Raises
     ------
     SourceError
-        If a length is no number.
+        If a length is not an integer.
     """
     axes, shape, page = series.axes, tuple(int(n) for n in series.shape), series.keyframe
     if any(n != int(n) for n in series.shape):
@@ -87,9 +87,9 @@ def series_array(
     Raises
     ------
     UnsupportedError
-        If the codecs at hand cannot give exactly what ``series.asarray()`` gives.
+        If no codec decodes exactly what ``series.asarray()`` reads.
     SourceError
-        If offsets or counts of strips or tiles cannot be right.
+        If offsets or byte counts of strips or tiles are impossible.
     """
     page = series.keyframe
     computed = _find_transform(series)
@@ -98,13 +98,18 @@ def series_array(
         return _empty(series, shape, path, dims)
     check_supported(page)
     dtype = np.dtype(series.dtype).newbyteorder("=")
+    # A page whose uncompressed strips follow one another is contiguous: its chunks may be of any
+    # number of rows, however small its strips are.
     build = _contiguous if page.is_contiguous else _build_from_segments
     if is_one_jpeg(page) and len(series) == 1:
         build = _one_jpeg
+    # tifffile fills missing tiles with the nodata value, cast to the dtype of the page.
     fill = np.array(page.nodata).astype(page.dtype)
     if computed is None:
         grid, pipeline, manifest = build(series, shape, dtype, files)
     else:
+        # Values such as those of MD GEL files are computed from stored integers: a chunk is decoded
+        # as stored, then transformed; so is the fill value, as tifffile fills first.
         grid, stored, manifest = build(series, shape, page.dtype.newbyteorder("="), files)
         pipeline = Pipeline([computed, *stored.codecs])
         fill = computed.decode(fill, ChunkSpec((), dtype))
@@ -121,21 +126,22 @@ def series_array(
 
 
 def _find_transform(series: Any) -> ArrayArray | None:
-    """Return the codec that computes values from what is stored; None if that is the same.
+    """Return the codec that computes values from stored samples; None for series without one.
 
     Raises
     ------
     UnsupportedError
-        If there is none, or tifffile does not compute them from what is stored.
+        If no codec does, or tifffile computes them from other values than the stored ones.
     """
     if series.transform is None:
         return None
     reason = f"TIFF series of kind {series.kind!r}, whose values are computed"
     facts = series.keyframe.parent.mdgel_metadata if series.kind == "mdgel" else None
+    # MD GEL FileTag: 2 is square root, 128 linear scaling of the stored integers.
     if not facts or facts.get("FileTag") not in (2, 128):
         raise UnsupportedError(reason)
     if series.dataoffset is not None:
-        # tifffile takes integers as long as floats for floats.
+        # tifffile reads contiguous integers of the size of floats as floats.
         raise UnsupportedError(f"{reason} from {series.keyframe.dtype}")
     numerator, denominator = facts["ScalePixel"]
     codec = make(
@@ -167,11 +173,12 @@ Parts = tuple[grids.ChunkGrid, Pipeline, Manifest]
 
 
 def _contiguous(series: Any, shape: tuple[int, ...], dtype: np.dtype[Any], files: Files) -> Parts:
-    """Return the parts of an array whose pages each lie in one piece, uncompressed."""
+    """Return grid, pipeline and manifest of contiguous, uncompressed pages."""
     page, start = series.keyframe, series.dataoffset
     segments = Segments(page.shaped, page.shaped, tiled=False)
     if start is not None and start > 0:
-        # The file holds the array itself; where pages begin does not matter.
+        # All pages follow one another: offsets of single pages do not matter, and for ImageJ stacks
+        # there are none.
         segments = split_plane(shape, segments)
     layout = Layout.of(shape, segments)
     page_bytes = math.prod(segments.extents) * dtype.itemsize
@@ -198,12 +205,14 @@ def _contiguous(series: Any, shape: tuple[int, ...], dtype: np.dtype[Any], files
 def _build_from_segments(
     series: Any, shape: tuple[int, ...], dtype: np.dtype[Any], files: Files
 ) -> Parts:
-    """Return the parts of an array whose pages are strips or tiles, each encoded on its own."""
+    """Return grid, pipeline and manifest of pages of separately encoded strips or tiles."""
     page = series.keyframe
     segments = Segments.of(page)
     check_size(segments, dtype.itemsize)
     layout = Layout.of(shape, segments)
     pages = _pages(series, layout, files)
+    # All pages share one grid and, but for JPEG tables, one pipeline: pages that differ in anything
+    # else were refused by check_alike.
     odd = int(page.compression) in JPEG and has_odd_jpeg(pages, segments, files.directories)
     pipelines, chosen = _pipelines(pages, page, layout.row_axis, dtype, odd)
     offset, length = segment_columns(pages, math.prod(segments.counts))
@@ -212,9 +221,11 @@ def _build_from_segments(
     sources, source_of_page = _sources(pages, files)
     check_within(offset, length, source_of_page[:, None], sources)
     grid = grids.parse(layout.chunks(segments.runs), shape)
+    # A byte count of 0 marks a segment that was never written (sparse files of GDAL).
     source = np.where(length > 0, source_of_page[:, None], np.int32(-1))
     number = np.broadcast_to(chosen[:, None] - 1, length.shape)
     if _is_cut(pages, page, segments, offset[:, -1], length[:, -1]):
+        # Number -1 is the pipeline that the array declares, so the list of others begins at 1.
         number = np.where(segments.at_edge, len(pipelines) - 1, number)
         pipelines = [*pipelines, cut_pipeline(page)]
     decoder = number.reshape(grid.grid_shape) if len(pipelines) > 1 else None
@@ -237,9 +248,9 @@ def _is_cut(
     offset: NDArray[np.int64],
     length: NDArray[np.int64],
 ) -> bool:
-    """Whether of tiles at the edges only what lies in the image was stored, as few writers do.
+    """Whether tiles at the edges are stored cropped to the image, as few writers do.
 
-    One of the last tiles of pages tells, decoded. Such files were met with PackBits only.
+    One of the last tiles is decoded to tell. Known writers of such files use PackBits only.
 
     Parameters
     ----------
@@ -260,13 +271,13 @@ def _is_cut(
     try:
         raw = handle.read(int(length[index]))
         decoded = require_imagecodecs("imagecodecs_packbits").packbits_decode(raw)
-    except (RuntimeError, ValueError):  # said when it is read
+    except (RuntimeError, ValueError):  # reading the damaged tile raises with its position
         return False
     return len(decoded) < full_size
 
 
 def _one_jpeg(series: Any, shape: tuple[int, ...], dtype: np.dtype[Any], files: Files) -> Parts:
-    """Return the parts of an array that is one JPEG image, as in small levels of NDPI slides."""
+    """Return grid, pipeline and manifest of one JPEG image, as in small levels of NDPI slides."""
     page = series.keyframe
     source = files.source(page.parent)
     start, nbytes = (int(page.tags[code].value[0]) for code in (273, 279))
@@ -292,7 +303,7 @@ def _pages(series: Any, layout: Layout, files: Files) -> list[Any]:
 
 
 def _sources(pages: Sequence[Any], files: Files) -> tuple[Sources, NDArray[np.int32]]:
-    """Return the files that pages are in, and for each page its row; -1 if it is missing."""
+    """Return the table of files with pages, and each page's row in it; -1 for missing pages."""
     rows: dict[int, int] = {}
     table: list[Source] = []
     column = np.full(len(pages), -1, np.int32)
@@ -309,7 +320,7 @@ def _sources(pages: Sequence[Any], files: Files) -> tuple[Sources, NDArray[np.in
 def _pipelines(
     pages: Sequence[Any], keyframe: Any, axis: int | None, dtype: np.dtype[Any], odd: bool
 ) -> tuple[list[Pipeline], NDArray[np.int64]]:
-    """Return the different codec chains of pages, and for each page its chain.
+    """Return the distinct codec pipelines of pages, and the index of each page's.
 
     Only JPEG tables may differ within a series.
     """
