@@ -1,4 +1,4 @@
-"""One module per foreign format; each scans a file's own index into a group of virtual arrays."""
+"""Foreign file formats: each is scanned from its own index into a group of virtual arrays."""
 
 from virtualzarr.formats.registry import FORMATS, Format, begins, register
 

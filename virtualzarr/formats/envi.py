@@ -1,4 +1,4 @@
-"""ENVI images: raw binary files with a text header beside them."""
+"""ENVI images: raw binary files with a text header (``.hdr``) beside them."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 
 from virtualzarr.choices import OnError
-from virtualzarr.errors import SourceError, UnsupportedError, VirtualZarrError
+from virtualzarr.errors import SourceError, UnsupportedError
 from virtualzarr.formats.headers import HeaderReader
+from virtualzarr.formats.on_error import name_file
 from virtualzarr.formats.plain import plain_array
 from virtualzarr.formats.siblings import find_sibling, split_name
 from virtualzarr.hierarchy.group import Group
@@ -37,16 +38,15 @@ def scan(
 ) -> Group:
     """Scan an ENVI image into a group with the array ``data`` of dimensions band, y and x.
 
-    Whatever the interleave, the axes are in this order. What the header says besides is in the
-    attributes, a data ignore value as `_FillValue`.
+    The axes are in this order for every interleave. Other fields of the header are attributes, a
+    data ignore value is `_FillValue`.
 
-    Either the header is named or the image; the other one is looked for beside it. Compressed
-    images are refused. For the arguments and errors, see `virtualzarr.virtualize`; there is only
-    one array: if it cannot be virtualized, that is an error, whatever `on_error` says.
-
+    The path is that of the header or the image; the other file is searched beside it. Compressed
+    images raise `UnsupportedError`. For the arguments and errors, see `virtualzarr.virtualize`;
+    there is only one array: if it cannot be virtualized, that raises for any `on_error`.
     """
     header, image = _pair(path_or_url, storage_options)
-    try:
+    with name_file(header.uri):
         fields = _fields(header)
         numbers = {
             name: _integer(fields, name)
@@ -62,8 +62,6 @@ def scan(
             path="data", dimension_names=("band", "y", "x"),
             attributes=_attributes(fields, dtype),
         )  # fmt: skip
-    except VirtualZarrError as error:
-        raise error.at(file=header.uri) from error.__cause__
     return Group({}, {"data": array})
 
 
@@ -71,17 +69,19 @@ def _pair(path_or_url: Any, options: Mapping[str, Any] | None) -> tuple[Source, 
     """Return the header and the image."""
     stem, extension, query = split_name(path_or_url)
     if extension.lower() != ".hdr":
+        # Both conventions occur: scene.img.hdr and scene.hdr for scene.img.
         beside = [f"{stem}{extension}.hdr{query}", f"{stem}.hdr{query}"]
         header = find_sibling(beside, "the ENVI header", options)
         return header, Source.from_file(path_or_url, options)
     header = Source.from_file(path_or_url, options)
+    # The header does not name its image; extensions vary by writer, and on Windows by case.
     cased = [*_EXTENSIONS, *(each.upper() for each in _EXTENSIONS[1:])]
     candidates = [f"{stem}{each}{query}" for each in cased]
     return header, find_sibling(candidates, "the image of the ENVI header", options)
 
 
 def _fields(header: Source) -> dict[str, str]:
-    """Return what the header says, by names in lower case; lists with their braces."""
+    """Parse the header: values by names in lower case, lists with their braces."""
     if (header.size or 0) > _MOST:
         raise SourceError(f"an ENVI header of {header.size} bytes")
     file = HeaderReader(header)
@@ -95,6 +95,7 @@ def _fields(header: Source) -> dict[str, str]:
         if not equals or name.lstrip().startswith(";"):
             continue
         parts = [value]
+        # Values in braces go on over lines until the closing brace.
         while value.startswith("{") and not parts[-1].endswith("}"):
             following = next(lines, None)
             if following is None:
@@ -124,12 +125,14 @@ def _check_supported(fields: Mapping[str, str], numbers: Mapping[str, int]) -> N
     if fields.get("file compression", "0") != "0":
         raise UnsupportedError("compressed ENVI images; decompress the file")
     for name in ("major frame offsets", "minor frame offsets"):
+        # Frame offsets other than 0 are gaps between lines or bands, which a single range cannot
+        # skip.
         if re.sub(r"[{}0,.\s]", "", fields.get(name, "")):
             raise UnsupportedError(f"ENVI images with {name}")
 
 
 def _attributes(fields: Mapping[str, str], dtype: np.dtype[Any]) -> dict[str, Any]:
-    """Return what the header says besides how the image is stored."""
+    """Return the fields of the header that do not describe the layout, and `_FillValue`."""
     attributes: dict[str, Any] = {
         name: _list(value) if value.startswith("{") else value
         for name, value in fields.items()
@@ -140,13 +143,13 @@ def _attributes(fields: Mapping[str, str], dtype: np.dtype[Any]) -> dict[str, An
         number = _number(ignored)
         if dtype.kind in "iu" and isinstance(number, float) and number.is_integer():
             number = int(number)
-        # A text is left for people to read.
+        # Text cannot be a _FillValue of numbers, so it stays an attribute by its own name.
         attributes["data ignore value" if isinstance(number, str) else "_FillValue"] = number
     return attributes
 
 
 def _list(text: str) -> Any:
-    """Return a list of the header; descriptions, which have braces, too, stay text."""
+    """Parse a value in braces: a list, or the text of a description."""
     inner = text.strip("{} ")
     parts = [_number(part.strip()) for part in inner.split(",")]
     return inner if len(parts) == 1 and isinstance(parts[0], str) else parts

@@ -1,4 +1,4 @@
-"""Reading a file's header from its beginning, however long it turns out to be."""
+"""Header reader: sequential reads from the start of a file, with doubling read-ahead."""
 
 from __future__ import annotations
 
@@ -7,18 +7,25 @@ from virtualzarr.manifest import Source
 from virtualzarr.stores.files import ByteFile, LocalFile, RemoteFile, is_url
 
 FIRST = 64 * 1024
-"""Bytes read at first."""
+"""Bytes of the first read."""
 
 
 def byte_file(source: Source) -> ByteFile:
-    """Return the file of a source, to read bytes from."""
+    """Open a source for reads of bytes."""
     if is_url(source.uri):
         return RemoteFile(source.location, source.fingerprint)
     return LocalFile(source.uri)
 
 
+def file_size(source: Source) -> int:
+    """Return the bytes of a file, or raise `SourceError` if its server does not tell."""
+    if source.size is None:
+        raise SourceError("the server does not say how long the file is", file=source.uri)
+    return source.size
+
+
 class HeaderReader:
-    """Gives out a file's bytes from its beginning; reads twice as many whenever they run out.
+    """Sequential reader of a file's bytes, whose reads double in size.
 
     Parameters
     ----------
@@ -29,16 +36,14 @@ class HeaderReader:
     Attributes
     ----------
     position : int
-        Where the next bytes are taken from.
+        Offset of the next byte.
     size : int
         Bytes in the file.
     """
 
     def __init__(self, source: Source, start: int = 0) -> None:
-        if source.size is None:
-            raise SourceError("the server does not say how long the file is", file=source.uri)
         self.file = byte_file(source)
-        self.size = source.size
+        self.size = file_size(source)
         self.position = start
         self._start = start
         self._data = b""
@@ -67,17 +72,20 @@ class HeaderReader:
             )
 
     def seek(self, position: int) -> None:
-        """Go on elsewhere; what is far ahead is read anew."""
+        """Set the position; bytes that are not in the buffer are read from there on."""
         if position > self.size:
             raise SourceError(f"the file ends at {self.size}; it is truncated or damaged")
         if not self._start <= position <= self._start + len(self._data):
             self._start, self._data = position, b""
         elif position > self.position:
-            # What was passed over is not kept, and how much is read at a time begins anew.
+            # Skipped bytes are dropped: a file of many small headers between large data would stay
+            # in memory as a whole, and the read-ahead would grow to the size of the data.
             self._data, self._start = self._data[position - self._start :], position
         self.position = position
 
     def _grow(self, needed: int) -> None:
         start = self._start + len(self._data)
+        # Doubling keeps the number of requests logarithmic in the length of a header, which formats
+        # of this kind do not state in advance.
         stop = min(self.size, max(needed, self._start + max(FIRST, 2 * len(self._data))))
         self._data += bytes(self.file.read(start, stop))

@@ -1,7 +1,7 @@
-"""The bytes of a local file for parsers, read in pages: a file cut off meanwhile is an error.
+"""Page cache of a local file for parsers; a file truncated meanwhile is an error.
 
-It is not mapped into memory: the system ends a process that looks at a part of a map that the file
-does not have any more.
+It is not memory-mapped: access to a mapped page beyond the end of a truncated file kills the
+process (SIGBUS).
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from virtualzarr.stores.files import LocalFile
 # Pages are larger than those of files elsewhere: a read costs more than the bytes it copies.
 _SHIFT = 16
 _PAGE = 1 << _SHIFT
-# Pages that are remembered; parsers hold those they still look at.
+# Pages in the cache. Parsers hold views of those in use, so all can be evicted at once.
 _MOST_PAGES = 1024
-# Blocks that lie so close to each other are read together, up to so many bytes at once.
+# Blocks with smaller gaps are coalesced, up to the second number of bytes in one batch.
 _GAP = 4096
 _BATCH = 1 << 20
 # Fewer blocks than this are read one after the other.
@@ -31,7 +31,7 @@ _FEW = 32
 
 
 class LocalPages:
-    """A local file: parsers run straight through.
+    """Paged reader of a local file, which runs parsers one after the other.
 
     Parameters
     ----------
@@ -52,11 +52,12 @@ class LocalPages:
             raise SourceError("the file is empty", file=path)
         self._pages: dict[int, memoryview] = {}
         self._spawned: list[Parser] = []
-        self._scratch = np.empty(0, np.uint8)  # fresh memory costs more than the copy
+        # Reused, as page faults of fresh memory cost more than the copy.
+        self._scratch = np.empty(0, np.uint8)
         self.rebase(0)
 
     def rebase(self, base: int) -> None:
-        """Count addresses from another byte of the file."""
+        """Set the byte of the file that addresses are relative to."""
         self.base = base
         self.size = max(self._length - base, 0)
 
@@ -82,6 +83,8 @@ class LocalPages:
         answer: Any = None
         try:
             while True:
+                # Types are compared exactly, in the order of their frequency: this loop runs for
+                # each request, and isinstance of a NamedTuple would also be true for tuple.
                 request = send(answer)
                 if type(request) is tuple:
                     answer = read(*request)
@@ -96,7 +99,7 @@ class LocalPages:
         """Return bytes, fewer where the file ends before."""
         start = self.base + address
         page, first = self._pages.get(start >> _SHIFT), start & (_PAGE - 1)
-        # Nearly every read lies in a page that is there: that way is kept short.
+        # Hot path: nearly every read lies within a cached page, and needs no check but these.
         if page is not None and address >= 0 and 0 <= length <= _PAGE - first:
             return page[first : first + length]
         check(address, length)
@@ -117,8 +120,10 @@ class LocalPages:
         return memoryview(self._file.take(start, stop - start) if start < stop else b"")
 
     def _gather(self, addresses: NDArray[np.int64], length: int) -> NDArray[np.uint8]:
-        """Read blocks, those that lie close to each other together."""
+        """Read blocks of one length as rows, coalescing those close to each other."""
         check(int(addresses.min()), length)
+        # Blocks beyond the end of the file are cut short, which the strided view below cannot
+        # express.
         if len(addresses) < _FEW or int(addresses.max()) > self.size - length:
             return as_rows([self._read(k, length) for k in addresses.tolist()], length)
         rows = np.empty((len(addresses), length), np.uint8)
@@ -131,14 +136,18 @@ class LocalPages:
         last = np.concatenate([first[1:], [len(offsets)]]) - 1
         starts, sizes = offsets[first], offsets[last] - offsets[first] + length
         begins = np.cumsum(sizes) - sizes
+        # Runs are grouped by their position in the concatenated buffer, so that scratch memory has
+        # about one batch however many blocks there are.
         batches = np.searchsorted(begins, np.arange(0, begins[-1] + 1, _BATCH)).tolist()
         for low, high in zip(batches, [*batches[1:], len(first)], strict=True):
             if low < high:
                 blocks = slice(int(first[low]), int(last[high - 1]) + 1)
+                # From an offset in the file to one in the buffer, constant within a run.
                 at = begins[low:high] - begins[low] - starts[low:high]
                 moved = np.repeat(at, last[low:high] - first[low:high] + 1)
                 buffer = self._runs(starts[low:high].tolist(), sizes[low:high].tolist())
-                # The bytes are looked at as overlapping blocks, one at each byte.
+                # A view with a stride of one byte has every possible block as an element: one fancy
+                # index then copies all rows, without a Python loop.
                 every = np.ndarray(
                     (len(buffer) - length + 1,), f"V{length}", buffer.data, strides=(1,)
                 )
@@ -147,7 +156,7 @@ class LocalPages:
         return rows
 
     def _runs(self, starts: list[int], sizes: list[int]) -> NDArray[np.uint8]:
-        """Return parts of the file, one after the other, until this is called again."""
+        """Read runs into the scratch buffer, one after the other; valid until the next call."""
         need = sum(sizes)
         if len(self._scratch) < need:
             self._scratch = np.empty(max(need, 2 * _BATCH), np.uint8)

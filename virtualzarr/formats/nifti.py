@@ -1,4 +1,4 @@
-"""NIfTI-1 and NIfTI-2 images: a binary header, and values in order F."""
+"""NIfTI-1 and NIfTI-2 images: a binary header, and voxels in Fortran order."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from virtualzarr.choices import OnError
-from virtualzarr.errors import SourceError, UnsupportedError, VirtualZarrError
+from virtualzarr.errors import SourceError, UnsupportedError
 from virtualzarr.formats.headers import HeaderReader
+from virtualzarr.formats.on_error import name_file
 from virtualzarr.formats.plain import fortran, plain_array
 from virtualzarr.formats.siblings import find_sibling, split_name
 from virtualzarr.hierarchy.group import Group
@@ -32,12 +33,12 @@ Order = Literal["<", ">"]
 _GZIP = b"\x1f\x8b"
 _HEAD = 4096
 _BEHIND = 1 << 20
-"""So many bytes may follow the values."""
+"""Most bytes that may follow the values."""
 
 _DENSEST = 1032
-"""Deflate packs no more bytes into one."""
+"""Highest compression ratio of Deflate: 258 bytes for 2 bits."""
 
-# Name, type and count of the members of both headers that are used here, and where they are.
+# Type and offset of the fields of nifti1.h and nifti2.h that are used here, by version and name.
 _FIELDS = {
     1: {
         "magic": ("S4", 344), "dim": ("8i2", 40), "datatype": ("i2", 70), "pixdim": ("8f4", 76),
@@ -68,17 +69,18 @@ def scan(
 ) -> Group:
     """Scan a NIfTI image into a group with the array ``data`` of dimensions x, y, z, t, ...
 
-    The array holds the numbers as they are stored. Slope and intercept, if there are, are in the
-    attributes `scale_factor` and `add_offset`, which is how xarray decodes to what nibabel gives.
+    The array has the stored numbers. Slope and intercept, if given, are the attributes
+    `scale_factor` and `add_offset`, with which xarray decodes to what nibabel reads.
 
-    A header ``.hdr`` has an ``.img`` beside it. A file ``.nii.gz`` is one chunk: whatever is read,
-    all of it is unpacked. Types that Zarr has not are refused. For the arguments and errors, see
-    `virtualzarr.virtualize`; there is only one array: if it cannot be virtualized, that is an
-    error, whatever `on_error` says.
+    A header ``.hdr`` has an ``.img`` beside it. A file ``.nii.gz`` is one chunk: every read
+    decompresses all of it. Types that Zarr lacks raise `UnsupportedError`. For the
+    arguments and errors, see `virtualzarr.virtualize`; there is only one array: if it cannot be
+    virtualized, that raises for any `on_error`.
     """
     source = Source.from_file(path_or_url, storage_options)
-    try:
+    with name_file(source.uri):
         file = HeaderReader(source)
+        # By content: the name may be anything at a URL.
         packed = file.size >= len(_GZIP) and file.take(len(_GZIP)) == _GZIP
         file.seek(0)
         header = _header(_Unpacked(file) if packed else file)
@@ -95,14 +97,12 @@ def scan(
             dimension_names=tuple("xyztuvw"[: len(shape)]), attributes=header.attributes(),
             unpacked=_find_unpacked_size(file, header) if packed else None,
         )  # fmt: skip
-    except VirtualZarrError as error:
-        raise error.at(file=source.uri) from error.__cause__
     return Group({}, {"data": array})
 
 
 @dataclass(frozen=True)
 class _Header:
-    """The members of a header, as numpy values."""
+    """Fields of a header as numpy values."""
 
     version: int
     order: Order
@@ -110,12 +110,13 @@ class _Header:
 
     @property
     def single(self) -> bool:
-        """Whether the values are in the same file."""
+        """Whether the values are in the same file (magic n+1 or n+2, not ni1 or ni2)."""
         return bytes(self.fields["magic"])[1:2] == b"+"
 
     @property
     def shape(self) -> tuple[int, ...]:
         dim = self.fields["dim"].tolist()
+        # dim[0] is the number of dimensions, of which there are at most 7.
         if not 0 <= dim[0] <= 7 or min(dim[1 : dim[0] + 1], default=0) < 0:
             raise SourceError(f"the NIfTI header has the dimensions {dim}")
         return tuple(dim[1 : dim[0] + 1])
@@ -130,28 +131,34 @@ class _Header:
     @property
     def offset(self) -> int:
         offset = float(self.fields["vox_offset"])
+        # Behind the header and the four bytes that flag extensions; vox_offset of NIfTI-1 is a
+        # float.
         least = (352, 544)[self.version - 1] if self.single else 0
         if not (math.isfinite(offset) and offset >= least and offset == int(offset)):
             raise SourceError(f"the NIfTI header says that the values begin at {offset}")
         return int(self.fields["vox_offset"])
 
     def attributes(self) -> dict[str, Any]:
-        """Return how numbers are to be scaled, and where in space they are."""
+        """Return CF scaling, and the fields for orientation and description that are set."""
         slope, inter = float(self.fields["scl_slope"]), float(self.fields["scl_inter"])
         attributes: dict[str, Any] = {}
+        # A slope of 0 means that the numbers are not scaled (nifti1.h); nibabel takes NaN so, too.
         if math.isfinite(slope) and slope != 0:
             if not math.isfinite(inter):
                 raise SourceError(f"the NIfTI header has the slope {slope}, but intercept {inter}")
+            # Scaling does not apply to RGB voxels.
             if self.dtype.names is None and (slope, inter) != (1, 0):
                 attributes |= {"scale_factor": np.float64(slope), "add_offset": np.float64(inter)}
         ndim = int(self.fields["dim"][0])
         attributes |= {"pixdim": self.fields["pixdim"][1 : ndim + 1].astype("f8")}
         attributes |= {name: _plain(self.fields[name]) for name in _DESCRIPTIVE}
-        return json_attributes({name: value for name, value in attributes.items() if _says(value)})
+        return json_attributes(
+            {name: value for name, value in attributes.items() if _is_set(value)}
+        )
 
 
 class _Unpacked:
-    """Gives out the first bytes of what a compressed file unpacks to."""
+    """Sequential reader of the first decompressed bytes of a gzip file."""
 
     def __init__(self, file: HeaderReader) -> None:
         raw = file.take(min(file.size, _HEAD))
@@ -169,12 +176,11 @@ class _Unpacked:
 
 
 def _find_unpacked_size(file: HeaderReader, header: _Header) -> int:
-    """Return how many bytes a compressed file unpacks to.
-
-    It ends with that number, of which 32 bits are kept.
-    """
+    """Return the decompressed bytes of a gzip file, from its last field (ISIZE, modulo 2**32)."""
     least = header.offset + math.prod(header.shape) * header.dtype.itemsize
     file.seek(file.size - 4)
+    # Only 32 bits are stored: the header says the least size, and the trailer how many bytes
+    # follow. A truncated file has other bytes here, which hardly ever look like so small a surplus.
     surplus = (int.from_bytes(file.take(4), "little") - least) % 2**32
     if surplus > _BEHIND or least + surplus > _DENSEST * file.size:
         raise SourceError(
@@ -186,6 +192,7 @@ def _find_unpacked_size(file: HeaderReader, header: _Header) -> int:
 
 def _header(file: HeaderReader | _Unpacked) -> _Header:
     first = file.take(4)
+    # sizeof_hdr, 348 or 540, tells both the version and the byte order.
     for order in get_args(Order):
         size = int(np.frombuffer(first, f"{order}i4")[0])
         version = _SIZES.get(size)
@@ -212,6 +219,6 @@ def _plain(value: Any) -> Any:
     return np.asarray(value).astype("f8") if np.asarray(value).dtype.kind == "f" else value
 
 
-def _says(value: Any) -> bool:
-    """Tell whether a member says anything: most are zero, or empty, in most files."""
+def _is_set(value: Any) -> bool:
+    """Tell whether a field is set: most are zero, or empty, in most files."""
     return bool(value) if isinstance(value, bytes) else bool(np.any(value))

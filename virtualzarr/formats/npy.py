@@ -1,4 +1,4 @@
-"""numpy's files: one array (NPY), or several in a zip archive (NPZ)."""
+"""NumPy files: one array (NPY), or several in a zip archive (NPZ)."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ import numpy as np
 from virtualzarr.array import Array
 from virtualzarr.array.chunk_source import open_source
 from virtualzarr.choices import OnError
-from virtualzarr.errors import SourceError, UnsupportedError, VirtualZarrError
+from virtualzarr.errors import SourceError, UnsupportedError
 from virtualzarr.formats.headers import HeaderReader, byte_file
-from virtualzarr.formats.on_error import Refusals
+from virtualzarr.formats.on_error import Refusals, name_file
 from virtualzarr.formats.plain import check_place, fortran, plain_array
 from virtualzarr.hierarchy.group import Group
 from virtualzarr.manifest import Source
@@ -27,7 +27,7 @@ from virtualzarr.stores.zip import LOCAL_HEADER_BYTES, member_data_offset
 
 MAGIC = b"\x93NUMPY"
 NAME = "data"
-"""What the array of an NPY file is called, which has no name."""
+"""Name of the array of an NPY file, which has none itself."""
 
 _HEADER_LIMIT = 64 * 1024
 _ZIP = b"PK\x03\x04"
@@ -42,25 +42,23 @@ def scan(
 ) -> Group:
     """Scan an NPY file into a group with the array ``data``, or an NPZ file into one of all arrays.
 
-    Arrays that are compressed, or hold Python objects, are refused. For the arguments and errors,
-    see `virtualzarr.virtualize`.
+    Compressed members, and arrays of Python objects, raise `UnsupportedError`. For the arguments
+    and errors, see `virtualzarr.virtualize`.
 
     """
     source = Source.from_file(path_or_url, storage_options)
     refusals = Refusals(source, on_error)
-    try:
+    with name_file(source.uri):
         if HeaderReader(source).take(4) == _ZIP:
             return _archive(source, refusals)
         members: dict[str, Array | Group] = {}
         with refusals.of(NAME):
             members[NAME] = _array(HeaderReader(source), source, NAME)
         return Group({}, members, skipped=refusals.reasons)
-    except VirtualZarrError as error:
-        raise error.at(file=source.uri) from error.__cause__
 
 
 def _array(file: HeaderReader, source: Source, path: str, size: int | None = None) -> Array:
-    """Return the array whose header begins where the file is; it has `size` bytes with the header.
+    """Return the array whose header is at the position of the file, of `size` bytes in all.
 
     Source: numpy.lib.format.
     """
@@ -68,11 +66,13 @@ def _array(file: HeaderReader, source: Source, path: str, size: int | None = Non
     magic = file.take(8)
     if magic[:6] != MAGIC or magic[6] not in (1, 2, 3):
         raise SourceError(f"the bytes {magic!r} begin no NPY array of a known version")
+    # Version 1.0 has two bytes for the length of the header, 2.0 and 3.0 four; 3.0 is UTF-8.
     length = int.from_bytes(file.take(2 if magic[6] == 1 else 4), "little")
     if length > _HEADER_LIMIT:
         raise SourceError(f"an NPY header of {length} bytes")
     dtype, shape, order = _parse_header(file.take(length), "utf-8" if magic[6] > 2 else "latin-1")
     if size is not None:
+        # A member of an archive ends before its file does: what follows is another member.
         ending = Source(source.uri, size=start + size)
         check_place(ending, file.position, shape, dtype)
     axes = fortran(len(shape)) if order else None
@@ -81,6 +81,8 @@ def _array(file: HeaderReader, source: Source, path: str, size: int | None = Non
 
 def _parse_header(raw: bytes, encoding: str) -> tuple[np.dtype[Any], tuple[int, ...], bool]:
     try:
+        # As numpy.lib.format does: the header is a Python literal, and must not be evaluated. Its
+        # length is limited, as deep nesting would exhaust the stack of the parser.
         header = ast.literal_eval(raw.decode(encoding).strip())
         dtype = np.lib.format.descr_to_dtype(header["descr"])
         shape, order = tuple(header["shape"]), header["fortran_order"]
@@ -98,6 +100,8 @@ def _archive(source: Source, refusals: Refusals) -> Group:
     except _ZIP_ERRORS as error:
         raise SourceError(f"the zip archive cannot be read: {error}") from error
     members: dict[str, Array | Group] = {}
+    # Reads of a reference do not pass zipfile, which verifies CRC-32 at the end of a member: stored
+    # checksums let the source verify what is read from members.
     checksums, stored, begins = MemberChecksums(), [], dict[str, int]()
     if not is_url(source.uri):
         source = replace(source, checksums=checksums)
@@ -108,6 +112,8 @@ def _archive(source: Source, refusals: Refusals) -> Group:
             if name in members:
                 raise SourceError("another array has the same name")
             file = HeaderReader(source, entry.header_offset)
+            # The local header repeats name and extra field with other lengths than the directory,
+            # so data begin where only it can tell.
             file.seek(member_data_offset(file.take(LOCAL_HEADER_BYTES), entry))
             begins[name] = file.position
             stored.append((file.position, entry.file_size, entry.CRC))
@@ -118,14 +124,14 @@ def _archive(source: Source, refusals: Refusals) -> Group:
     for name, array in members.items():
         with refusals.of(name):
             if isinstance(array, Array) and not array.nbytes and source.checksums is not None:
-                # Nothing else is ever read of it.
+                # An array without elements is never read: its checksum is verified now or never.
                 open_source(source).read(begins[name], begins[name] + 1)
             sound[name] = array
     return Group({}, sound, skipped=refusals.reasons)
 
 
 def _check_entry(entry: zipfile.ZipInfo, name: str) -> None:
-    """Refuse members that are no uncompressed NPY files."""
+    """Raise for members that are not uncompressed NPY files."""
     check_name(name, 2)
     if name == entry.filename:
         raise UnsupportedError("the member of the archive is no .npy file")
@@ -134,12 +140,13 @@ def _check_entry(entry: zipfile.ZipInfo, name: str) -> None:
             "the member of the archive is compressed (numpy.savez_compressed), so that its values "
             "have no place in the file; save it with numpy.savez"
         )
+    # Of a stored member both are the same; otherwise its range would reach into the next.
     if entry.compress_size != entry.file_size:
         raise SourceError("the zip archive's directory is damaged")
 
 
 class _Seekable(io.RawIOBase):
-    """A source as a file object, which is what zipfile reads."""
+    """Seekable file object of a source, for zipfile."""
 
     def __init__(self, source: Source) -> None:
         self._file, self._size, self._at = byte_file(source), source.size or 0, 0

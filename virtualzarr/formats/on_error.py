@@ -33,7 +33,7 @@ class Refusals:
     Attributes
     ----------
     reasons : dict
-        What was skipped, and why, for the group's `skipped`.
+        Reasons by the name of each skipped variable, for the group's `skipped`.
     """
 
     def __init__(self, source: Source, on_error: OnError) -> None:

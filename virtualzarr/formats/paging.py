@@ -1,4 +1,4 @@
-"""The bytes of a file elsewhere, fetched in rounds, for parsers.
+"""Page cache of a remote file for parsers, which fetches the requests of all parsers in rounds.
 
 Parsers are plain generators. They yield what they need and are sent it:
 
@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from virtualzarr.errors import SourceError
+from virtualzarr.formats.headers import file_size
 from virtualzarr.manifest import Source
 from virtualzarr.stores.files import RemoteFile
 
@@ -26,19 +27,19 @@ Parser = Generator[Any, Any, Any]
 PAGE = 16 * 1024
 GAP = 64 * 1024
 FIRST = 1024 * 1024
-# What one parser may ask for at once of a file elsewhere.
+# Most bytes of one request, as lengths come from files that may be damaged.
 _MOST = 1 << 30
 
 
 class Gather(NamedTuple):
-    """Blocks of one length, wanted as rows of an array of bytes."""
+    """Request for blocks of one length, as rows of an array of bytes."""
 
     addresses: NDArray[np.int64]
     length: int
 
 
 class PageCache:
-    """A file elsewhere: all that is blocked is fetched together, and nothing is forgotten.
+    """Pages of a remote file: requests of blocked parsers are fetched together, nothing is evicted.
 
     Parameters
     ----------
@@ -62,7 +63,7 @@ class PageCache:
         self.load([(0, FIRST)])
 
     def rebase(self, base: int) -> None:
-        """Count addresses from another byte of the file."""
+        """Set the byte of the file that addresses are relative to."""
         self.base = base
         self.size = max(self._size - base, 0)
 
@@ -77,6 +78,8 @@ class PageCache:
 
     def run(self, parsers: Iterable[Parser]) -> list[Any]:
         """Run parsers in rounds and return their results."""
+        # A round trip costs tens of milliseconds: each parser advances until it misses a page, and
+        # then the misses of all are one batch. Rounds are as many as the deepest chain of pointers.
         self._ready = [(parser, None, number) for number, parser in enumerate(parsers)]
         results: list[Any] = [None] * len(self._ready)
         while self._ready:
@@ -91,7 +94,7 @@ class PageCache:
                 else:
                     blocked.append((parser, request, number))
             self.load([part for _, request, _ in blocked for part in _parts(request)])
-            # The last is taken first.
+            # Popped from the end: reversed, so that parsers advance in their order.
             blocked.reverse()
             self._ready = [(parser, self._get(request), n) for parser, request, n in blocked]
         return results
@@ -109,7 +112,7 @@ class PageCache:
         return start, min(start + length, self._size)
 
     def peek(self, address: int, length: int) -> memoryview | None:
-        """Return bytes that lie in one page, if that was fetched: most reads are such."""
+        """Return bytes within one cached page, else None: the fast path of most reads."""
         offset = self.base + address
         view = self._pages.get(offset // PAGE)
         if view is None:
@@ -118,7 +121,7 @@ class PageCache:
         return view[start : start + length] if start + length <= len(view) else None
 
     def has(self, address: int, length: int) -> bool:
-        """Tell whether some bytes can be read without a fetch."""
+        """Tell whether all pages of a range are cached."""
         check(address, length)
         start, stop = self._range(address, length)
         return all(page in self._pages for page in range(start // PAGE, -(-stop // PAGE)))
@@ -130,7 +133,7 @@ class PageCache:
         return as_rows(blocks, request.length) if type(request) is Gather else blocks
 
     def read(self, address: int, length: int) -> Buffer:
-        """Return bytes that were fetched, fewer where the file ends before."""
+        """Return cached bytes, fewer where the file ends before."""
         start, stop = self._range(address, length)
         first, last = start // PAGE, -(-stop // PAGE)
         if last - first == 1:
@@ -139,7 +142,7 @@ class PageCache:
         return memoryview(joined)[start - first * PAGE : stop - first * PAGE]
 
     def load(self, requests: Iterable[Request]) -> None:
-        """Fetch the pages that are missing, in as few requests as is sensible."""
+        """Fetch the pages that are not cached, coalesced over small gaps."""
         missing: set[int] = set()
         for part in requests:
             start, stop = self._range(*part)
@@ -169,14 +172,12 @@ def pages_of(source: Source) -> PageCache:
     SourceError
         If the file cannot be read.
     """
-    if source.size is None:
-        raise SourceError("the server does not say how long the file is", file=source.uri)
-    file = RemoteFile(source.location, source.fingerprint)
-    return PageCache(file.read_many, source.size)
+    size = file_size(source)
+    return PageCache(RemoteFile(source.location, source.fingerprint).read_many, size)
 
 
 def check(address: int, length: int) -> None:
-    """Refuse what no parser should ask for: it would be an address computed from broken ones."""
+    """Raise for ranges that only damaged pointers or lengths can lead to."""
     if address < 0 or length < 0 or length > _MOST:
         raise SourceError(f"a structure claims {length} bytes at {address}")
 
@@ -191,7 +192,7 @@ def _parts(request: Any) -> Sequence[Request]:
 
 
 def _runs(pages: list[int]) -> list[list[int]]:
-    """Join pages to runs [start, stop), over gaps that cost less than another request."""
+    """Coalesce pages into runs [start, stop) over gaps that cost less than another request."""
     runs = [[pages[0], pages[0] + 1]]
     for page in pages[1:]:
         if (page - runs[-1][1]) * PAGE <= GAP:

@@ -1,4 +1,4 @@
-"""Arrays that lie in a file in one piece: most old formats are that and a header."""
+"""Contiguous arrays in a file: one uncompressed chunk behind a header."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from virtualzarr.manifest import Manifest, Source
 from virtualzarr.metadata import ArrayMetadata
 
 LIMIT = 2**62
-"""No axis, and no file, is longer."""
+"""Upper limit of axis lengths and bytes: sums of a few stay within int64."""
 
 _FLOATS = {"f": (2, 4, 8), "c": (8, 16)}
 
@@ -34,7 +34,7 @@ def plain_array(
     attributes: Mapping[str, Any] | None = None,
     unpacked: int | None = None,
 ) -> Array:
-    """Return the virtual array of elements that lie one after another.
+    """Return the virtual array of contiguous elements.
 
     Parameters
     ----------
@@ -49,23 +49,26 @@ def plain_array(
     path, dimension_names, attributes
         Of the array.
     unpacked : int, optional
-        The file is compressed by gzip, has so many bytes without that, and these are what `offset`
-        counts: all of it is one chunk.
+        Decompressed bytes of a file that is compressed by gzip as a whole, which is then the only
+        chunk; `offset` counts decompressed bytes.
 
     Raises
     ------
     SourceError
         The file ends before the last element.
     UnsupportedError
-        Elements of such a type cannot be referenced.
+        Elements of this type cannot be referenced.
     """
     dtype, shape = np.dtype(dtype), tuple(int(length) for length in shape)
     check_dtype(dtype)
     config.limits.check("element_bytes", dtype.itemsize, "bytes of an element")
     packed = unpacked is not None
     check_place(Source(source.uri, unpacked) if packed else source, offset, shape, dtype)
+    # The byte order is that of the bytes codec; only structured types, whose fields may differ in
+    # it, keep it in the data type.
     native = dtype if dtype.names is not None else dtype.newbyteorder("=")
     names = None if dimension_names is None else tuple(dimension_names)
+    # One chunk; readers split it with partial reads, as it has no compression.
     grid = RegularGrid(shape, [max(length, 1) for length in shape])
     nbytes = math.prod(shape) * dtype.itemsize
     metadata = ArrayMetadata(
@@ -78,6 +81,8 @@ def plain_array(
         attributes=dict(attributes or {}),
     )
     if unpacked is not None:
+        # gzip is a stream without random access: the chunk is the whole file, and the header is
+        # sliced off behind it.
         behind = make("virtualzarr.byte_slice", start=offset, length=unpacked)
         pipeline = Pipeline([*metadata.pipeline.codecs, behind, make("gzip")])
         metadata, offset, nbytes = metadata.replace(pipeline=pipeline), 0, nbytes and source.size
@@ -89,7 +94,7 @@ def plain_array(
 
 
 def plain_pipeline(dtype: np.dtype[Any], axes: Sequence[int] | None = None) -> Pipeline:
-    """Return the codecs of elements that lie one after another.
+    """Return the codecs of uncompressed elements.
 
     Examples
     --------
@@ -109,7 +114,7 @@ def plain_pipeline(dtype: np.dtype[Any], axes: Sequence[int] | None = None) -> P
 
 
 def check_dtype(dtype: np.dtype[Any]) -> None:
-    """Refuse elements that are no plain bytes, or that Zarr has no data type for.
+    """Raise for elements that are no plain bytes, or that Zarr has no data type for.
 
     Raises
     ------
@@ -124,17 +129,19 @@ def check_dtype(dtype: np.dtype[Any]) -> None:
         check_dtype(dtype.subdtype[0])
     elif dtype.itemsize == 0:
         raise UnsupportedError(f"elements of type {dtype}, which take no bytes")
+    # Extended precision has padding and a layout that depend on the platform.
     elif dtype.itemsize not in _FLOATS.get(dtype.kind, (dtype.itemsize,)):
         raise UnsupportedError(f"elements of type {dtype} (extended precision)")
 
 
 def check_place(source: Source, offset: int, shape: Sequence[int], dtype: np.dtype[Any]) -> None:
-    """Refuse a shape that no file can have, or elements beyond the end of their file.
+    """Raise for a shape that no file can have, or elements beyond the end of their file.
 
     Raises
     ------
     SourceError
     """
+    # A length of 0 must not hide absurd other ones, of which grids and strides are computed.
     lengths = [max(length, 1) for length in shape]
     if min(shape, default=0) < 0 or math.prod(lengths) * dtype.itemsize > LIMIT:
         raise SourceError(f"no array of type {dtype} has the shape {tuple(shape)}")
@@ -148,5 +155,5 @@ def check_place(source: Source, offset: int, shape: Sequence[int], dtype: np.dty
 
 
 def fortran(ndim: int) -> tuple[int, ...]:
-    """Return the axes of an array of order F as they are stored, slowest first."""
+    """Return the axes of an array in Fortran order as they are stored, slowest first."""
     return tuple(reversed(range(ndim)))

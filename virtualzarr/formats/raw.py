@@ -1,4 +1,4 @@
-"""Raw binary files, which are described by whoever opens them."""
+"""Raw binary files without a header: shape and type are given by the caller."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from virtualzarr.errors import SourceError
+from virtualzarr.formats.headers import file_size
 from virtualzarr.formats.plain import check_dtype, fortran, plain_array
 from virtualzarr.hierarchy.group import Group
 from virtualzarr.keywords import strict_keywords
@@ -37,7 +38,7 @@ def virtualize_raw(
     dtype : dtype-like
         As stored, with the byte order: ``">f4"`` is big-endian.
     shape : sequence of int
-        One length may be -1: as many as there are.
+        One length may be -1: it is computed from the size of the file.
     offset : int
         Bytes before the first element.
     order : {"C", "F"} or sequence of int
@@ -60,7 +61,7 @@ def virtualize_raw(
     SourceError
         There is no such file, it is too short, or -1 is no whole number.
     UnsupportedError
-        Elements of such a type cannot be referenced.
+        Elements of this type cannot be referenced.
     ValueError
         The description contradicts itself.
 
@@ -77,7 +78,7 @@ def virtualize_raw(
     if min(lengths, default=0) < -1 or lengths.count(-1) > 1 or offset < 0:
         raise ValueError(f"a shape {tuple(shape)} at {offset}")
     if -1 in lengths:
-        lengths[lengths.index(-1)] = _rest(source, offset, dtype, lengths)
+        lengths[lengths.index(-1)] = _infer_length(source, offset, dtype, lengths)
     axes = _axes(order, len(lengths))
     array = plain_array(
         source, offset, dtype, lengths, axes=axes, path=name,
@@ -86,16 +87,15 @@ def virtualize_raw(
     return Group({}, {name: array})
 
 
-def _rest(source: Source, offset: int, dtype: np.dtype[Any], lengths: Sequence[int]) -> int:
-    """Return the length that uses the file up."""
+def _infer_length(source: Source, offset: int, dtype: np.dtype[Any], lengths: Sequence[int]) -> int:
+    """Return the length of the axis -1, from the size of the file."""
     row = math.prod(length for length in lengths if length != -1) * dtype.itemsize
-    if source.size is None:
-        raise SourceError("the server does not say how long the file is", file=source.uri)
-    count, left = divmod(source.size - offset, row) if row else (0, 0)
-    if left or count < 0:
+    size = file_size(source) - offset
+    count, remainder = divmod(size, row) if row else (0, 0)
+    # Not rounded down: bytes that are left over mean that type, shape or offset are wrong.
+    if remainder or count < 0:
         raise SourceError(
-            f"the {source.size - offset} bytes from {offset} on are no whole number of rows of "
-            f"{row} bytes",
+            f"the {size} bytes from {offset} on are no whole number of rows of {row} bytes",
             file=source.uri,
         )
     return count

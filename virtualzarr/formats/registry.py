@@ -1,4 +1,4 @@
-"""The formats by name: what their files begin with or are called, and what scans them."""
+"""Format registry: detection by signature or extension, and the scanner of each format."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ENTRY_POINTS = "virtualzarr.formats"
 
 
 class Scanner(Protocol):
-    """Makes a group of virtual arrays of a file; see `virtualzarr.virtualize`."""
+    """Scanner of a file into a group of virtual arrays; see `virtualzarr.virtualize`."""
 
     def __call__(
         self, path_or_url: Any, *, on_error: OnError, storage_options: Mapping[str, Any] | None
@@ -37,14 +37,14 @@ class Format:
     Parameters
     ----------
     scanner : callable or str
-        What scans its files, or the module that has it as `scan`, imported when it is needed.
+        Scanner of its files, or the module that has it as `scan`, imported on first use.
     matches : callable, optional
-        Tells from the first `HEAD_BYTES` of a file whether it is one.
+        Predicate of the first `HEAD_BYTES` of a file.
     extensions : tuple of str
-        What names of files end with, in lower case: used where no content is known.
+        Endings of file names, in lower case: used if the content cannot be read.
     matches_path : callable or str, optional
-        Tells from a path or URL, and the options for it, whether a directory of this format is
-        there; or ``"module:function"``, imported when it is needed.
+        Predicate of a path or URL, and the options for it, for formats that are directories; or
+        ``"module:function"``, imported on first use.
     reaches_files : bool
         Whether files of this format name other files: `scanner` takes `allowed`, too.
     """
@@ -56,7 +56,7 @@ class Format:
     reaches_files: bool = False
 
     def load(self) -> Scanner:
-        """Return what scans files of the format."""
+        """Return the scanner, imported if it is named."""
         if isinstance(self.scanner, str):
             scanner: Scanner = import_module(self.scanner).scan
             return scanner
@@ -72,14 +72,14 @@ class Format:
 
 @cache
 def _import_test(name: str) -> PathTest:
-    """Return a function named as ``"module:function"``: once, as each opening of a path asks it."""
+    """Import ``"module:function"``, cached as every opening of a path needs it."""
     module, _, function = name.partition(":")
     test: PathTest = getattr(import_module(module), function)
     return test
 
 
 def begins(*signatures: bytes) -> Callable[[bytes], bool]:
-    """Return what tells whether a file begins with one of some signatures.
+    """Return a predicate: whether a file begins with one of some signatures.
 
     Examples
     --------
@@ -103,7 +103,8 @@ def _is_json(head: bytes) -> bool:
 
 
 def _is_npy(head: bytes) -> bool:
-    # A zip archive is one of arrays if its first member is.
+    # In the local header of zip, the length of the name is at 26 and the name at 30: an archive is
+    # NPZ if its first member is an array.
     member = head[30 : 30 + int.from_bytes(head[26:28], "little")]
     return head.startswith(b"\x93NUMPY") or (
         head.startswith(b"PK\x03\x04") and member.endswith(b".npy")
@@ -111,18 +112,20 @@ def _is_npy(head: bytes) -> bool:
 
 
 def _ungzip(head: bytes) -> bytes:
-    """Return the first bytes of what is compressed; none if that is damaged."""
+    """Decompress the first bytes of gzip; empty if damaged."""
     try:
+        # 31 is gzip with the largest window; 540 bytes are the larger header of NIfTI.
         return zlib.decompressobj(31).decompress(head, 540)
     except zlib.error:
         return b""
 
 
 def _unzstd(head: bytes) -> bytes:
-    """Return the first bytes of what is compressed, if its first block is that short."""
+    """Decompress the first bytes of Zstandard; empty if its first block is not complete."""
     import zstandard
 
     try:
+        # The window is limited, as a frame may claim up to terabytes of memory.
         return zstandard.ZstdDecompressor(max_window_size=1 << 27).decompressobj().decompress(head)
     except zstandard.ZstdError:
         return b""
@@ -131,11 +134,13 @@ def _unzstd(head: bytes) -> bytes:
 def _is_nifti(head: bytes) -> bool:
     if head.startswith(GZIP):
         head = _ungzip(head)
+    # The magic is behind the fields of NIfTI-1 (it extends ANALYZE 7.5), but in front in NIfTI-2.
     return head[344:348] in (b"n+1\0", b"ni1\0") or head[4:8] in (b"n+2\0", b"ni2\0")
 
 
 def _is_grib(head: bytes) -> bool:
-    # Headings of bulletins, or anything else, may come before the first message.
+    # Messages may have bulletin headings before them. The octet of the edition makes the four
+    # letters in other files no match.
     at = head.find(b"GRIB")
     while at >= 0 and head[at + 7 : at + 8] not in (b"\x01", b"\x02"):
         at = head.find(b"GRIB", at + 1)
@@ -184,7 +189,7 @@ FORMATS: dict[str, Format] = {
     ),
     "zarr": Format(f"{_HERE}.zarr", matches_path=f"{_HERE}.zarr:is_hierarchy"),
 }
-"""The formats of this package, and those that were registered."""
+"""Formats of this package, and registered ones, in the order of detection."""
 
 
 def register(
@@ -195,7 +200,7 @@ def register(
     extensions: tuple[str, ...] = (),
     matches_path: PathTest | str | None = None,
 ) -> None:
-    """Make a format known.
+    """Register a format.
 
     Packages do it without being imported by an entry point of the group ``virtualzarr.formats``,
     named as the format, that loads a `Format`, or a module or class with `scan` and, if it can tell
@@ -204,7 +209,7 @@ def register(
     Parameters
     ----------
     name : str
-        What `format=` says to force it.
+        Value of `format=` that selects it.
     scanner, matches, extensions, matches_path
         As in `Format`.
     """
@@ -222,7 +227,7 @@ def get_format(name: str) -> Format:
     Raises
     ------
     UnsupportedError
-        There is none.
+        The name is not registered.
     """
     format_ = FORMATS.get(name) or list_formats().get(name)
     if format_ is None:
@@ -234,12 +239,12 @@ def get_format(name: str) -> Format:
 
 @cache
 def plugins() -> dict[str, Format]:
-    """Return the formats of other packages, which are imported now.
+    """Load the formats that other packages register by entry points.
 
     Warns
     -----
     SkippedVariableWarning
-        A package cannot be imported: its formats are not known.
+        A package cannot be imported: its formats are skipped.
     """
     from importlib.metadata import entry_points
 

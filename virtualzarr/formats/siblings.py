@@ -1,4 +1,4 @@
-"""Files beside a file: headers and values that are kept apart."""
+"""Sibling files: headers and images stored in separate files of one folder."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ def split_name(path_or_url: Any) -> tuple[str, str, str]:
 def find_sibling(
     candidates: Iterable[str], description: str, storage_options: Mapping[str, Any] | None = None
 ) -> Source:
-    """Return the first of some files that is there.
+    """Return the first of some files that exists.
 
     Raises
     ------
     SourceNotFoundError
-        None is.
+        None exists.
     """
     tried = []
     for candidate in candidates:

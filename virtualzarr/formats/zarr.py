@@ -1,4 +1,4 @@
-"""Zarr v2 and v3 hierarchies, which need no scan: they are opened in place."""
+"""Zarr v2 and v3 hierarchies as a source format: opened in place, without a scan."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ from virtualzarr.stores.read_only import as_read_only
 def is_hierarchy(uri: str, storage_options: Mapping[str, Any] | None = None) -> bool:
     """Tell whether a Zarr array or group is at a path or URL."""
     if is_url(uri):
-        # A file's own content decides; asking a server for keys below it would only cost requests.
+        # Names of files are not probed for keys below them, which would only cost requests: content
+        # decides about them.
         name = uri.split("?")[0].rstrip("/").lower()
         if any(name.endswith(each.extensions) for each in FORMATS.values()):
             return False
@@ -38,13 +39,13 @@ def scan(
     """Open a Zarr hierarchy; a root that is an array becomes the member of a group."""
     node = open_hierarchy(as_read_only(open_store(path_or_url, storage_options)))
     if isinstance(node, Group):
-        return node if on_error == "raise" else _what_works(node)
+        return node if on_error == "raise" else _skip_unreadable(node)
     name = str(path_or_url).rstrip("/").rsplit("/", 1)[-1].removesuffix(".zarr") or "array"
     return Group({}, {name: node})
 
 
-def _what_works(group: Group) -> Group:
-    """Return a group without the nodes that cannot be opened, which are warned about."""
+def _skip_unreadable(group: Group) -> Group:
+    """Return a group without the nodes that cannot be opened, with a warning for each."""
     members: dict[str, Array | Group] = {}
     skipped: dict[str, str] = {}
     for name in group:
@@ -55,7 +56,7 @@ def _what_works(group: Group) -> Group:
             skipped[name] = str(error)
             continue
         if isinstance(node, Group):
-            node = _what_works(node)
+            node = _skip_unreadable(node)
             skipped |= {f"{name}/{path}": why for path, why in node.skipped.items()}
         members[name] = node
     return Group(group.attributes, members, group.path, skipped)
