@@ -18,7 +18,7 @@ from virtualzarr.errors import SourceError
 from virtualzarr.formats.paging import Buffer, Gather, Parser, as_rows, check
 from virtualzarr.stores.files import LocalFile
 
-# Pages are larger than those of files elsewhere: a read costs more than the bytes it copies.
+# Pages are larger than those of remote files: a read costs more than the bytes it copies.
 _SHIFT = 16
 _PAGE = 1 << _SHIFT
 # Pages in the cache. Parsers hold views of those in use, so all can be evicted at once.

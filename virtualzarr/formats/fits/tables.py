@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -65,16 +66,24 @@ def binary_table(cards: Cards, file: HeaderReader, source: Source, path: str) ->
 
 def _column_attributes(cards: Cards, table_columns: list[Column]) -> dict[str, Any]:
     """Return units, scaling, null values and formats of columns, by name."""
-    words_by_column = {
-        column.name: {
-            word: cards[f"{key}{column.number}"]
-            for key, word in _WORDS.items()
-            if cards.get(f"{key}{column.number}") is not None
+    return _columns_attribute(
+        {
+            column.name: _indexed_values(cards, _WORDS, column.number)
+            | ({"bits": column.count} if column.letter == "X" else {})
+            for column in table_columns
         }
-        | ({"bits": column.count} if column.letter == "X" else {})
-        for column in table_columns
-    }
-    full = {name: words for name, words in words_by_column.items() if words}
+    )
+
+
+def _indexed_values(cards: Cards, words: Mapping[str, str], number: int) -> dict[str, Any]:
+    """Return the values of indexed keywords with a number, by the words for them."""
+    values = {word: cards.get(f"{key}{number}") for key, word in words.items()}
+    return {word: value for word, value in values.items() if value is not None}
+
+
+def _columns_attribute(described: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
+    """Return the attribute ``columns`` of a table; none if no column has a description."""
+    full = {name: words for name, words in described.items() if words}
     return json_attributes({"columns": full}) if full else {}
 
 
@@ -234,20 +243,11 @@ def random_groups(cards: Cards, source: Source, offset: int, path: str) -> Array
     formats: list[Any] = [(name, dtype) for name in names]
     # Each group is its parameters and then its array, all of the type that BITPIX says (6.1.2).
     row = np.dtype([*formats, ("DATA", dtype, tuple(reversed(axes)))])
-    words_by_parameter = {
-        name: {
-            word: cards[f"{key}{number}"]
-            for key, word in (("PSCAL", "scale_factor"), ("PZERO", "add_offset"))
-            if cards.get(f"{key}{number}") is not None
-        }
-        for number, name in enumerate(names, 1)
-    }
-    scaling = (("BSCALE", "scale_factor"), ("BZERO", "add_offset"))
-    values = {word: cards[key] for key, word in scaling if cards.get(key) is not None}
-    described = {
-        name: words for name, words in {**words_by_parameter, "DATA": values}.items() if words
-    }
+    scaling = {"PSCAL": "scale_factor", "PZERO": "add_offset"}
+    described = {name: _indexed_values(cards, scaling, n) for n, name in enumerate(names, 1)}
+    keys = (("scale_factor", "BSCALE"), ("add_offset", "BZERO"))
+    described["DATA"] = {word: cards[key] for word, key in keys if cards.get(key) is not None}
     return plain_array(
         source, offset, row, (groups,), path=path, dimension_names=("group",),
-        attributes=json_attributes({"columns": described}) if described else {},
+        attributes=_columns_attribute(described),
     )  # fmt: skip

@@ -41,8 +41,8 @@ def _note_unsupported(fields: Fields, template: Ints, bits: Ints, note: Note) ->
     # One check for each distinct pair of template and width: there are a handful in any file.
     pairs, which = np.unique(np.stack([template, bits], axis=1), axis=0, return_inverse=True)
     reasons = [explain_unsupported(*pair) for pair in pairs.tolist()]
-    refused = np.flatnonzero(np.array([bool(reason) for reason in reasons])[which.reshape(-1)])
-    for number in refused.tolist():
+    unsupported = np.flatnonzero(np.array([bool(reason) for reason in reasons])[which.reshape(-1)])
+    for number in unsupported.tolist():
         reason = reasons[int(which.reshape(-1)[number])]
         note(f"message at byte {int(fields.start[number])}", UnsupportedError(reason))
-    return refused
+    return unsupported

@@ -129,10 +129,10 @@ class _Scan:
         self.grids: list[Grid]
 
     def group(self) -> Group:
-        elsewhere = is_url(self.source.uri)
-        file = pages_of(self.source) if elsewhere else LocalPages(self.source.uri)
+        is_remote = is_url(self.source.uri)
+        file = pages_of(self.source) if is_remote else LocalPages(self.source.uri)
         # Only remote files: locally the chain of messages costs a few microseconds a step.
-        starts = message_starts(self.source) if elsewhere else []
+        starts = message_starts(self.source) if is_remote else []
         (variables,) = file.run([self._read(file.size, starts)])
         parts = arrange(variables)
         members: dict[str, Any] = {}

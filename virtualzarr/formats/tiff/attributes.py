@@ -78,7 +78,7 @@ def page_attributes(page: Any) -> dict[str, Any]:
 
 
 def tag_value(page: Any, code: int) -> Any:
-    """Return a tag's value; None if there is none, or it is damaged: the image is not."""
+    """Return a tag's value; None if it is missing or damaged, as the image may not be."""
     try:
         return page.tags.valueof(code)
     except _DAMAGED as error:

@@ -133,7 +133,7 @@ def raw_columns(
 
 
 def clip_raw(length: Column, needed: Column) -> Column:
-    """Cut the lengths of uncompressed segments to what their elements take.
+    """Clip the lengths of uncompressed segments to the bytes of their elements.
 
     Parameters
     ----------
