@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Generator
 from functools import lru_cache
 from typing import Any
 
@@ -12,7 +11,7 @@ from numpy.typing import NDArray
 
 from virtualzarr.codecs.hdf5.check_datatype import ARRAY, REFERENCE, SEQUENCE
 from virtualzarr.errors import SourceError, UnsupportedError, VirtualZarrError
-from virtualzarr.formats.hdf5.byte_source import UnknownStructureError
+from virtualzarr.formats.hdf5.byte_source import Parsing, UnknownStructureError
 from virtualzarr.formats.hdf5.datatype import (
     check_datatype,
     decode_datatype,
@@ -128,7 +127,7 @@ def nest(values: list[Any], shape: tuple[int, ...]) -> Any:
 
 def dereference(
     heap: GlobalHeap, message: bytes, data: bytes, count: int, depth: int = 0
-) -> Generator[Any, Any, list[Any]]:
+) -> Parsing[list[Any]]:
     """Return elements that are references or lie in the global heap."""
     superblock, width = heap.superblock, get_size(message)
     wide = superblock.address_size
@@ -182,7 +181,7 @@ def get_cached_text(heap: GlobalHeap, message: bytes, width: int, data: bytes) -
 
 def _dereference_sequence(
     heap: GlobalHeap, message: bytes, length: int, data: bytes, depth: int
-) -> Generator[Any, Any, Any]:
+) -> Parsing[Any]:
     element, dims, width = _split_array_type(message)
     shape = (length, *dims)
     count = math.prod(shape)

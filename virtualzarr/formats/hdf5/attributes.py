@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from operator import itemgetter
@@ -23,7 +23,7 @@ from virtualzarr.formats.hdf5.attribute_values import (
     get_cached_text,
     nest,
 )
-from virtualzarr.formats.hdf5.byte_source import UnknownStructureError
+from virtualzarr.formats.hdf5.byte_source import Parsing, UnknownStructureError
 from virtualzarr.formats.hdf5.datatype import get_class, is_text, make_memory_type
 from virtualzarr.formats.hdf5.h5py_fallback import LibraryObject
 from virtualzarr.formats.hdf5.header import (
@@ -276,7 +276,7 @@ def _copy(value: Any) -> Any:
 
 def read(
     superblock: Superblock, heap: GlobalHeap, header: ObjectHeader
-) -> Generator[Any, Any, list[Attribute]]:
+) -> Parsing[list[Attribute]]:
     """Read the attributes of an object, by name.
 
     HDF5 file format specification, sections IV.A.2.m and IV.A.2.v.
@@ -306,7 +306,7 @@ def read(
 _name = itemgetter(0)
 
 
-def _read_dense(superblock: Superblock, info: bytes) -> Generator[Any, Any, list[bytes]]:
+def _read_dense(superblock: Superblock, info: bytes) -> Parsing[list[bytes]]:
     if len(info) < 2 or info[0] != 0:
         raise UnknownStructureError("attribute info message of another version")
     at = 4 if info[1] & 1 else 2
@@ -319,7 +319,7 @@ def _read_dense(superblock: Superblock, info: bytes) -> Generator[Any, Any, list
 
 def _parse_attribute(
     superblock: Superblock, heap: GlobalHeap, message: bytes
-) -> Generator[Any, Any, tuple[bytes, Attribute]]:
+) -> Parsing[tuple[bytes, Attribute]]:
     """Read an attribute message, versions 1 to 3."""
     start = _find_data_start(message)
     head = _parse_head(message[:start])

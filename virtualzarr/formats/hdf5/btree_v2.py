@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from virtualzarr.errors import SourceError
-from virtualzarr.formats.hdf5.byte_source import Gather, read_exactly
+from virtualzarr.formats.hdf5.byte_source import Gather, Parsing, read_exactly
 from virtualzarr.formats.hdf5.superblock import Superblock
 
 _PREFIX, _CHECKSUM = 6, 4
@@ -23,7 +22,7 @@ _PARAMETERS = struct.Struct("<IHH")
 
 def records(
     superblock: Superblock, address: int, kinds: tuple[int, ...]
-) -> Generator[Any, Any, tuple[int, NDArray[np.uint8]]]:
+) -> Parsing[tuple[int, NDArray[np.uint8]]]:
     """Return the kind of a tree's records, and the records, level by level.
 
     Parameters and errors are those of `Tree.read` and `Tree.records`.
@@ -65,9 +64,7 @@ class Tree:
     total: int
 
     @classmethod
-    def read(
-        cls, superblock: Superblock, address: int, kinds: tuple[int, ...]
-    ) -> Generator[Any, Any, Tree]:
+    def read(cls, superblock: Superblock, address: int, kinds: tuple[int, ...]) -> Parsing[Tree]:
         """Read the header. HDF5 file format specification, section III.A.2.
 
         Parameters
@@ -102,7 +99,7 @@ class Tree:
 
     def records(
         self, take: Callable[[NDArray[np.uint8]], NDArray[np.int64] | None]
-    ) -> Generator[Any, Any, None]:
+    ) -> Parsing[None]:
         """Read the records, some nodes at a time: of large trees, that is far less than all.
 
         Parameters

@@ -6,19 +6,11 @@ Addresses are those of the file's own metadata: byte 0 is where the superblock l
 from __future__ import annotations
 
 from collections.abc import Generator, Iterable
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from virtualzarr.errors import SourceError, VirtualZarrError
 from virtualzarr.formats.local_pages import LocalPages
-from virtualzarr.formats.paging import (
-    FIRST,
-    GAP,
-    PAGE,
-    Buffer,
-    Gather,
-    PageCache,
-    Parser,
-)
+from virtualzarr.formats.paging import FIRST, GAP, PAGE, Buffer, Gather, PageCache, Parser
 
 __all__ = [
     "FIRST",
@@ -30,9 +22,14 @@ __all__ = [
     "LocalPages",
     "PageCache",
     "Parser",
+    "Parsing",
     "UnknownStructureError",
     "read_exactly",
 ]
+
+_Result = TypeVar("_Result")
+Parsing = Generator[Any, Any, _Result]
+"""A parser and what it returns."""
 
 
 class UnknownStructureError(VirtualZarrError):
@@ -67,7 +64,7 @@ class ByteSource(Protocol):
         ...
 
 
-def read_exactly(address: int, length: int, structure: str) -> Generator[Any, Any, Buffer]:
+def read_exactly(address: int, length: int, structure: str) -> Parsing[Buffer]:
     """Ask for bytes that must be there.
 
     Raises

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Generator, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +15,7 @@ from virtualzarr.formats.hdf5.byte_source import (
     ByteSource,
     Gather,
     Parser,
+    Parsing,
     UnknownStructureError,
     read_exactly,
 )
@@ -36,7 +37,7 @@ class Entry:
     data: bytes
 
 
-def read(superblock: Superblock, message: Buffer) -> Generator[Any, Any, list[Entry]]:
+def read(superblock: Superblock, message: Buffer) -> Parsing[list[Entry]]:
     """Read the cache image that a message of the superblock extension names.
 
     HDF5 file format specification, section IV.A.2.x.
@@ -121,7 +122,7 @@ class Overlay:
         """Run one more parser beside those that are running."""
         self._source.spawn(self._patch(parser))
 
-    def _patch(self, parser: Parser) -> Generator[Any, Any, Any]:
+    def _patch(self, parser: Parser) -> Parsing[Any]:
         """Run a parser, with the image's bytes in what it is sent."""
         answer: Any = None
         try:

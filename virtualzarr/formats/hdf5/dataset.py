@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Generator
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
@@ -20,10 +19,10 @@ from virtualzarr.codecs.core.netcdf_fill import netcdf_fill
 from virtualzarr.config import config
 from virtualzarr.errors import SourceError, UnsupportedError, VirtualZarrError
 from virtualzarr.formats.hdf5 import external_storage, header, vlen
-from virtualzarr.formats.hdf5.byte_source import UnknownStructureError
+from virtualzarr.formats.hdf5.byte_source import Parsing, UnknownStructureError
 from virtualzarr.formats.hdf5.context import FileContext
 from virtualzarr.formats.hdf5.datatype import check_datatype, decode_datatype, get_size
-from virtualzarr.formats.hdf5.describe import DatasetDescription
+from virtualzarr.formats.hdf5.describe import Description
 from virtualzarr.formats.hdf5.element_type import ElementType
 from virtualzarr.formats.hdf5.filters import FilterPipeline, filter_pipeline
 from virtualzarr.formats.hdf5.indexes import ChunkIndex
@@ -65,7 +64,7 @@ class Dataset:
 
     Parameters
     ----------
-    description : DatasetDescription
+    description : Description
     context : FileContext
     element : ElementType
         May be simpler than that of `described`.
@@ -73,7 +72,7 @@ class Dataset:
         With the axes of an array type.
     """
 
-    description: DatasetDescription
+    description: Description
     context: FileContext
     element: ElementType
     shape: tuple[int, ...]
@@ -94,12 +93,12 @@ class Dataset:
 StorageLayout = tuple[SeparableGrid, Manifest, Pipeline]
 
 
-def read_values(description: DatasetDescription, context: FileContext) -> Values:
+def read_values(description: Description, context: FileContext) -> Values:
     """Find out how the values of a dataset lie.
 
     Parameters
     ----------
-    description : DatasetDescription
+    description : Description
     context : FileContext
         The file it is in.
 
@@ -331,9 +330,7 @@ def make_inline_values(
     return Values(shape, dtype, grid, manifest, pipeline, fill)
 
 
-def read_vlen(
-    description: DatasetDescription, context: FileContext
-) -> Generator[Any, Any, InlineValues]:
+def read_vlen(description: Description, context: FileContext) -> Parsing[InlineValues]:
     """Read values that lie in heaps; a parser, so that many can be read in the same rounds.
 
     Raises
@@ -358,12 +355,12 @@ def read_vlen(
     return (yield from vlen.decode_elements(objects, context.names, message, stored))
 
 
-def read_opaque(description: DatasetDescription, context: FileContext, width: int) -> Values:
+def read_opaque(description: Description, context: FileContext, width: int) -> Values:
     """Find out how elements lie whose bytes are to stay as they are stored; their dtype is V.
 
     Parameters
     ----------
-    description : DatasetDescription
+    description : Description
         Of a dataset that is not virtual.
     context : FileContext
     width : int
@@ -385,7 +382,7 @@ def read_opaque(description: DatasetDescription, context: FileContext, width: in
     return Values(shape, dtype, grid, manifest, pipeline, fill)
 
 
-def read_fill(description: DatasetDescription, context: FileContext, width: int) -> bytes:
+def read_fill(description: Description, context: FileContext, width: int) -> bytes:
     """Return the bytes of an element that was never written.
 
     Raises
@@ -437,7 +434,7 @@ def find_fill_value(dataset: Dataset, manifest: Manifest | None) -> Any:
     return np.zeros((), element.dtype)[()] if value is None else value
 
 
-def _read_user_fill(description: DatasetDescription, element: ElementType) -> Any:
+def _read_user_fill(description: Description, element: ElementType) -> Any:
     """Return the fill value that the dataset declares, None where it declares none.
 
     Raises
@@ -459,9 +456,7 @@ def _read_user_fill(description: DatasetDescription, element: ElementType) -> An
     return values[0]
 
 
-def find_fill_past_end(
-    description: DatasetDescription, dtype: np.dtype[Any], file: OpenFile
-) -> Any:
+def find_fill_past_end(description: Description, dtype: np.dtype[Any], file: OpenFile) -> Any:
     """Return what the netCDF library reads past the end of a dataset on an unlimited dimension.
 
     That is the dataset's own fill value, also where HDF5 never writes it, else netCDF's default:
@@ -469,7 +464,7 @@ def find_fill_past_end(
 
     Parameters
     ----------
-    description : DatasetDescription
+    description : Description
     dtype : numpy dtype
         Of the values as they are declared.
     file : OpenFile
@@ -488,7 +483,7 @@ def find_fill_past_end(
     return netcdf_fill(dtype) if value is None else value
 
 
-def _read_text_fill(description: DatasetDescription, file: OpenFile) -> str:
+def _read_text_fill(description: Description, file: OpenFile) -> str:
     """Return the fill value of a dataset of text."""
     if file.objects is None or description.address is None:
         raise UnsupportedError("the fill value of text cannot be read")

@@ -31,7 +31,7 @@ from virtualzarr.formats.hdf5.objects import Object
 
 
 @dataclass(slots=True)
-class DatasetDescription:
+class Description:
     """A dataset.
 
     Parameters
@@ -79,7 +79,7 @@ class DatasetDescription:
 
 def describe(
     object_: Object | None, base: int, size: int, open_: Callable[[str], LibraryObject]
-) -> DatasetDescription:
+) -> Description:
     """Describe a dataset.
 
     Parameters
@@ -106,7 +106,7 @@ def describe(
 
 def _describe_by_messages(
     object_: Object, base: int, size: int, open_: Callable[[str], LibraryObject]
-) -> DatasetDescription:
+) -> Description:
     headers, space, layout = object_.header, object_.space, object_.layout
     for part in (headers, space, layout, object_.external):
         if isinstance(part, VirtualZarrError):
@@ -124,7 +124,7 @@ def _describe_by_messages(
     fill_value = parse_fill(messages.get(header.FILL), messages.get(header.FILL_V0))
     if filters is not None:
         parse_filters(filters)
-    return DatasetDescription(
+    return Description(
         space.shape,
         _make_element_type(messages[header.TYPE]),
         layout,
@@ -179,9 +179,7 @@ def _get_index(
     return object_.index
 
 
-def _describe_by_library(
-    dataset: LibraryObject, layout: Layout | None, base: int
-) -> DatasetDescription:
+def _describe_by_library(dataset: LibraryObject, layout: Layout | None, base: int) -> Description:
     """Describe a dataset whose messages are not all known."""
     facts = dataset.facts(layout, base)
     element = make_element_type(type_of(facts.datatype))
@@ -196,7 +194,7 @@ def _describe_by_library(
             raise facts.fill
         return facts.fill
 
-    return DatasetDescription(
+    return Description(
         facts.space.shape,
         element,
         facts.layout,

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from virtualzarr.errors import SourceError
 from virtualzarr.formats.hdf5 import heaps
-from virtualzarr.formats.hdf5.byte_source import UnknownStructureError
+from virtualzarr.formats.hdf5.byte_source import Parsing, UnknownStructureError
 from virtualzarr.formats.hdf5.superblock import Superblock
 
 
@@ -19,7 +18,7 @@ class Slot(NamedTuple):
     size: int
 
 
-def read(superblock: Superblock, message: bytes) -> Generator[Any, Any, tuple[Slot, ...]]:
+def read(superblock: Superblock, message: bytes) -> Parsing[tuple[Slot, ...]]:
     """Read the external data files message.
 
     HDF5 file format specification, section IV.A.2.h.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from typing import Any
 
 from virtualzarr.codecs import Codec, Pipeline, make
 from virtualzarr.codecs.core.base import BytesBytes
@@ -21,6 +22,8 @@ _NAMES = PLUGINS | {
     32025: "delta-rice", 32027: "flac", 32029: "trpx", 32030: "ffmpeg", 32031: "j2k",
 }  # fmt: skip
 _BLOSC = ("blosclz", "lz4", "lz4hc", "snappy", "zlib", "zstd")
+_Translation = Callable[[Sequence[int], int], list[Codec]]
+"""Gets the parameters of a filter and the bytes of an element; returns codecs."""
 _SOME_ELEMENTS = 1 << 10
 
 
@@ -128,16 +131,18 @@ def _make_library_codec(filters: Sequence[Filter]) -> Codec:
         raise UnsupportedError(f"HDF5 filters {numbers}: {error.message}") from error
 
 
-def _deflate(values: Sequence[int], itemsize: int) -> list[Codec]:
-    return [make("numcodecs.zlib", level=min(values[0], 9) if values else 1)]
+def _with_options(name: str, **options: Any) -> _Translation:
+    """Return the translation to a codec that the filter's parameters say nothing about."""
+    return lambda values, itemsize: [make(name, **options)]
+
+
+def _with_parameters(name: str) -> _Translation:
+    """Return the translation to a codec that takes the filter's parameters as they are."""
+    return lambda values, itemsize: [make(name, parameters=list(values))]
 
 
 def _shuffle(values: Sequence[int], itemsize: int) -> list[Codec]:
     return [make("numcodecs.shuffle", elementsize=values[0] if values else itemsize)]
-
-
-def _fletcher32(values: Sequence[int], itemsize: int) -> list[Codec]:
-    return [make("numcodecs.fletcher32")]
 
 
 def _szip(values: Sequence[int], itemsize: int) -> list[Codec]:
@@ -145,14 +150,6 @@ def _szip(values: Sequence[int], itemsize: int) -> list[Codec]:
     names = ("options_mask", "pixels_per_block", "bits_per_pixel", "pixels_per_scanline")
     options = {name: values[k] for k, name in enumerate(names)}
     return [make("imagecodecs_szip", header=True, **options)]
-
-
-def _bzip2(values: Sequence[int], itemsize: int) -> list[Codec]:
-    return [make("numcodecs.bz2", level=values[0] if values else 9)]
-
-
-def _lzf(values: Sequence[int], itemsize: int) -> list[Codec]:
-    return [make("imagecodecs_lzf", header=False)]
 
 
 def _blosc(values: Sequence[int], itemsize: int) -> list[Codec]:
@@ -169,10 +166,6 @@ def _blosc(values: Sequence[int], itemsize: int) -> list[Codec]:
     return [make("blosc", **options)]
 
 
-def _lz4(values: Sequence[int], itemsize: int) -> list[Codec]:
-    return [make("imagecodecs_lz4h5")]
-
-
 def _zstd(values: Sequence[int], itemsize: int) -> list[Codec]:
     level = values[0] if values else 3
     # Negative levels are kept in an unsigned number.
@@ -185,52 +178,24 @@ def _nbit(values: Sequence[int], itemsize: int) -> list[Codec]:
     return [make("virtualzarr.hdf5_nbit", parameters=list(values))]
 
 
-def _zfp(values: Sequence[int], itemsize: int) -> list[Codec]:
-    return [make("virtualzarr.hdf5_zfp", parameters=list(values))]
-
-
-def _fcidecomp(values: Sequence[int], itemsize: int) -> list[Codec]:
-    return [make("virtualzarr.hdf5_jpegls", parameters=list(values))]
-
-
-def _scaleoffset(values: Sequence[int], itemsize: int) -> list[Codec]:
-    return [make("virtualzarr.hdf5_scaleoffset", parameters=list(values))]
-
-
-def _lzo(values: Sequence[int], itemsize: int) -> list[Codec]:
-    return [make("imagecodecs_lzo", header=False)]
-
-
-def _bitshuffle(values: Sequence[int], itemsize: int) -> list[Codec]:
-    return [make("virtualzarr.hdf5_bitshuffle", parameters=list(values))]
-
-
-def _blosc2(values: Sequence[int], itemsize: int) -> list[Codec]:
-    return [make("virtualzarr.hdf5_blosc2", parameters=list(values))]
-
-
-def _identity(values: Sequence[int], itemsize: int) -> list[Codec]:
-    """Filters that only lose digits when writing (bit grooming)."""
-    return []
-
-
-_TRANSLATIONS: dict[int, Callable[[Sequence[int], int], list[Codec] | None]] = {
-    1: _deflate,
+_TRANSLATIONS: dict[int, _Translation] = {
+    1: lambda values, _: [make("numcodecs.zlib", level=min(values[0], 9) if values else 1)],
     2: _shuffle,
-    3: _fletcher32,
+    3: _with_options("numcodecs.fletcher32"),
     4: _szip,
     5: _nbit,
-    6: _scaleoffset,
-    305: _lzo,
-    307: _bzip2,
-    32000: _lzf,
+    6: _with_parameters("virtualzarr.hdf5_scaleoffset"),
+    305: _with_options("imagecodecs_lzo", header=False),
+    307: lambda values, _: [make("numcodecs.bz2", level=values[0] if values else 9)],
+    32000: _with_options("imagecodecs_lzf", header=False),
     32001: _blosc,
-    32004: _lz4,
-    32008: _bitshuffle,
-    32013: _zfp,
+    32004: _with_options("imagecodecs_lz4h5"),
+    32008: _with_parameters("virtualzarr.hdf5_bitshuffle"),
+    32013: _with_parameters("virtualzarr.hdf5_zfp"),
     32015: _zstd,
-    32018: _fcidecomp,
-    32026: _blosc2,
-    32022: _identity,
-    32023: _identity,
+    32018: _with_parameters("virtualzarr.hdf5_jpegls"),
+    32026: _with_parameters("virtualzarr.hdf5_blosc2"),
+    # Bit grooming only loses digits when writing: nothing is to be undone.
+    32022: lambda values, itemsize: [],
+    32023: lambda values, itemsize: [],
 }

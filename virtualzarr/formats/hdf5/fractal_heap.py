@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import struct
 from bisect import bisect_right
-from collections.abc import Generator
-from typing import Any
 
 from virtualzarr.errors import SourceError
 from virtualzarr.formats.hdf5.btree_v2 import records
-from virtualzarr.formats.hdf5.byte_source import Buffer, UnknownStructureError, read_exactly
+from virtualzarr.formats.hdf5.byte_source import (
+    Buffer,
+    Parsing,
+    UnknownStructureError,
+    read_exactly,
+)
 from virtualzarr.formats.hdf5.superblock import Superblock
 
 _MAX_BLOCKS = 1 << 20
@@ -60,7 +63,7 @@ class FractalHeap:
         self._read: dict[int, bytes] = {}
 
     @staticmethod
-    def read(superblock: Superblock, address: int) -> Generator[Any, Any, FractalHeap]:
+    def read(superblock: Superblock, address: int) -> Parsing[FractalHeap]:
         """Read the header and where the blocks are. Raises SourceError, UnknownStructureError."""
         heaps: dict[int, FractalHeap] = superblock.fractal_heaps
         if address not in heaps:
@@ -75,7 +78,7 @@ class FractalHeap:
             heaps[address] = heap
         return heaps[address]
 
-    def _list_blocks(self) -> Generator[Any, Any, None]:
+    def _list_blocks(self) -> Parsing[None]:
         """List the direct blocks: offset in the heap, address, size."""
         undefined = self.superblock.undefined
         if self.root == undefined:
@@ -121,7 +124,7 @@ class FractalHeap:
                 offset += size
         return inner
 
-    def get_all(self, heap_ids: list[bytes]) -> Generator[Any, Any, list[bytes]]:
+    def get_all(self, heap_ids: list[bytes]) -> Parsing[list[bytes]]:
         """Return the objects with these IDs.
 
         Raises
@@ -161,7 +164,7 @@ class FractalHeap:
             checked = data[:at] + bytes(4) + data[at + 4 :] + data[at : at + 4]
             self.superblock.check(checked, "direct block of a fractal heap", address)
 
-    def _locate(self, heap_id: bytes) -> Generator[Any, Any, bytes | _Location]:
+    def _locate(self, heap_id: bytes) -> Parsing[bytes | _Location]:
         """Return where an object is, or the object itself if its ID holds it."""
         if not heap_id or heap_id[0] >> 6:
             raise UnknownStructureError("a fractal heap with IDs of another version")
@@ -192,7 +195,7 @@ class FractalHeap:
                 return address, size, offset - start, length
         raise SourceError(f"the fractal heap at {self.address} has no object at {offset}")
 
-    def _locate_huge(self, heap_id: Buffer) -> Generator[Any, Any, _Location]:
+    def _locate_huge(self, heap_id: Buffer) -> Parsing[_Location]:
         """Find an object that is too large for the blocks of the heap."""
         superblock = self.superblock
         wide, width = superblock.address_size, superblock.length_size

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Generator
 from dataclasses import dataclass, field
 from typing import Any
 
 from virtualzarr.errors import SourceError
-from virtualzarr.formats.hdf5.byte_source import Buffer, UnknownStructureError, read_exactly
+from virtualzarr.formats.hdf5.byte_source import (
+    Buffer,
+    Parsing,
+    UnknownStructureError,
+    read_exactly,
+)
 from virtualzarr.formats.hdf5.fractal_heap import FractalHeap
 from virtualzarr.formats.hdf5.superblock import Superblock
 
@@ -59,7 +63,7 @@ class ObjectHeader:
 _Message = tuple[int, int, bytes]
 
 
-def read(superblock: Superblock, address: int) -> Generator[Any, Any, ObjectHeader]:
+def read(superblock: Superblock, address: int) -> Parsing[ObjectHeader]:
     """Read an object header with all that continues it.
 
     HDF5 file format specification, section IV.A.1, versions 1 and 2.
@@ -91,7 +95,7 @@ def read(superblock: Superblock, address: int) -> Generator[Any, Any, ObjectHead
     return header
 
 
-def _read_messages(superblock: Superblock, address: int) -> Generator[Any, Any, list[_Message]]:
+def _read_messages(superblock: Superblock, address: int) -> Parsing[list[_Message]]:
     data: Buffer = yield address, _GUESS
     messages: list[_Message] = []
     parse: Any = _parse_v1
@@ -169,7 +173,7 @@ _HEAD_V2 = struct.Struct("<BHB")
 
 def _parse_first_v2(
     superblock: Superblock, address: int, data: Buffer, messages: list[_Message]
-) -> Generator[Any, Any, tuple[Any, list[Any]]]:
+) -> Parsing[tuple[Any, list[Any]]]:
     if len(data) < 8 or data[4] != 2:
         raise UnknownStructureError("object header version other than 1 and 2")
     flags = data[5]
@@ -204,9 +208,7 @@ def _parse_continuation(superblock: Superblock, body: bytes) -> tuple[int, int]:
     return address, length
 
 
-def resolve_shared(
-    superblock: Superblock, body: bytes, kind: int, depth: int
-) -> Generator[Any, Any, bytes]:
+def resolve_shared(superblock: Superblock, body: bytes, kind: int, depth: int) -> Parsing[bytes]:
     """Return the message that a shared message stands for.
 
     HDF5 file format specification, section IV.A.2, "Shared Message", versions 1 to 3.
@@ -243,9 +245,7 @@ def resolve_shared(
     return superblock.committed[key]
 
 
-def _read_from_heap(
-    superblock: Superblock, heap_id: bytes, kind: int
-) -> Generator[Any, Any, bytes]:
+def _read_from_heap(superblock: Superblock, heap_id: bytes, kind: int) -> Parsing[bytes]:
     """Find a message in the heap that the whole file shares."""
     if superblock.shared_table is None:
         raise SourceError("a message is shared through a table that the file does not have")

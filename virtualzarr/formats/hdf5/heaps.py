@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Generator
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from virtualzarr.errors import SourceError
-from virtualzarr.formats.hdf5.byte_source import Buffer, Gather, read_exactly
+from virtualzarr.formats.hdf5.byte_source import Buffer, Gather, Parsing, read_exactly
 from virtualzarr.formats.hdf5.superblock import Superblock
 
 _GLOBAL_GUESS = 4096
@@ -22,7 +21,7 @@ _MANY = 64
 _ObjectColumns = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]
 
 
-def read_local(superblock: Superblock, address: int) -> Generator[Any, Any, bytes]:
+def read_local(superblock: Superblock, address: int) -> Parsing[bytes]:
     """Return the data of a local heap.
 
     HDF5 file format specification, section III.D.
@@ -79,7 +78,7 @@ class GlobalHeap:
         start, stop = collection[1][index]
         return bytes(collection[0][start:stop])
 
-    def get(self, address: int, index: int) -> Generator[Any, Any, bytes]:
+    def get(self, address: int, index: int) -> Parsing[bytes]:
         """Return an object.
 
         Raises
@@ -100,7 +99,7 @@ class GlobalHeap:
         addresses: NDArray[np.uint64],
         indexes: NDArray[np.uint32],
         lengths: NDArray[np.int64] | None = None,
-    ) -> Generator[Any, Any, list[bytes]]:
+    ) -> Parsing[list[bytes]]:
         """Return many objects, or their first bytes, of which the collections are read together.
 
         Parameters
@@ -149,7 +148,7 @@ class GlobalHeap:
 
     def _fetch_collections(
         self, addresses: NDArray[np.int64]
-    ) -> Generator[Any, Any, tuple[NDArray[np.uint8], NDArray[np.int64]]]:
+    ) -> Parsing[tuple[NDArray[np.uint8], NDArray[np.int64]]]:
         """Return the bytes of collections, and where each starts and ends in them."""
         rows: NDArray[np.uint8] = yield Gather(addresses, _GLOBAL_GUESS)
         wrong = (rows[:, :5] != np.frombuffer(_SIGNATURE, np.uint8)).any(axis=1)
@@ -177,7 +176,7 @@ class GlobalHeap:
         joined = np.concatenate([rows.reshape(-1), *(np.frombuffer(p, np.uint8) for p in parts)])
         return joined, np.stack([start, start + size])
 
-    def _read_collection(self, address: int) -> Generator[Any, Any, Any]:
+    def _read_collection(self, address: int) -> Parsing[Any]:
         width = self.superblock.length_size
         data: Buffer = yield address, _GLOBAL_GUESS
         if data[:5] != _SIGNATURE or len(data) < 8 + width:

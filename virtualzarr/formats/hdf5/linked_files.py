@@ -190,12 +190,7 @@ class LinkedFiles:
         return self._make_linked_file(file, walker, root, unlimited.types, stack)
 
     def _make_linked_file(
-        self,
-        file: OpenFile,
-        walker: Walker,
-        root: Node,
-        types: Mapping[int, str],
-        stack: ExitStack,
+        self, file: OpenFile, walker: Walker, root: Node, types: Mapping[int, str], stack: ExitStack
     ) -> LinkedFile:
         paths: dict[int, str] = {}
         nodes = [node for node in root.walk() if node.external is None]

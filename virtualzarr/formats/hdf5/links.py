@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Generator
 from dataclasses import dataclass
-from typing import Any
 
 from virtualzarr.errors import SourceError
 from virtualzarr.formats.hdf5 import heaps
 from virtualzarr.formats.hdf5.btree_v2 import records
-from virtualzarr.formats.hdf5.byte_source import Buffer, UnknownStructureError
+from virtualzarr.formats.hdf5.byte_source import Buffer, Parsing, UnknownStructureError
 from virtualzarr.formats.hdf5.fractal_heap import FractalHeap
 from virtualzarr.formats.hdf5.header import LINK_INFO, SYMBOL_TABLE, ObjectHeader
 from virtualzarr.formats.hdf5.superblock import Superblock
@@ -44,7 +42,7 @@ class Link:
     order: int = 0
 
 
-def read(superblock: Superblock, group: ObjectHeader) -> Generator[Any, Any, list[Link]]:
+def read(superblock: Superblock, group: ObjectHeader) -> Parsing[list[Link]]:
     """Return the links of a group, in the order of creation if that is kept, else by name.
 
     Raises
@@ -77,7 +75,7 @@ def read(superblock: Superblock, group: ObjectHeader) -> Generator[Any, Any, lis
 
 def read_dense(
     superblock: Superblock, heap_at: int, tree_at: int, kind: int, start: int
-) -> Generator[Any, Any, list[bytes]]:
+) -> Parsing[list[bytes]]:
     """Return messages that lie in a fractal heap, listed by a v2 B-tree.
 
     Parameters
@@ -140,7 +138,7 @@ def _parse_link(superblock: Superblock, body: bytes) -> Link:
     return Link(name, "user-defined", value=value, order=order)
 
 
-def _read_symbol_table(superblock: Superblock, message: bytes) -> Generator[Any, Any, list[Link]]:
+def _read_symbol_table(superblock: Superblock, message: bytes) -> Parsing[list[Link]]:
     """Read the symbol table of an old group, level by level.
 
     HDF5 file format specification, sections III.A.1, III.B and III.C.
@@ -174,7 +172,7 @@ def _read_symbol_table(superblock: Superblock, message: bytes) -> Generator[Any,
 
 def _parse_btree_node(
     superblock: Superblock, address: int, node: Buffer
-) -> Generator[Any, Any, tuple[int, list[int]]]:
+) -> Parsing[tuple[int, list[int]]]:
     """Return the level of a node of a group's B-tree, and what is below it."""
     wide, width = superblock.address_size, superblock.length_size
     if node[:4] != b"TREE" or len(node) < 8 or node[4] != 0:
@@ -192,7 +190,7 @@ def _parse_btree_node(
 
 def _parse_symbol_node(
     superblock: Superblock, heap: bytes, address: int, node: Buffer
-) -> Generator[Any, Any, list[Link]]:
+) -> Parsing[list[Link]]:
     """Read a symbol table node."""
     width, wide = superblock.length_size, superblock.address_size
     if node[:4] != b"SNOD":

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from virtualzarr.errors import SourceError, UnsupportedError, VirtualZarrError
 from virtualzarr.formats.hdf5 import (
@@ -16,7 +15,12 @@ from virtualzarr.formats.hdf5 import (
     links,
     superblock,
 )
-from virtualzarr.formats.hdf5.byte_source import ByteSource, PageCache, UnknownStructureError
+from virtualzarr.formats.hdf5.byte_source import (
+    ByteSource,
+    PageCache,
+    Parsing,
+    UnknownStructureError,
+)
 from virtualzarr.formats.hdf5.external_file_list import Slot
 from virtualzarr.formats.hdf5.header import ObjectHeader
 from virtualzarr.formats.hdf5.heaps import GlobalHeap
@@ -146,7 +150,7 @@ class Objects:
         """Read objects and all that hard links lead to from there."""
         self.source.run([self._read(address) for address in addresses])
 
-    def _read(self, address: int) -> Generator[Any, Any, None]:
+    def _read(self, address: int) -> Parsing[None]:
         if address in self._objects:
             return
         if len(self._objects) >= _MAX_OBJECTS:
@@ -172,7 +176,7 @@ class Objects:
         except VirtualZarrError as error:
             object_.attributes = error
 
-    def _links(self, object_: Object, object_header: ObjectHeader) -> Generator[Any, Any, None]:
+    def _links(self, object_: Object, object_header: ObjectHeader) -> Parsing[None]:
         try:
             object_.links = yield from links.read(self.superblock, object_header)
         except VirtualZarrError as error:
@@ -211,21 +215,19 @@ class Objects:
             number = int.from_bytes(messages[header.LAYOUT][at : at + 4], "little")
             self.source.spawn(self._mappings(object_, object_.layout.address, number))
 
-    def _mappings(self, object_: Object, address: int, number: int) -> Generator[Any, Any, None]:
+    def _mappings(self, object_: Object, address: int, number: int) -> Parsing[None]:
         try:
             object_.mappings = yield from self.heap.get(address, number)
         except VirtualZarrError as error:
             object_.layout = error
 
-    def _external(self, object_: Object, message: bytes) -> Generator[Any, Any, None]:
+    def _external(self, object_: Object, message: bytes) -> Parsing[None]:
         try:
             object_.external = yield from external_file_list.read(self.superblock, message)
         except VirtualZarrError as error:
             object_.external = error
 
-    def _index(
-        self, object_: Object, chunk_layout: Layout, extent: Dataspace
-    ) -> Generator[Any, Any, None]:
+    def _index(self, object_: Object, chunk_layout: Layout, extent: Dataspace) -> Parsing[None]:
         assert extent.shape is not None
         try:
             object_.index = yield from indexes.read(

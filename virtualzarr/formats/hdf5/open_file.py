@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
 from virtualzarr.errors import VirtualZarrError
-from virtualzarr.formats.hdf5.byte_source import ByteSource, LocalPages, UnknownStructureError
-from virtualzarr.formats.hdf5.describe import DatasetDescription, describe
+from virtualzarr.formats.hdf5.byte_source import (
+    ByteSource,
+    LocalPages,
+    Parsing,
+    UnknownStructureError,
+)
+from virtualzarr.formats.hdf5.describe import Description, describe
 from virtualzarr.formats.hdf5.h5py_fallback import H5PY_ERRORS, Library, LibraryObject
 from virtualzarr.formats.hdf5.inline_values import InlineValues
 from virtualzarr.formats.hdf5.messages import Dataspace
@@ -55,7 +60,7 @@ class OpenFile:
         self.library.record_request(path, reason)
         return self.library.open(target)
 
-    def describe(self, address: int, path: str, target: bytes) -> DatasetDescription:
+    def describe(self, address: int, path: str, target: bytes) -> Description:
         """Describe the dataset whose object header is at an address.
 
         Raises
@@ -87,7 +92,7 @@ class OpenFile:
         return self.open_in_library(path, target, "its dataspace").space()
 
     def get_vlen(
-        self, address: int | None, make: Callable[[], Generator[Any, Any, InlineValues]]
+        self, address: int | None, make: Callable[[], Parsing[InlineValues]]
     ) -> InlineValues:
         """Return the values of a dataset that lie in heaps, as `copy_all` or now `make` reads them.
 
@@ -105,12 +110,10 @@ class OpenFile:
             raise values
         return values
 
-    def read_all_vlen(self, parsers: Mapping[int, Generator[Any, Any, InlineValues]]) -> None:
+    def read_all_vlen(self, parsers: Mapping[int, Parsing[InlineValues]]) -> None:
         """Read values that lie in heaps for `copy`, of many datasets in the same rounds."""
 
-        def keep(
-            address: int, parser: Generator[Any, Any, InlineValues]
-        ) -> Generator[Any, Any, None]:
+        def keep(address: int, parser: Parsing[InlineValues]) -> Parsing[None]:
             try:
                 self._copies[address] = yield from parser
             except (VirtualZarrError, *H5PY_ERRORS) as error:

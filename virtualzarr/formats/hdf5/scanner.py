@@ -25,7 +25,7 @@ from virtualzarr.formats.hdf5 import dimensions
 from virtualzarr.formats.hdf5.attributes import Attribute, Attributes
 from virtualzarr.formats.hdf5.byte_source import UnknownStructureError
 from virtualzarr.formats.hdf5.dataset import Values, find_fill_past_end, read_values
-from virtualzarr.formats.hdf5.describe import DatasetDescription
+from virtualzarr.formats.hdf5.describe import Description
 from virtualzarr.formats.hdf5.dimensions import Naming
 from virtualzarr.formats.hdf5.h5py_fallback import H5PY_ERRORS
 from virtualzarr.formats.hdf5.header import TYPE
@@ -102,7 +102,7 @@ class _Variable:
     layout: FileLayout
     # Only of those that may be shorter than their dimension: a million of them would keep the
     # garbage collector busy.
-    description: DatasetDescription | None
+    description: Description | None
 
 
 @dataclass
@@ -308,7 +308,7 @@ class _Scan:
 
 
 def _make_file_layout(
-    part: LinkedFile, node: Node, description: DatasetDescription, values: Values
+    part: LinkedFile, node: Node, description: Description, values: Values
 ) -> FileLayout:
     """Return what writes a dataset again as it is stored."""
     object_ = part.file.object(node.address)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Generator
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from virtualzarr.errors import SourceError, UnsupportedError
-from virtualzarr.formats.hdf5.byte_source import Buffer, UnknownStructureError, read_exactly
+from virtualzarr.formats.hdf5.byte_source import (
+    Buffer,
+    Parsing,
+    UnknownStructureError,
+    read_exactly,
+)
 from virtualzarr.formats.hdf5.checksum import compute_checksums, find_damaged_rows
 
 SIGNATURE = b"\x89HDF\r\n\x1a\n"
@@ -178,7 +182,7 @@ def _make_damage_error(structure: str, address: int) -> SourceError:
     return SourceError(f"the {structure} at {address} is damaged: its checksum is another")
 
 
-def find(size: int) -> Generator[Any, Any, int]:
+def find(size: int) -> Parsing[int]:
     """Find where the superblock starts: at byte 0, 512, 1024, 2048, ...
 
     Raises
@@ -196,7 +200,7 @@ def find(size: int) -> Generator[Any, Any, int]:
     raise SourceError("HDF5 cannot open the file: it has no superblock")
 
 
-def read(size: int) -> Generator[Any, Any, Superblock]:
+def read(size: int) -> Parsing[Superblock]:
     """Read the superblock at address 0 of a file of `size` bytes.
 
     HDF5 file format specification, section II.A, versions 0 to 3.
@@ -242,7 +246,7 @@ def read(size: int) -> Generator[Any, Any, Superblock]:
     return superblock
 
 
-def _read_v0_v1(superblock: Superblock, version: int) -> Generator[Any, Any, int]:
+def _read_v0_v1(superblock: Superblock, version: int) -> Parsing[int]:
     """Read the rest of versions 0 and 1; return where the file ends."""
     width = superblock.address_size
     start = 24 if version == 0 else 28

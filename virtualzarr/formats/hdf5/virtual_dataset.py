@@ -27,7 +27,7 @@ from virtualzarr.formats.hdf5.datatype import (
     get_size,
     is_text,
 )
-from virtualzarr.formats.hdf5.describe import DatasetDescription
+from virtualzarr.formats.hdf5.describe import Description
 from virtualzarr.formats.hdf5.virtual_mappings import (
     UNLIMITED,
     AxisSelection,
@@ -43,7 +43,7 @@ Selected = tuple[NDArray[np.int64], ...] | NDArray[np.bool_]
 """Indices along each axis, or which elements."""
 
 
-def read(description: DatasetDescription, context: FileContext) -> Values:
+def read(description: Description, context: FileContext) -> Values:
     """Find out how the values of a virtual dataset lie, or copy them: see `dataset.read_values`."""
     sources = VirtualSources(context, datasets.read_values)
     description, mappings = _expand(description, context, sources)
@@ -64,8 +64,8 @@ def read(description: DatasetDescription, context: FileContext) -> Values:
 
 
 def _expand(
-    description: DatasetDescription, context: FileContext, sources: VirtualSources
-) -> tuple[DatasetDescription, list[Mapping]]:
+    description: Description, context: FileContext, sources: VirtualSources
+) -> tuple[Description, list[Mapping]]:
     """Return what describes a virtual dataset as long as its sources now are, and its mappings."""
     if description.mappings is None or context.file.objects is None:
         raise UnsupportedError("only the HDF5 library could read this virtual dataset")
@@ -78,10 +78,7 @@ def _expand(
 
 
 def _read_references(
-    description: DatasetDescription,
-    context: FileContext,
-    mappings: list[Mapping],
-    sources: VirtualSources,
+    description: Description, context: FileContext, mappings: list[Mapping], sources: VirtualSources
 ) -> tuple[Any, Any]:
     """Return grid, references and codecs, and the fill value.
 
@@ -107,7 +104,7 @@ def _read_references(
 
 
 def read_raw(
-    description: DatasetDescription,
+    description: Description,
     context: FileContext,
     mappings: list[Mapping] | None = None,
     why: str = "",
@@ -146,7 +143,7 @@ def read_raw(
     return out
 
 
-def _read_stored_type(description: DatasetDescription, context: FileContext) -> tuple[bytes, bytes]:
+def _read_stored_type(description: Description, context: FileContext) -> tuple[bytes, bytes]:
     """Return the datatype message of a dataset, and the bytes of its fill value."""
     try:
         if context.file.objects is None or description.address is None:
@@ -163,7 +160,7 @@ def _make_library_only_error(reason: str) -> UnsupportedError:
     )
 
 
-def _read_source(description: DatasetDescription, context: FileContext) -> tuple[Array, bytes]:
+def _read_source(description: Description, context: FileContext) -> tuple[Array, bytes]:
     """Return a source as an array of elements as stored, and its datatype message."""
     message, fill = _read_stored_type(description, context)
     if description.shape is None:
@@ -284,10 +281,7 @@ def _write_selected(out: NDArray[Any], where: Selected, values: NDArray[Any]) ->
 
 
 def _read_vlen(
-    description: DatasetDescription,
-    context: FileContext,
-    mappings: list[Mapping],
-    sources: VirtualSources,
+    description: Description, context: FileContext, mappings: list[Mapping], sources: VirtualSources
 ) -> Values:
     """Copy elements of variable length: text, and sequences of one kind of number."""
     shape = description.shape

@@ -9,7 +9,7 @@ from typing import Any
 from virtualzarr.config import config
 from virtualzarr.errors import SourceError
 from virtualzarr.formats.hdf5.context import FileContext
-from virtualzarr.formats.hdf5.describe import DatasetDescription
+from virtualzarr.formats.hdf5.describe import Description
 from virtualzarr.formats.hdf5.virtual_mappings import UNLIMITED, AxisSelection, Mapping
 from virtualzarr.formats.hdf5.walk import ExternalTarget
 
@@ -26,7 +26,7 @@ class VirtualSources:
     """
 
     def __init__(
-        self, context: FileContext, read: Callable[[DatasetDescription, FileContext], Any]
+        self, context: FileContext, read: Callable[[Description, FileContext], Any]
     ) -> None:
         self.context = context
         self._read = read
@@ -61,7 +61,7 @@ class VirtualSources:
 @contextmanager
 def _open_source(
     origin: FileContext, file: bytes, dataset: bytes
-) -> Iterator[tuple[DatasetDescription, FileContext] | None]:
+) -> Iterator[tuple[Description, FileContext] | None]:
     """Find a dataset by the names of its file and its path, through links of all kinds."""
     with ExitStack() as stack:
         context: FileContext | None = origin.enter(origin.file)

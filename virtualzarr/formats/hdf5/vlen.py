@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Generator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -21,7 +21,7 @@ from virtualzarr.codecs.hdf5.check_datatype import ARRAY, COMPOUND, REFERENCE, S
 from virtualzarr.codecs.hdf5.library_type import is_flat
 from virtualzarr.errors import SourceError, UnsupportedError
 from virtualzarr.formats.hdf5 import inline_values, region_references
-from virtualzarr.formats.hdf5.byte_source import UnknownStructureError
+from virtualzarr.formats.hdf5.byte_source import Parsing, UnknownStructureError
 from virtualzarr.formats.hdf5.datatype import (
     decode_datatype,
     find_memory_type,
@@ -43,7 +43,7 @@ Values = NDArray[Any]
 
 def read_elements(
     grid: RegularGrid, manifest: Manifest, pipeline: Pipeline, fill: bytes, start: int
-) -> Generator[Any, Any, Values]:
+) -> Parsing[Values]:
     """Return the elements of a dataset as stored, of dtype V.
 
     Parameters
@@ -96,7 +96,7 @@ def read_elements(
 
 def decode_elements(
     objects: Objects, names: Mapping[int, str], message: bytes, stored: Values
-) -> Generator[Any, Any, inline_values.InlineValues]:
+) -> Parsing[inline_values.InlineValues]:
     """Return what the elements of a dataset stand for, in the form that is kept.
 
     Parameters
@@ -136,7 +136,7 @@ def decode_elements(
     )
 
 
-def read_texts(objects: Objects, rows: NDArray[np.uint8]) -> Generator[Any, Any, list[bytes]]:
+def read_texts(objects: Objects, rows: NDArray[np.uint8]) -> Parsing[list[bytes]]:
     """Return strings of variable length, given as stored: one in each row of bytes."""
     return (yield from _Reader(objects, {}).read_texts(rows))
 
@@ -149,9 +149,7 @@ class _Reader:
         self.heap = objects.heap
         self.names = names
 
-    def read(
-        self, message: bytes, rows: NDArray[np.uint8], depth: int
-    ) -> Generator[Any, Any, Values]:
+    def read(self, message: bytes, rows: NDArray[np.uint8], depth: int) -> Parsing[Values]:
         """Return the values of a datatype, one in each row of bytes."""
         if depth > _MAX_DEPTH:
             raise UnsupportedError(f"the datatype is nested more than {_MAX_DEPTH} levels deep")
@@ -172,7 +170,7 @@ class _Reader:
             return self._resolve_paths(message, rows)
         return _read_flat(message, rows)
 
-    def read_bytes(self, rows: NDArray[np.uint8], width: int) -> Generator[Any, Any, list[bytes]]:
+    def read_bytes(self, rows: NDArray[np.uint8], width: int) -> Parsing[list[bytes]]:
         """Return the bytes that elements of variable length point to.
 
         Parameters
@@ -202,7 +200,7 @@ class _Reader:
             parts[k] = part
         return parts
 
-    def read_texts(self, rows: NDArray[np.uint8]) -> Generator[Any, Any, list[bytes]]:
+    def read_texts(self, rows: NDArray[np.uint8]) -> Parsing[list[bytes]]:
         """Return strings of variable length, which end before the first NUL."""
         parts = yield from self.read_bytes(rows, 1)
         # One search through all of them: texts with a NUL inside are rare, and splitting each is
@@ -213,7 +211,7 @@ class _Reader:
 
     def _read_sequences(
         self, message: bytes, rows: NDArray[np.uint8], depth: int
-    ) -> Generator[Any, Any, Values]:
+    ) -> Parsing[Values]:
         width = get_size(message)
         parts = yield from self.read_bytes(rows, width)
         # Items of all sequences are read as one array, so that nesting costs a round a level, not a
@@ -225,7 +223,7 @@ class _Reader:
 
     def _read_compound(
         self, message: bytes, rows: NDArray[np.uint8], depth: int
-    ) -> Generator[Any, Any, Values]:
+    ) -> Parsing[Values]:
         fields, dtype = [], []
         # Names by h5py, offsets from the message: in memory, pointers have another length than in
         # files.
@@ -255,7 +253,7 @@ class _Reader:
             raise UnknownStructureError("a reference to what no link leads to")
         return f"/{self.names[address]}"
 
-    def _describe_regions(self, rows: NDArray[np.uint8]) -> Generator[Any, Any, list[str]]:
+    def _describe_regions(self, rows: NDArray[np.uint8]) -> Parsing[list[str]]:
         """Return what references to regions point to, as JSON."""
         wide = self.heap.superblock.address_size
         if rows.shape[1] != wide + 4:

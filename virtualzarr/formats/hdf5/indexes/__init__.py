@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
-from typing import Any
+from collections.abc import Callable
 
 from virtualzarr.errors import SourceError
+from virtualzarr.formats.hdf5.byte_source import Parsing
 from virtualzarr.formats.hdf5.indexes import (
     btree_v1,
     btree_v2,
@@ -27,8 +27,7 @@ from virtualzarr.formats.hdf5.superblock import Superblock
 __all__ = ["ChunkIndex", "Grids", "read"]
 
 _Reader = Callable[
-    [Superblock, Layout, Grids],
-    Generator[Any, Any, ChunkIndex | NumberedChunks | SmallIndex | None],
+    [Superblock, Layout, Grids], Parsing[ChunkIndex | NumberedChunks | SmallIndex | None]
 ]
 _READERS: dict[str, _Reader] = {
     "B-tree v1": btree_v1.read,
@@ -46,7 +45,7 @@ def read(
     layout: Layout,
     shape: tuple[int, ...],
     limits: tuple[int | None, ...],
-) -> Generator[Any, Any, ChunkIndex | None]:
+) -> Parsing[ChunkIndex | None]:
     """Read the chunk index of a dataset.
 
     Parameters

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Generator
 from functools import lru_cache
 from operator import itemgetter, lt
 from typing import Any
@@ -13,7 +12,7 @@ from numpy.typing import NDArray
 
 from virtualzarr.errors import SourceError
 from virtualzarr.formats.hdf5.btree_v2 import is_less
-from virtualzarr.formats.hdf5.byte_source import Buffer, Gather
+from virtualzarr.formats.hdf5.byte_source import Buffer, Gather, Parsing
 from virtualzarr.formats.hdf5.indexes.columns import (
     ChunkIndex,
     Chunks,
@@ -102,7 +101,7 @@ class _Level:
 
 def read(
     superblock: Superblock, layout: Layout, grids: Grids
-) -> Generator[Any, Any, ChunkIndex | SmallIndex | None]:
+) -> Parsing[ChunkIndex | SmallIndex | None]:
     """Read the tree level by level. HDF5 file format specification, section III.A.1.
 
     Raises
@@ -168,7 +167,7 @@ def read(
             raise SourceError("an inner node of a B-tree is empty")
 
 
-def _read_small(superblock: Superblock, layout: Layout) -> Generator[Any, Any, SmallIndex | None]:
+def _read_small(superblock: Superblock, layout: Layout) -> Parsing[SmallIndex | None]:
     """Read a tree that is one node of few entries, without numpy: most trees of a file are."""
     assert layout.address is not None
     if superblock.address_size != 8:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 
 from virtualzarr.errors import SourceError
 from virtualzarr.formats.hdf5.btree_v2 import Tree
+from virtualzarr.formats.hdf5.byte_source import Parsing
 from virtualzarr.formats.hdf5.indexes.columns import ChunkIndex, ColumnBuilder, Grids
 from virtualzarr.formats.hdf5.indexes.elements import make_element_dtype, to_chunks
 from virtualzarr.formats.hdf5.indexes.implicit import count_chunk_bytes
@@ -19,9 +17,7 @@ from virtualzarr.formats.hdf5.superblock import Superblock
 _PLAIN, _FILTERED = 10, 11
 
 
-def read(
-    superblock: Superblock, layout: Layout, grids: Grids
-) -> Generator[Any, Any, ChunkIndex | None]:
+def read(superblock: Superblock, layout: Layout, grids: Grids) -> Parsing[ChunkIndex | None]:
     """Read the tree. HDF5 file format specification, section III.A.2, records 10 and 11.
 
     Raises

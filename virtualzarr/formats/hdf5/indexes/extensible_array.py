@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from virtualzarr.errors import SourceError
-from virtualzarr.formats.hdf5.byte_source import Buffer, read_exactly
+from virtualzarr.formats.hdf5.byte_source import Buffer, Parsing, read_exactly
 from virtualzarr.formats.hdf5.indexes.columns import Chunks, Grids, NumberedChunks
 from virtualzarr.formats.hdf5.indexes.elements import CHECKED_BYTES, make_element_dtype, to_chunks
 from virtualzarr.formats.hdf5.indexes.implicit import count_chunk_bytes
@@ -70,9 +69,7 @@ class _DataBlock:
     pages: NDArray[np.uint8] | None = None
 
 
-def read(
-    superblock: Superblock, layout: Layout, grids: Grids
-) -> Generator[Any, Any, NumberedChunks]:
+def read(superblock: Superblock, layout: Layout, grids: Grids) -> Parsing[NumberedChunks]:
     """Read the array. HDF5 file format specification, section VII.D.
 
     Chunks are numbered with the unlimited axis first, and the others after it.
@@ -107,7 +104,7 @@ def _find_unlimited_axis(grids: Grids) -> int:
     return axes[0]
 
 
-def _read_header(superblock: Superblock, layout: Layout) -> Generator[Any, Any, tuple[_Array, int]]:
+def _read_header(superblock: Superblock, layout: Layout) -> Parsing[tuple[_Array, int]]:
     width = superblock.length_size
     address = layout.address
     assert address is not None
@@ -130,7 +127,7 @@ def _read_header(superblock: Superblock, layout: Layout) -> Generator[Any, Any, 
 
 def _read_index_block(
     array: _Array, address: int
-) -> Generator[Any, Any, tuple[NDArray[Any], list[_DataBlock]]]:
+) -> Parsing[tuple[NDArray[Any], list[_DataBlock]]]:
     """Return the elements in the index block, and the data blocks with used elements."""
     superblock, wide = array.superblock, array.superblock.address_size
     # Secondary block k holds 2**(k // 2) data blocks of least * 2**((k + 1) // 2) elements; the
@@ -173,7 +170,7 @@ def _read_index_block(
 
 def _read_secondary_blocks(
     array: _Array, secondary: list[tuple[int, int, int, int]]
-) -> Generator[Any, Any, list[_DataBlock]]:
+) -> Parsing[list[_DataBlock]]:
     """Return the data blocks that secondary blocks hold."""
     superblock, wide = array.superblock, array.superblock.address_size
     secondary = [block for block in secondary if block[0] != superblock.undefined]

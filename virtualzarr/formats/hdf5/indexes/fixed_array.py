@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
-from typing import Any
-
 import numpy as np
 
 from virtualzarr.errors import SourceError
-from virtualzarr.formats.hdf5.byte_source import read_exactly
+from virtualzarr.formats.hdf5.byte_source import Parsing, read_exactly
 from virtualzarr.formats.hdf5.indexes.columns import Chunks, Grids, NumberedChunks
 from virtualzarr.formats.hdf5.indexes.elements import (
     CHECKED_BYTES,
@@ -25,9 +22,7 @@ _CHECKSUM = 4
 _PREFIX = 6
 
 
-def read(
-    superblock: Superblock, layout: Layout, grids: Grids
-) -> Generator[Any, Any, NumberedChunks]:
+def read(superblock: Superblock, layout: Layout, grids: Grids) -> Parsing[NumberedChunks]:
     """Read the array. HDF5 file format specification, section VII.C.
 
     Raises

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Generator
-from typing import Any
 
 import numpy as np
 
 from virtualzarr.errors import SourceError
+from virtualzarr.formats.hdf5.byte_source import Parsing
 from virtualzarr.formats.hdf5.indexes.columns import Chunks, Grids, NumberedChunks
 from virtualzarr.formats.hdf5.layout_message import Layout
 from virtualzarr.formats.hdf5.superblock import Superblock
@@ -19,9 +18,7 @@ def count_chunk_bytes(layout: Layout) -> int:
     return math.prod(layout.chunk) * layout.itemsize
 
 
-def read(
-    superblock: Superblock, layout: Layout, grids: Grids
-) -> Generator[Any, Any, NumberedChunks]:
+def read(superblock: Superblock, layout: Layout, grids: Grids) -> Parsing[NumberedChunks]:
     """Compute where the chunks are. HDF5 file format specification, section VII.B.
 
     Raises

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
-from typing import Any
-
 import numpy as np
 
 from virtualzarr.errors import SourceError
+from virtualzarr.formats.hdf5.byte_source import Parsing
 from virtualzarr.formats.hdf5.indexes.columns import Chunks, Grids, NumberedChunks
 from virtualzarr.formats.hdf5.indexes.implicit import count_chunk_bytes
 from virtualzarr.formats.hdf5.layout_message import Layout
 from virtualzarr.formats.hdf5.superblock import Superblock
 
 
-def read(
-    superblock: Superblock, layout: Layout, grids: Grids
-) -> Generator[Any, Any, NumberedChunks]:
+def read(superblock: Superblock, layout: Layout, grids: Grids) -> Parsing[NumberedChunks]:
     """Return the one chunk. HDF5 file format specification, section VII.A.
 
     Raises
