@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from virtualzarr.codecs import Codec, Pipeline, make
 from virtualzarr.errors import SourceError, UnsupportedError
-from virtualzarr.formats.dmrpp.document import Document, Element, get_attribute, iter_children
-from virtualzarr.formats.dmrpp.types import parse_number
+from virtualzarr.formats.dmrpp.document import Document, Element, get_attr, iter_children
+from virtualzarr.formats.dmrpp.types import parse_int
 from virtualzarr.formats.plain import plain_pipeline
 from virtualzarr.manifest import Decoder, Manifest, Sources
 from virtualzarr.manifest.manifest import MISSING
@@ -56,7 +56,7 @@ class ChunkList:
             # run, so that the order of the document is kept: block storage depends on it.
             run = document.run(chunk)
             if run is None:
-                href = get_attribute(chunk, "href")
+                href = get_attr(chunk, "href")
                 file = rows.setdefault(href, len(rows))
                 single.append((*_parse_numbers(chunk), file, _parse_position(chunk, ndim)))
                 continue
@@ -82,22 +82,20 @@ class ChunkList:
 
 
 def _parse_numbers(chunk: Element) -> tuple[int, int, int]:
-    offset, length = (
-        parse_number(get_attribute(chunk, name), name) for name in ("offset", "nBytes")
-    )
-    mask = get_attribute(chunk, "fm")
-    return offset, length, 0 if mask is None else parse_number(mask, "a filter mask", 2**32 - 1)
+    offset, length = (parse_int(get_attr(chunk, name), name) for name in ("offset", "nBytes"))
+    mask = get_attr(chunk, "fm")
+    return offset, length, 0 if mask is None else parse_int(mask, "a filter mask", 2**32 - 1)
 
 
 def _parse_position(chunk: Element, ndim: int) -> list[int]:
-    text = get_attribute(chunk, "chunkPositionInArray")
+    text = get_attr(chunk, "chunkPositionInArray")
     if text is None:
         return [0] * ndim
     match = re.fullmatch(r"\s*\[([0-9, ]*)\]\s*", text)
     words = match[1].replace(",", " ").split() if match else []
     if len(words) != ndim:
         raise SourceError(f"a chunk is at {text!r} in an array of {ndim} axes")
-    return [parse_number(word, "the position of a chunk") for word in words]
+    return [parse_int(word, "the position of a chunk") for word in words]
 
 
 def compute_cells(places: ChunkList, shape: Sequence[int], edges: Sequence[int]) -> Ints:
@@ -169,7 +167,7 @@ def make_pipeline(
     UnsupportedError
         There is a filter that is not known.
     """
-    names = (get_attribute(chunks, "compressionType") or "").split()
+    names = (get_attr(chunks, "compressionType") or "").split()
     # Documents before DMR++ had a version list filters in any order; HDF5 files have them in this
     # one.
     if old and set(names) <= set(_FILTERS) and len(set(names)) == len(names):

@@ -71,8 +71,8 @@ class Document:
         self._mark = f"run-{secrets.token_hex(8)}"
         remaining = _RUN.sub(self._cut, raw) if _is_ascii_compatible(raw) else raw
         self.root = _parse(remaining)
-        if get_local_name(self.root) != "Dataset":
-            raise SourceError(f"the document is no DMR++, but {get_local_name(self.root)!r}")
+        if get_tag(self.root) != "Dataset":
+            raise SourceError(f"the document is no DMR++, but {get_tag(self.root)!r}")
 
     def _cut(self, match: re.Match[bytes]) -> bytes:
         run = _parse_run(match[0])
@@ -150,14 +150,14 @@ def _parse(raw: bytes) -> Element:
     return root
 
 
-def get_local_name(element: Element) -> str:
+def get_tag(element: Element) -> str:
     """Return the name of an element without its namespace."""
     return str(element.tag).rpartition("}")[2]
 
 
 def iter_children(element: Element, name: str) -> Iterator[Element]:
     """Yield the children of a name, in any namespace."""
-    return (child for child in element if get_local_name(child) == name)
+    return (child for child in element if get_tag(child) == name)
 
 
 def find_child(element: Element, name: str) -> Element | None:
@@ -165,7 +165,7 @@ def find_child(element: Element, name: str) -> Element | None:
     return next(iter_children(element, name), None)
 
 
-def get_attribute(element: Element, name: str) -> str | None:
+def get_attr(element: Element, name: str) -> str | None:
     """Return a member of an element, in any namespace."""
     value = element.get(name)
     if value is not None:

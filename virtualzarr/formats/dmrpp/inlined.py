@@ -8,8 +8,8 @@ import zlib
 
 from virtualzarr.config import config
 from virtualzarr.errors import SourceError
-from virtualzarr.formats.dmrpp.document import Element, get_attribute, iter_children
-from virtualzarr.formats.dmrpp.types import parse_number
+from virtualzarr.formats.dmrpp.document import Element, get_attr, iter_children
+from virtualzarr.formats.dmrpp.types import parse_int
 
 
 def decode_base64(text: str | None) -> bytes:
@@ -37,12 +37,12 @@ def list_texts(element: Element, most: int) -> list[str]:
     texts: list[str] = []
     for value in iter_children(element, "v"):
         text = value.text or ""
-        size = get_attribute(value, "s")
+        size = get_attr(value, "s")
         if size is not None:
             text = _inflate(
-                decode_base64(text), parse_number(size, "the size of a text", config.inline_bytes)
+                decode_base64(text), parse_int(size, "the size of a text", config.inline_bytes)
             )
-        times = parse_number(get_attribute(value, "c") or "1", "the number of equal texts")
+        times = parse_int(get_attr(value, "c") or "1", "the number of equal texts")
         if len(texts) + times > min(most, config.inline_bytes // 8):
             raise SourceError(f"more than {most} texts, or too many to keep in the manifest")
         texts += [text] * times

@@ -20,8 +20,8 @@ from virtualzarr.formats.dmrpp.document import (
     Document,
     Element,
     find_child,
-    get_attribute,
-    get_local_name,
+    get_attr,
+    get_tag,
     iter_children,
 )
 from virtualzarr.formats.dmrpp.inlined import decode_base64, list_texts
@@ -29,10 +29,10 @@ from virtualzarr.formats.dmrpp.types import (
     TEXTS,
     VARIABLES,
     make_dtype,
-    make_padding_codecs,
+    make_padding,
     parse_attributes,
-    parse_fill_value,
-    parse_number,
+    parse_fill,
+    parse_int,
 )
 from virtualzarr.formats.headers import byte_file
 from virtualzarr.formats.on_error import Refusals
@@ -111,7 +111,7 @@ class _Scan:
         self.source, self.document, self.refusals = source, document, refusals
         self.location = location
         self.root = document.root
-        self.is_old = get_attribute(self.root, "version") is None
+        self.is_old = get_attr(self.root, "version") is None
         self._sources: dict[str | None, Source] = {}
         self._dimensions: dict[str, int] = {}
         self._enums: dict[str, str] = {}
@@ -125,23 +125,23 @@ class _Scan:
     def _declare(self, group: Element, path: str) -> None:
         """Note the dimensions and enumerations of a group and of those in it."""
         for element in group:
-            kind, name = get_local_name(element), f"{path}/{get_attribute(element, 'name')}"
+            kind, name = get_tag(element), f"{path}/{get_attr(element, 'name')}"
             if kind == "Dimension":
-                self._dimensions[name] = parse_number(
-                    get_attribute(element, "size"), f"the dimension {name}"
+                self._dimensions[name] = parse_int(
+                    get_attr(element, "size"), f"the dimension {name}"
                 )
             elif kind == "Enumeration":
-                self._enums[name] = get_attribute(element, "basetype") or ""
+                self._enums[name] = get_attr(element, "basetype") or ""
             elif kind == "Group":
                 self._declare(element, name)
 
     def _members(self, group: Element, path: str) -> dict[str, Array | Group]:
         members: dict[str, Array | Group] = {}
         for element in group:
-            kind = get_local_name(element)
+            kind = get_tag(element)
             if kind not in VARIABLES and kind != "Group":
                 continue
-            name = get_attribute(element, "name") or ""
+            name = get_attr(element, "name") or ""
             inner = f"{path}/{name}"
             with self.refusals.of(inner[1:]):
                 if check_name(name, 2) in members:
@@ -155,11 +155,9 @@ class _Scan:
 
     def dimension(self, dim: Element, path: str) -> tuple[str | None, int]:
         """Return the name and length of a dimension of a variable in a group."""
-        name = get_attribute(dim, "name")
+        name = get_attr(dim, "name")
         if name is None:
-            return None, parse_number(
-                get_attribute(dim, "size"), "the length of a dimension", LIMIT
-            )
+            return None, parse_int(get_attr(dim, "size"), "the length of a dimension", LIMIT)
         short = name.rpartition("/")[2]
         while not name.startswith("/"):
             if f"{path}/{name}" in self._dimensions or not path:
@@ -178,7 +176,7 @@ class _Scan:
         for href in hrefs:
             if href not in self._sources:
                 self._sources[href] = (
-                    self._find_described_file() if href is None else self._resolve_href(href)
+                    self._find_file() if href is None else self._resolve_href(href)
                 )
         return Sources([self._sources[href] for href in hrefs])
 
@@ -187,20 +185,16 @@ class _Scan:
             return self.sources([None])[0]
         return Source.from_file(self.location.resolve(href))
 
-    def _find_described_file(self) -> Source:
+    def _find_file(self) -> Source:
         """Return the file that a document is about."""
-        document_uri = self.source.uri
+        uri = self.source.uri
         # Signatures of URLs are in the query: the file beside the document is signed alike, if at
         # all.
-        path, mark, query = (
-            document_uri.partition("?") if is_url(document_uri) else (document_uri, "", "")
-        )
+        path, mark, query = uri.partition("?") if is_url(uri) else (uri, "", "")
         folder = path.rpartition("/")[0]
-        described_name = (
-            (get_attribute(self.root, "name") or "").replace("\\", "/").rpartition("/")[2]
-        )
+        title = (get_attr(self.root, "name") or "").replace("\\", "/").rpartition("/")[2]
         names = [path[: -len(SUFFIX)]] if path.endswith(SUFFIX) else []
-        names += [f"{folder}/{described_name}"] if described_name not in ("", ".", "..") else []
+        names += [f"{folder}/{title}"] if title not in ("", ".", "..") else []
         tried = []
         for name in dict.fromkeys(names):
             if name == path:
@@ -210,7 +204,7 @@ class _Scan:
                 return Source.from_file(location)
             except SourceNotFoundError:
                 tried.append(name)
-        href = get_attribute(self.root, "href")
+        href = get_attr(self.root, "href")
         if href is None or href == PLACEHOLDER:
             raise SourceNotFoundError(
                 f"the file that the document describes is missing; tried {', '.join(tried)}"
@@ -223,13 +217,13 @@ class _Variable:
 
     def __init__(self, scan: _Scan, element: Element, path: str) -> None:
         self.scan, self.element = scan, element
-        self.path = f"{path}/{get_attribute(element, 'name')}"[1:]
+        self.path = f"{path}/{get_attr(element, 'name')}"[1:]
         dimensions = [scan.dimension(dim, path) for dim in iter_children(element, "Dim")]
         self.shape = tuple(length for _, length in dimensions)
         self.names = tuple(name for name, _ in dimensions)
         if math.prod(max(length, 1) for length in self.shape) > LIMIT:
             raise SourceError(f"a variable of shape {self.shape}")
-        self.declared_attributes = parse_attributes(element)
+        self.attributes = parse_attributes(element)
 
     def array(self) -> Array:
         for name in ("specialstructuredata", "vlsa", "compact", "missingdata", "chunks"):
@@ -254,12 +248,12 @@ class _Variable:
     # -- values in chunks -------------------------------------------------------------
 
     def _read_chunked(self, chunks: Element) -> Array:
-        if get_attribute(chunks, "LBChunk") == "true":
+        if get_attr(chunks, "LBChunk") == "true":
             raise UnsupportedError("chunks that lie in several blocks")
         if find_child(chunks, "block") is not None:
             return self._read_blocks(chunks)
         places = ChunkList(self.scan.document, chunks, len(self.shape))
-        fill_text = get_attribute(chunks, "fillValue")
+        fill_text = get_attr(chunks, "fillValue")
         edges = self._read_chunk_shape(chunks)
         grid = [-(-n // edge) for n, edge in zip(self.shape, edges, strict=True)]
         # Documents leave chunks out that were never written; what these read as must then be known.
@@ -269,10 +263,8 @@ class _Variable:
             raise UnsupportedError(
                 "chunks are not stored, and the DMR++ document does not say what they read as"
             )
-        fill = parse_fill_value(
-            fill_text if missing else None, stored.newbyteorder("="), self.declared_attributes
-        )
-        paddings = make_padding_codecs(self.element, stored)
+        fill = parse_fill(fill_text if missing else None, stored.newbyteorder("="), self.attributes)
+        paddings = make_padding(self.element, stored)
         pipeline = make_pipeline(chunks, stored, paddings, self.scan.is_old)
         skip = 1 + len(paddings)
         manifest = make_manifest(places, self.shape, edges, pipeline, skip, self.scan.sources)
@@ -280,7 +272,7 @@ class _Variable:
 
     def _read_blocks(self, chunks: Element) -> Array:
         """Return an array that lies in several pieces, as HDF4 lets arrays grow."""
-        if not self.shape or 0 in self.shape or get_attribute(chunks, "compressionType"):
+        if not self.shape or 0 in self.shape or get_attr(chunks, "compressionType"):
             raise UnsupportedError("scalars, and compressed or empty arrays, in several blocks")
         places = ChunkList(self.scan.document, chunks, len(self.shape), "block")
         stored = self._stored_dtype(chunks, places, None)
@@ -288,7 +280,7 @@ class _Variable:
         edges = split_blocks(places, row, self.shape[0])
         ones = [1] * (len(self.shape) - 1)
         pipeline = make_pipeline(
-            chunks, stored, make_padding_codecs(self.element, stored), self.scan.is_old
+            chunks, stored, make_padding(self.element, stored), self.scan.is_old
         )
         # Their positions are numbers, in a grid of cells of one.
         manifest = make_manifest(
@@ -307,7 +299,7 @@ class _Variable:
         if sizes is None:
             return self._single_cell()
         edges = [
-            parse_number(word, "chunkDimensionSizes", LIMIT) for word in (sizes.text or "").split()
+            parse_int(word, "chunkDimensionSizes", LIMIT) for word in (sizes.text or "").split()
         ]
         if len(edges) != len(self.shape) or 0 in edges:
             raise SourceError(f"chunks of {edges} for an array of shape {self.shape}")
@@ -319,14 +311,14 @@ class _Variable:
         self, chunks: Element, places: ChunkList, fill_text: str | None
     ) -> np.dtype[Any]:
         """Return the type of the elements as they are stored."""
-        order = (get_attribute(chunks, "byteOrder") or "LE").upper()
+        order = (get_attr(chunks, "byteOrder") or "LE").upper()
         if order not in ("LE", "BE"):
             raise UnsupportedError(f"the byte order {order!r} of a DMR++ document")
         # Scalar texts do not say their length; stored alone and uncompressed, the chunk's bytes are
         # it.
         nbytes = None
-        if get_local_name(self.element) in TEXTS and math.prod(self.shape) == 1:
-            whole_text = len(places) == 1 and not get_attribute(chunks, "compressionType")
+        if get_tag(self.element) in TEXTS and math.prod(self.shape) == 1:
+            whole_text = len(places) == 1 and not get_attr(chunks, "compressionType")
             nbytes = int(places.length[0]) if whole_text else len((fill_text or " ").encode())
         return self._dtype(nbytes).newbyteorder("<" if order == "LE" else ">")
 
@@ -346,7 +338,7 @@ class _Variable:
             pipeline=pipeline,
             fill_value=fill,
             dimension_names=self.names if any(self.names) else None,
-            attributes=json_attributes(self.declared_attributes),
+            attributes=json_attributes(self.attributes),
         )
         references = Manifest.missing(grid.grid_shape) if manifest is None else manifest
         return Array.from_manifest(metadata, references, self.path)
@@ -363,14 +355,14 @@ class _Variable:
         raw = decode_base64(element.text)
         count = math.prod(self.shape)
         if (
-            get_local_name(self.element) in TEXTS
+            get_tag(self.element) in TEXTS
             and find_child(self.element, "FixedLengthStringArray") is None
         ):
             if self.shape:
                 raise UnsupportedError("compact texts of variable length")
             return self._make_text_array([raw.decode("utf-8", "replace")])
         stored = self._dtype().newbyteorder("<")
-        codecs = [*plain_pipeline(stored).codecs, *make_padding_codecs(self.element, stored)]
+        codecs = [*plain_pipeline(stored).codecs, *make_padding(self.element, stored)]
         if name == "missingdata" and count != 1:
             codecs.append(make("numcodecs.zlib"))
         elif len(raw) != count * stored.itemsize:

@@ -12,13 +12,7 @@ import numpy as np
 from virtualzarr.codecs import Codec, make
 from virtualzarr.codecs.core.netcdf_fill import NETCDF_FILL
 from virtualzarr.errors import SourceError, UnsupportedError
-from virtualzarr.formats.dmrpp.document import (
-    Element,
-    find_child,
-    get_attribute,
-    get_local_name,
-    iter_children,
-)
+from virtualzarr.formats.dmrpp.document import Element, find_child, get_attr, get_tag, iter_children
 
 NUMBERS = {
     "Byte": "u1", "UByte": "u1", "UInt8": "u1", "Int8": "i1", "Char": "u1", "Int16": "i2",
@@ -36,7 +30,7 @@ Enums = Mapping[str, str]
 """Types of enumerations by their path."""
 
 
-def parse_number(text: str | None, subject: str, most: int = 2**62) -> int:
+def parse_int(text: str | None, subject: str, most: int = 2**62) -> int:
     """Return a number of a document that is not negative.
 
     Raises
@@ -64,20 +58,18 @@ def make_dtype(variable: Element, enums: Enums, nbytes: int | None = None) -> np
     UnsupportedError
         Elements of such a type do not lie in chunks.
     """
-    kind = get_local_name(variable)
+    kind = get_tag(variable)
     if kind in NUMBERS:
         return np.dtype(NUMBERS[kind])
     if kind == "Enum":
-        base = enums.get(get_attribute(variable, "enum") or "", "")
+        base = enums.get(get_attr(variable, "enum") or "", "")
         if base not in NUMBERS:
-            raise SourceError(f"there is no enumeration {get_attribute(variable, 'enum')!r}")
+            raise SourceError(f"there is no enumeration {get_attr(variable, 'enum')!r}")
         return np.dtype(NUMBERS[base])
     if kind in TEXTS:
         fixed = find_child(variable, "FixedLengthStringArray")
         if fixed is not None:
-            nbytes = parse_number(
-                get_attribute(fixed, "string_length"), "string_length", _LONGEST_TEXT
-            )
+            nbytes = parse_int(get_attr(fixed, "string_length"), "string_length", _LONGEST_TEXT)
         if not nbytes or nbytes > _LONGEST_TEXT:
             raise UnsupportedError("text of variable length in chunks")
         return np.dtype(f"S{nbytes}")
@@ -89,15 +81,15 @@ def make_dtype(variable: Element, enums: Enums, nbytes: int | None = None) -> np
 def _make_structure_dtype(variable: Element, enums: Enums) -> np.dtype[Any]:
     names, formats = [], []
     for part in variable:
-        if get_local_name(part) not in VARIABLES:
+        if get_tag(part) not in VARIABLES:
             continue
-        if get_local_name(part) in ("Structure", *TEXTS):
-            raise UnsupportedError(f"structures with members of type {get_local_name(part)}")
-        name = get_attribute(part, "name")
+        if get_tag(part) in ("Structure", *TEXTS):
+            raise UnsupportedError(f"structures with members of type {get_tag(part)}")
+        name = get_attr(part, "name")
         if not name or name in names:
             raise SourceError(f"a structure with two members {name!r}, or one without a name")
         sizes = [
-            parse_number(get_attribute(dim, "size"), "the size of a member")
+            parse_int(get_attr(dim, "size"), "the size of a member")
             for dim in iter_children(part, "Dim")
         ]
         base = make_dtype(part, enums)
@@ -115,12 +107,12 @@ def _find_offsets(variable: Element, formats: list[np.dtype[Any]]) -> tuple[list
     """Return where the members of a structure begin, and its size."""
     sizes = [each.itemsize for each in formats]
     chunks = find_child(variable, "chunks")
-    offsets = None if chunks is None else get_attribute(chunks, "structOffset")
+    offsets = None if chunks is None else get_attr(chunks, "structOffset")
     if offsets is None:
         ends = np.cumsum(sizes).tolist()
         return [0, *ends[:-1]], ends[-1]
     # Where the second one begins, the third, ..., and then the size of all.
-    ends = [parse_number(word, "structOffset", 2**31 - 1) for word in offsets.split()]
+    ends = [parse_int(word, "structOffset", 2**31 - 1) for word in offsets.split()]
     starts = [0, *ends[:-1]]
     if len(ends) != len(sizes) or any(
         start + size > end for start, size, end in zip(starts, sizes, ends, strict=True)
@@ -129,17 +121,17 @@ def _find_offsets(variable: Element, formats: list[np.dtype[Any]]) -> tuple[list
     return starts, ends[-1]
 
 
-def make_padding_codecs(variable: Element, dtype: np.dtype[Any]) -> list[Codec]:
+def make_padding(variable: Element, dtype: np.dtype[Any]) -> list[Codec]:
     """Return what takes the padding of texts of fixed length away, as the HDF5 library does."""
     fixed = find_child(variable, "FixedLengthStringArray")
-    padding = None if fixed is None else _PADDINGS.get(get_attribute(fixed, "pad") or "")
+    padding = None if fixed is None else _PADDINGS.get(get_attr(fixed, "pad") or "")
     if padding is None or dtype.kind != "S":
         return []
     whole_element = [0, dtype.itemsize, padding]
     return [make("virtualzarr.strings", itemsize=dtype.itemsize, fields=[whole_element])]
 
 
-def parse_fill_value(text: str | None, dtype: np.dtype[Any], attributes: Mapping[str, Any]) -> Any:
+def parse_fill(text: str | None, dtype: np.dtype[Any], attributes: Mapping[str, Any]) -> Any:
     """Return what chunks that are not stored read as; zero if the document does not say it.
 
     Floats are written with six digits only: where an attribute, or netCDF, has a fill value that is
@@ -161,7 +153,7 @@ def parse_fill_value(text: str | None, dtype: np.dtype[Any], attributes: Mapping
             raise UnsupportedError(f"structures with the fill value {text!r}")
         value = np.zeros((), dtype)
         for name, base, size in parts:
-            numbers = [parse_fill_value(word, base, {}) for word in words[:size]]
+            numbers = [parse_fill(word, base, {}) for word in words[:size]]
             value[name] = np.array(numbers, base).reshape(dtype[name].shape)
             words = words[size:]
         return value[()]
@@ -203,7 +195,7 @@ def parse_attributes(element: Element) -> dict[str, Any]:
     """Return the attributes of a group or variable; containers are dictionaries."""
     attributes: dict[str, Any] = {}
     for attribute in iter_children(element, "Attribute"):
-        name = get_attribute(attribute, "name")
+        name = get_attr(attribute, "name")
         if not name:
             raise SourceError("a DMR++ attribute has no name")
         attributes[name] = _parse_attribute(attribute, name)
@@ -211,12 +203,12 @@ def parse_attributes(element: Element) -> dict[str, Any]:
 
 
 def _parse_attribute(attribute: Element, name: str) -> Any:
-    kind = get_attribute(attribute, "type") or "String"
+    kind = get_attr(attribute, "type") or "String"
     if kind == "Container":
         return parse_attributes(attribute)
     texts = [_get_text(value) for value in iter_children(attribute, "Value")]
-    if not texts and get_attribute(attribute, "value") is not None:
-        texts = [get_attribute(attribute, "value") or ""]
+    if not texts and get_attr(attribute, "value") is not None:
+        texts = [get_attr(attribute, "value") or ""]
     if kind not in NUMBERS:
         return texts[0] if len(texts) == 1 else texts or ""
     words = [word for text in texts for word in text.split()]
@@ -231,5 +223,5 @@ def _parse_attribute(attribute: Element, name: str) -> Any:
 
 
 def _get_text(value: Element) -> str:
-    text = get_attribute(value, "value")
+    text = get_attr(value, "value")
     return text if text is not None else value.text or ""

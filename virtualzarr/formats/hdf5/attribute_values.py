@@ -13,8 +13,8 @@ from virtualzarr.codecs.hdf5.check_datatype import ARRAY, REFERENCE, SEQUENCE
 from virtualzarr.errors import SourceError, UnsupportedError, VirtualZarrError
 from virtualzarr.formats.hdf5.byte_source import Parsing, UnknownStructureError
 from virtualzarr.formats.hdf5.datatype import (
-    check_datatype,
-    decode_datatype,
+    check_type,
+    decode_type,
     find_memory_type,
     get_array_dims,
     get_base_type,
@@ -65,7 +65,7 @@ def check_readable(tid: Any, inside: bool = False) -> None:
 @lru_cache(4096)
 def _split_array_type(datatype: bytes) -> tuple[bytes, tuple[int, ...], int]:
     """Return the datatype of the elements of an array type, its dimensions, and their bytes."""
-    message = check_datatype(datatype)
+    message = check_type(datatype)
     inner: tuple[int, ...] = ()
     while get_class(message) == ARRAY:
         inner += get_array_dims(message)
@@ -112,7 +112,7 @@ def as_array(message: bytes, data: bytes, count: int) -> NDArray[Any]:
 
 @lru_cache(1024)
 def _check_readable_message(message: bytes) -> None:
-    check_readable(decode_datatype(message))
+    check_readable(decode_type(message))
 
 
 def nest(values: list[Any], shape: tuple[int, ...]) -> Any:

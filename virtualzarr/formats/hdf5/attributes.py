@@ -24,7 +24,7 @@ from virtualzarr.formats.hdf5.attribute_values import (
     nest,
 )
 from virtualzarr.formats.hdf5.byte_source import Parsing, UnknownStructureError
-from virtualzarr.formats.hdf5.datatype import get_class, is_text, make_memory_type
+from virtualzarr.formats.hdf5.datatype import get_class, is_text, to_h5py_type
 from virtualzarr.formats.hdf5.h5py_fallback import LibraryObject
 from virtualzarr.formats.hdf5.header import (
     ATTRIBUTE_INFO,
@@ -126,13 +126,10 @@ class AttributeReader:
             elif type(value) in (list, Address):
                 shown |= json_attributes({attribute.name: replace_addresses(value, self.names)})
             else:
-                found_json = (
-                    attribute.to_json()
-                    if value is attribute.value
-                    else Attribute(attribute.name, value).to_json()
-                )
-                if found_json is not _NOT_CONVERTED:
-                    shown[attribute.name] = found_json
+                fresh = value is not attribute.value
+                plain = (Attribute(attribute.name, value) if fresh else attribute).to_json()
+                if plain is not _NOT_CONVERTED:
+                    shown[attribute.name] = plain
         # Only with this class is NAME bookkeeping of the dimension scale specification, not a
         # user's own.
         if shown.get("CLASS") == "DIMENSION_SCALE":
@@ -206,7 +203,7 @@ def _describe_type(tid: Any) -> _AttributeType:
     check_readable(tid)
     dtype = tid.dtype
     base, inner = dtype.subdtype or (dtype, ())
-    return _AttributeType(base, inner, make_memory_type(dtype), tid.get_class() == h5t.STRING)
+    return _AttributeType(base, inner, to_h5py_type(dtype), tid.get_class() == h5t.STRING)
 
 
 def _to_plain_objects(values: Any, oid: Any) -> Any:

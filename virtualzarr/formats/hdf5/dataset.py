@@ -21,7 +21,7 @@ from virtualzarr.errors import SourceError, UnsupportedError, VirtualZarrError
 from virtualzarr.formats.hdf5 import external_storage, header, vlen
 from virtualzarr.formats.hdf5.byte_source import Parsing, UnknownStructureError
 from virtualzarr.formats.hdf5.context import FileContext
-from virtualzarr.formats.hdf5.datatype import check_datatype, decode_datatype, get_size
+from virtualzarr.formats.hdf5.datatype import check_type, decode_type, get_size
 from virtualzarr.formats.hdf5.describe import Description
 from virtualzarr.formats.hdf5.element_type import ElementType
 from virtualzarr.formats.hdf5.filters import FilterPipeline, filter_pipeline
@@ -341,9 +341,9 @@ def read_vlen(description: Description, context: FileContext) -> Parsing[InlineV
     objects, address = context.file.objects, description.address
     if objects is None or address is None or description.layout.kind == "virtual":
         raise UnknownStructureError("values that lie elsewhere")
-    message = check_datatype(objects.messages(address)[header.TYPE])
+    message = check_type(objects.messages(address)[header.TYPE])
     try:
-        decode_datatype(message).dtype  # noqa: B018
+        decode_type(message).dtype  # noqa: B018
     except TypeError as error:
         raise UnknownStructureError(f"a datatype that numpy does not have: {error}") from error
     values = read_opaque(description, context, get_size(message))

@@ -57,7 +57,7 @@ def get_array_dims(message: bytes) -> tuple[int, ...]:
 
 
 @lru_cache(4096)
-def check_datatype(message: bytes) -> bytes:
+def check_type(message: bytes) -> bytes:
     """Return a datatype message without what follows it.
 
     Raises
@@ -74,19 +74,19 @@ def check_datatype(message: bytes) -> bytes:
 
 
 @lru_cache(1024)
-def decode_datatype(message: bytes) -> Any:
+def decode_type(message: bytes) -> Any:
     """Return the type as h5py has it.
 
     Raises
     ------
     SourceError, UnknownStructureError
-        As `check_datatype` does, or if the HDF5 library refuses the type.
+        As `check_type` does, or if the HDF5 library refuses the type.
     """
     from h5py import h5t
 
     try:
         # What comes before the message is its kind, and the version of such a text.
-        return h5t.decode(b"\x03\x00" + check_datatype(message) + bytes(64))
+        return h5t.decode(b"\x03\x00" + check_type(message) + bytes(64))
     except _H5PY_ERRORS as error:
         raise SourceError(f"HDF5 cannot read the datatype: {error}") from error
 
@@ -141,7 +141,7 @@ class MemoryType:
     @classmethod
     def of(cls, stored: Any, dtype: np.dtype[Any]) -> MemoryType:
         """Compare a type with a dtype."""
-        memory = make_memory_type(dtype)
+        memory = to_h5py_type(dtype)
         return cls(stored, memory, dtype, bool(stored.equal(memory)))
 
     def values(self, data: bytes, count: int) -> NDArray[Any]:
@@ -171,7 +171,7 @@ class MemoryType:
         return buffer[: count * width].view(self.dtype)
 
 
-def convert_elements(source: bytes, target: bytes, values: NDArray[Any]) -> NDArray[Any]:
+def convert(source: bytes, target: bytes, values: NDArray[Any]) -> NDArray[Any]:
     """Convert elements of one datatype to another, as the HDF5 library does.
 
     Parameters
@@ -188,10 +188,10 @@ def convert_elements(source: bytes, target: bytes, values: NDArray[Any]) -> NDAr
     """
     from h5py import h5t
 
-    source, target = check_datatype(source), check_datatype(target)
+    source, target = check_type(source), check_type(target)
     if source == target:
         return values
-    types = decode_datatype(source), decode_datatype(target)
+    types = decode_type(source), decode_type(target)
     if not all(map(is_flat, types)):
         raise UnsupportedError("elements of other types that point elsewhere")
     width = get_size(target)
@@ -204,7 +204,7 @@ def convert_elements(source: bytes, target: bytes, values: NDArray[Any]) -> NDAr
     return buffer[: values.size * width].view(f"V{width}")
 
 
-def make_memory_type(dtype: np.dtype[Any]) -> Any:
+def to_h5py_type(dtype: np.dtype[Any]) -> Any:
     """Return what h5py calls a dtype.
 
     Raises
@@ -228,11 +228,11 @@ def find_memory_type(message: bytes) -> MemoryType:
     Raises
     ------
     SourceError, UnknownStructureError
-        As `decode_datatype` does.
+        As `decode_type` does.
     TypeError
         If numpy has no such type.
     """
-    tid = decode_datatype(message)
+    tid = decode_type(message)
     try:
         return MemoryType.of(tid, tid.dtype)
     except (ValueError, RuntimeError) as error:  # parameters of no type that numpy has

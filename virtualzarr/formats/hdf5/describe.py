@@ -13,12 +13,7 @@ from virtualzarr.codecs.hdf5.library_type import type_of
 from virtualzarr.errors import UnsupportedError, VirtualZarrError
 from virtualzarr.formats.hdf5 import header
 from virtualzarr.formats.hdf5.byte_source import UnknownStructureError
-from virtualzarr.formats.hdf5.datatype import (
-    MemoryType,
-    check_datatype,
-    decode_datatype,
-    find_memory_type,
-)
+from virtualzarr.formats.hdf5.datatype import MemoryType, check_type, decode_type, find_memory_type
 from virtualzarr.formats.hdf5.element_type import ElementType, make_element_type
 from virtualzarr.formats.hdf5.external_file_list import Slot
 from virtualzarr.formats.hdf5.filters import FilterPipeline, filter_pipeline
@@ -143,7 +138,7 @@ def _describe_by_messages(
 
 @lru_cache(4096)
 def _make_element_type(message: bytes) -> ElementType:
-    return make_element_type(decode_datatype(message))
+    return make_element_type(decode_type(message))
 
 
 @lru_cache(4096)
@@ -157,12 +152,10 @@ def _read_fill(message: bytes, fill_value: FillValue) -> NDArray[Any] | None:
     if fill_value.value is None:
         return None
     try:
-        memory_type_ = find_memory_type(check_datatype(message))
+        memory_type_ = find_memory_type(check_type(message))
     except TypeError as error:  # h5py has no such type
         try:
-            memory_type_ = MemoryType.of(
-                decode_datatype(message), _make_element_type(message).dtype
-            )
+            memory_type_ = MemoryType.of(decode_type(message), _make_element_type(message).dtype)
         except TypeError:
             raise UnsupportedError(f"h5py cannot read the fill value: {error}") from error
     return memory_type_.values(fill_value.value, 1)

@@ -125,12 +125,7 @@ class FractalHeap:
         return inner
 
     def get_all(self, heap_ids: list[bytes]) -> Parsing[list[bytes]]:
-        """Return the objects with these IDs.
-
-        Raises
-        ------
-        SourceError, UnknownStructureError
-        """
+        """Return the objects with these IDs."""
         locations: list[bytes | _Location] = []
         for heap_id in heap_ids:
             locations.append((yield from self._locate(heap_id)))

@@ -11,7 +11,7 @@ import logging
 import pickle
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -92,24 +92,12 @@ class Library:
         return LibraryObject(self, target)
 
     def kind(self, target: bytes) -> tuple[str, int]:
-        """Return what an object is ("group", "dataset" or "type"), and its address.
-
-        Raises
-        ------
-        SourceError
-        """
-        answer: tuple[str, int] = self.call_worker("kind", target)
-        return answer
+        """Return what an object is ("group", "dataset" or "type"), and its address."""
+        return cast("tuple[str, int]", self.call_worker("kind", target))
 
     def links(self, target: bytes) -> list[Link]:
-        """Return the links of a group, in the order of creation if that is kept, else by name.
-
-        Raises
-        ------
-        SourceError
-        """
-        answer: list[Link] = self.call_worker("links", target)
-        return answer
+        """Return the links of a group, in the order of creation if that is kept, else by name."""
+        return cast("list[Link]", self.call_worker("links", target))
 
     def call_worker(self, operation: str, *arguments: Any) -> Any:
         """Carry out an operation of `h5py_dataset` in the worker.
@@ -156,23 +144,19 @@ class LibraryObject:
 
     def space(self) -> Dataspace:
         """Return the dataspace of a dataset."""
-        answer: Dataspace = self._library.call_worker("space", self._target)
-        return answer
+        return cast("Dataspace", self._library.call_worker("space", self._target))
 
     def facts(self, layout: Layout | None, base: int) -> DatasetFacts:
         """Return what is to be known of a dataset."""
-        answer: DatasetFacts = self._library.call_worker("facts", self._target, layout, base)
-        return answer
+        return cast("DatasetFacts", self._library.call_worker("facts", self._target, layout, base))
 
     def index(self, layout: Layout) -> ChunkIndex | None:
         """Return the chunk index of a dataset, None where no chunk is stored."""
-        answer: ChunkIndex | None = self._library.call_worker("index", self._target, layout)
-        return answer
+        return cast("ChunkIndex | None", self._library.call_worker("index", self._target, layout))
 
     def attributes(self) -> list[tuple[str, Any]]:
         """Return names and values of the attributes of an object, or why they cannot be read."""
-        answer: list[tuple[str, Any]] = self._library.call_worker("attributes", self._target)
-        return answer
+        return cast("list[tuple[str, Any]]", self._library.call_worker("attributes", self._target))
 
     def read_inline(self, names: Mapping[int, str]) -> InlineValues:
         """Return the values of a dataset that lie in heaps; `names` are paths by address."""

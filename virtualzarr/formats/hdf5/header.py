@@ -67,10 +67,6 @@ def read(superblock: Superblock, address: int) -> Parsing[ObjectHeader]:
     """Read an object header with all that continues it.
 
     HDF5 file format specification, section IV.A.1, versions 1 and 2.
-
-    Raises
-    ------
-    SourceError, UnknownStructureError
     """
     header = ObjectHeader(address)
     first, attributes = header.messages, header.attributes
@@ -212,10 +208,6 @@ def resolve_shared(superblock: Superblock, body: bytes, kind: int, depth: int) -
     """Return the message that a shared message stands for.
 
     HDF5 file format specification, section IV.A.2, "Shared Message", versions 1 to 3.
-
-    Raises
-    ------
-    SourceError, UnknownStructureError
     """
     version, location = body[:2] if len(body) > 1 else (0, 0)
     if version not in (1, 2, 3):

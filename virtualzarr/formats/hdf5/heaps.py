@@ -22,14 +22,7 @@ _ObjectColumns = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]
 
 
 def read_local(superblock: Superblock, address: int) -> Parsing[bytes]:
-    """Return the data of a local heap.
-
-    HDF5 file format specification, section III.D.
-
-    Raises
-    ------
-    SourceError
-    """
+    """Return the data of a local heap. HDF5 file format specification, section III.D."""
     width = superblock.length_size
     length = 8 + 2 * width + superblock.address_size
     header = yield from read_exactly(address, length, "local heap")
@@ -45,12 +38,7 @@ def read_local(superblock: Superblock, address: int) -> Parsing[bytes]:
 
 
 def get_text(heap: bytes, at: int) -> bytes:
-    """Return a text of a local heap, which ends with a NUL.
-
-    Raises
-    ------
-    SourceError
-    """
+    """Return a text of a local heap, which ends with a NUL."""
     end = heap.find(b"\0", at) if at < len(heap) else -1
     if end < 0:
         raise SourceError("a name lies outside its local heap")

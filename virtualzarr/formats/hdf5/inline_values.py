@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from virtualzarr.codecs import Pipeline, make
 from virtualzarr.config import config
 from virtualzarr.errors import UnsupportedError
-from virtualzarr.formats.hdf5.datatype import make_memory_type
+from virtualzarr.formats.hdf5.datatype import to_h5py_type
 from virtualzarr.formats.hdf5.element_type import split_endian
 from virtualzarr.formats.hdf5.region_references import describe_selection
 from virtualzarr.metadata import STRING
@@ -152,7 +152,7 @@ def _read_with_h5py(dsid: Any, tid: Any, shape: Shape) -> Values:
     check_size(math.prod(shape) * min(tid.get_size(), _POINTER))
     try:
         dtype = tid.dtype
-        memory = make_memory_type(dtype)
+        memory = to_h5py_type(dtype)
     except (TypeError, ValueError) as error:
         raise UnsupportedError(f"h5py cannot read this HDF5 datatype: {error}") from error
     values = np.zeros(shape, dtype)

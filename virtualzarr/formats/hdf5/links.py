@@ -43,12 +43,7 @@ class Link:
 
 
 def read(superblock: Superblock, group: ObjectHeader) -> Parsing[list[Link]]:
-    """Return the links of a group, in the order of creation if that is kept, else by name.
-
-    Raises
-    ------
-    SourceError, UnknownStructureError
-    """
+    """Return the links of a group, in the order of creation if that is kept, else by name."""
     header_messages = group.messages
     if LINK_INFO not in header_messages:
         links = yield from _read_symbol_table(superblock, header_messages[SYMBOL_TABLE])
@@ -87,10 +82,6 @@ def read_dense(
         Of the tree's records.
     start : int
         Byte of a record where the heap's ID starts.
-
-    Raises
-    ------
-    SourceError, UnknownStructureError
     """
     heap = yield from FractalHeap.read(superblock, heap_at)
     _, rows = yield from records(superblock, tree_at, (kind,))

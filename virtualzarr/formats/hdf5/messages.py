@@ -35,10 +35,6 @@ def parse_dataspace(body: bytes, length_size: int) -> Dataspace:
     """Read a dataspace message.
 
     HDF5 file format specification, section IV.A.2.b, versions 1 and 2.
-
-    Raises
-    ------
-    SourceError, UnknownStructureError
     """
     if len(body) < 4:
         raise SourceError("the dataspace message ends early")
@@ -110,10 +106,6 @@ def parse_fill(body: bytes | None, old: bytes | None) -> FillValue:
     """Read the fill value message, or the old one of files that have no other.
 
     HDF5 file format specification, sections IV.A.2.e and IV.A.2.f, versions 1 to 3.
-
-    Raises
-    ------
-    SourceError, UnknownStructureError
     """
     try:
         if body is None:

@@ -74,12 +74,7 @@ class OpenFile:
         return describe(self.object(address), self.data.base, self.data.size, opened)
 
     def extent(self, address: int, path: str, target: bytes) -> Dataspace:
-        """Return how long the axes of a dataset are, and how far they may grow.
-
-        Raises
-        ------
-        SourceError
-        """
+        """Return how long the axes of a dataset are, and how far they may grow."""
         object_ = self.object(address)
         if object_ is not None and isinstance(object_.space, Dataspace):
             return object_.space

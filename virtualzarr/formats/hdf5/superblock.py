@@ -149,7 +149,7 @@ class Superblock:
         # Rows come from one array of nodes: hashing them where they lie spares a copy for each.
         wrong = find_damaged_rows(nodes, ends)
         if len(wrong):
-            raise _make_damage_error(structure, int(addresses[wrong[0]]))
+            raise _damage_error(structure, int(addresses[wrong[0]]))
 
     def verify(self) -> None:
         """Check what was noted.
@@ -163,7 +163,7 @@ class Superblock:
         sums = compute_checksums([data[:-4] for data, _, _ in unchecked])
         for (data, structure, address), computed in zip(unchecked, sums, strict=True):
             if int.from_bytes(data[-4:], "little") != computed:
-                raise _make_damage_error(structure, address)
+                raise _damage_error(structure, address)
 
     def extend(self, kind: int, body: Buffer) -> None:
         """Take note of a message of the superblock extension."""
@@ -178,7 +178,7 @@ class Superblock:
             raise SourceError("a message of the superblock extension ends early") from error
 
 
-def _make_damage_error(structure: str, address: int) -> SourceError:
+def _damage_error(structure: str, address: int) -> SourceError:
     return SourceError(f"the {structure} at {address} is damaged: its checksum is another")
 
 
@@ -204,10 +204,6 @@ def read(size: int) -> Parsing[Superblock]:
     """Read the superblock at address 0 of a file of `size` bytes.
 
     HDF5 file format specification, section II.A, versions 0 to 3.
-
-    Raises
-    ------
-    SourceError, UnknownStructureError
     """
     head = yield from read_exactly(0, 24, "superblock")
     version = head[8]

@@ -16,17 +16,11 @@ from virtualzarr.array import Array
 from virtualzarr.codecs import Pipeline, make
 from virtualzarr.errors import SourceError, UnsupportedError
 from virtualzarr.formats.hdf5 import dataset as datasets
-from virtualzarr.formats.hdf5 import header, inline_values, virtual_references
+from virtualzarr.formats.hdf5 import header, inline_values
 from virtualzarr.formats.hdf5.byte_source import UnknownStructureError
 from virtualzarr.formats.hdf5.context import FileContext
 from virtualzarr.formats.hdf5.dataset import Values
-from virtualzarr.formats.hdf5.datatype import (
-    check_datatype,
-    convert_elements,
-    decode_datatype,
-    get_size,
-    is_text,
-)
+from virtualzarr.formats.hdf5.datatype import check_type, convert, decode_type, get_size, is_text
 from virtualzarr.formats.hdf5.describe import Description
 from virtualzarr.formats.hdf5.virtual_mappings import (
     UNLIMITED,
@@ -34,6 +28,12 @@ from virtualzarr.formats.hdf5.virtual_mappings import (
     Mapping,
     Selection,
     read_mappings,
+)
+from virtualzarr.formats.hdf5.virtual_references import (
+    UnalignedError,
+    align_mappings,
+    assemble,
+    select_all,
 )
 from virtualzarr.formats.hdf5.virtual_sources import VirtualSources, expand_mappings
 
@@ -53,7 +53,7 @@ def read(description: Description, context: FileContext) -> Values:
         return _read_vlen(description, context, mappings, sources)
     try:
         stored, fill = _read_references(description, context, mappings, sources)
-    except virtual_references.UnalignedError as reason:
+    except UnalignedError as reason:
         dataset = datasets.Dataset(description, context, element, shape + element.inner)
         raw = read_raw(description, context, mappings, str(reason))
         stored = datasets.make_inline(dataset, np.frombuffer(raw.tobytes(), np.uint8))
@@ -95,12 +95,10 @@ def _read_references(
     try:
         fill = datasets.find_fill_value(dataset, None)
     except UnsupportedError as error:
-        raise virtual_references.UnalignedError(error.message) from error
+        raise UnalignedError(error.message) from error
     raw = np.asarray(fill, element.dtype).tobytes()
-    source_pieces = virtual_references.align_mappings(mappings, shape, sources, element, raw)
-    return virtual_references.assemble(
-        source_pieces, dataset.shape, dataset.decoding().pipeline
-    ), fill
+    pieces = align_mappings(mappings, shape, sources, element, raw)
+    return assemble(pieces, dataset.shape, dataset.decoding().pipeline), fill
 
 
 def read_raw(
@@ -138,7 +136,7 @@ def read_raw(
             array, theirs = source
             inside, outside = _pair_selections(mapping, shape, array.shape)
             # HDF5 converts between the datatypes of source and virtual dataset on reading.
-            picked = convert_elements(theirs, message, _read_selected(array, outside))
+            picked = convert(theirs, message, _read_selected(array, outside))
             _write_selected(out, inside, picked)
     return out
 
@@ -148,13 +146,13 @@ def _read_stored_type(description: Description, context: FileContext) -> tuple[b
     try:
         if context.file.objects is None or description.address is None:
             raise UnknownStructureError("no object header that is understood")
-        message = check_datatype(context.file.objects.messages(description.address)[header.TYPE])
+        message = check_type(context.file.objects.messages(description.address)[header.TYPE])
         return message, datasets.read_fill(description, context, get_size(message))
     except UnknownStructureError as error:
-        raise _make_library_only_error(error.message) from error
+        raise _library_only(error.message) from error
 
 
-def _make_library_only_error(reason: str) -> UnsupportedError:
+def _library_only(reason: str) -> UnsupportedError:
     return UnsupportedError(
         f"only the HDF5 library could read this part of a virtual dataset: {reason}"
     )
@@ -169,7 +167,7 @@ def _read_source(description: Description, context: FileContext) -> tuple[Array,
         try:
             values = datasets.read_opaque(description, context, len(fill))
         except UnknownStructureError as error:
-            raise _make_library_only_error(error.message) from error
+            raise _library_only(error.message) from error
     else:
         raw = read_raw(description, context)
         pipeline = Pipeline([make("bytes")])
@@ -218,7 +216,7 @@ def _locate(selection: Selection, extents: tuple[int, ...], most: int | None) ->
     """Return which elements are selected, along an axis without end at most so many."""
     if selection.blocks is not None:
         return _mask(selection.blocks, extents)
-    parts = selection.parts or virtual_references.select_all(extents)
+    parts = selection.parts or select_all(extents)
     if len(parts) != len(extents):
         raise SourceError("a selection of a virtual dataset has another number of axes")
     indices = [_indices_along(part, extent) for part, extent in zip(parts, extents, strict=True)]
@@ -287,9 +285,7 @@ def _read_vlen(
     shape = description.shape
     assert shape is not None
     message, fill = _read_stored_type(description, context)
-    numbers = (
-        None if is_text(message) else inline_values.find_sequence_dtype(decode_datatype(message))
-    )
+    numbers = None if is_text(message) else inline_values.find_sequence_dtype(decode_type(message))
     # Fill values of variable length point into the heap of one file, references to objects of one
     # file: neither means anything among values of several.
     if any(fill) or not (is_text(message) or numbers):

@@ -23,7 +23,7 @@ from virtualzarr.errors import SourceError, UnsupportedError
 from virtualzarr.formats.hdf5 import inline_values, region_references
 from virtualzarr.formats.hdf5.byte_source import Parsing, UnknownStructureError
 from virtualzarr.formats.hdf5.datatype import (
-    decode_datatype,
+    decode_type,
     find_memory_type,
     get_array_dims,
     get_base_type,
@@ -126,14 +126,12 @@ def decode_elements(
     reader = _Reader(objects, names)
     if is_text(message):
         return inline_values.encode_texts((yield from reader.read_texts(rows)), shape)
-    numbers = inline_values.find_sequence_dtype(decode_datatype(message))
+    numbers = inline_values.find_sequence_dtype(decode_type(message))
     if numbers is not None and find_memory_type(get_base_type(message)).same:
         parts = yield from reader.read_bytes(rows, numbers.itemsize)
         return inline_values.encode_sequences(parts, shape, numbers)
     values = yield from reader.read(message, rows, 0)
-    return inline_values.encode_objects(
-        decode_datatype(message), values.reshape(shape), None, names
-    )
+    return inline_values.encode_objects(decode_type(message), values.reshape(shape), None, names)
 
 
 def read_texts(objects: Objects, rows: NDArray[np.uint8]) -> Parsing[list[bytes]]:
@@ -158,7 +156,7 @@ class _Reader:
             rows = rows.reshape(len(rows) * math.prod(dims), get_size(inner))
             values = yield from self.read(inner, rows, depth + 1)
             return values.reshape(-1, *dims, *values.shape[1:])
-        if get_class(message) == COMPOUND and not is_flat(decode_datatype(message)):
+        if get_class(message) == COMPOUND and not is_flat(decode_type(message)):
             return (yield from self._read_compound(message, rows, depth))
         if is_text(message):
             return _to_object_array((yield from self.read_texts(rows)))
@@ -227,7 +225,7 @@ class _Reader:
         fields, dtype = [], []
         # Names by h5py, offsets from the message: in memory, pointers have another length than in
         # files.
-        names = decode_datatype(message).dtype.names
+        names = decode_type(message).dtype.names
         for name, (offset, member) in zip(names, list_members(message), strict=True):
             raw = np.ascontiguousarray(rows[:, offset : offset + get_size(member)])
             field = yield from self.read(member, raw, depth + 1)
