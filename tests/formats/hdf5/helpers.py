@@ -28,8 +28,8 @@ def assert_same(path, group=None):
     with h5py.File(path) as file:
         for name, node in group.members(max_depth=None):
             if isinstance(node, Array):
-                found = difference(np.asarray(node[...], node.dtype), file[name][...])
-                assert found is None, f"{name}: {found}"
+                mismatch = difference(np.asarray(node[...], node.dtype), file[name][...])
+                assert mismatch is None, f"{name}: {mismatch}"
                 count += 1
     assert count
     return group

@@ -16,16 +16,16 @@ from virtualzarr.formats.hdf5 import scan
 def test_attributes_are_json(tmp_path):
     path = tmp_path / "a.h5"
     with h5py.File(path, "w") as file:
-        made = file.create_dataset("g/x", data=[1, 2])
+        dataset = file.create_dataset("g/x", data=[1, 2])
         values = {
             "text": "grün", "bytes": np.bytes_(b"abc"), "one": np.array([1.5]), "int": np.int8(3),
             "list": np.arange(3), "table": np.eye(2), "texts": ["a", "b"], "flag": True,
             "nan": np.float32(np.nan), "empty": h5py.Empty("f4"), "blank": h5py.Empty("S1"),
             "fixed": np.array([b"ab", b"c"]), "NAME": "my name", "CLASS": "my class",
         }  # fmt: skip
-        made.attrs.update(values)
-        made.attrs["ref"] = made.ref
-        made.attrs["vlen"] = np.array([np.arange(2), np.arange(1)], object).astype(
+        dataset.attrs.update(values)
+        dataset.attrs["ref"] = dataset.ref
+        dataset.attrs["vlen"] = np.array([np.arange(2), np.arange(1)], object).astype(
             h5py.vlen_dtype("i4")
         )
         file.attrs["title"] = "root"
@@ -46,9 +46,9 @@ def test_attributes_are_json(tmp_path):
 def test_attributes_without_json_form_cost_only_themselves(tmp_path):
     path = tmp_path / "a.h5"
     with h5py.File(path, "w") as file:
-        made = file.create_dataset("x", data=[1, 2])
-        made.attrs["region"] = made.regionref[0:1]
-        made.attrs["fine"] = 1
+        dataset = file.create_dataset("x", data=[1, 2])
+        dataset.attrs["region"] = dataset.regionref[0:1]
+        dataset.attrs["fine"] = 1
     with pytest.warns(SkippedVariableWarning, match="'region' was left out.*variable x"):
         group = scan(path)
     assert group["x"].attrs == {"fine": 1}
@@ -188,8 +188,8 @@ def test_references_to_named_datatypes(tmp_path):
         file["types/t"], file["u"], file["x"] = np.dtype("i4"), np.dtype("f8"), [1, 2]
         file["a_link"] = h5py.SoftLink("/types/t")
         file["x"].attrs["one"] = file["types/t"].ref
-        both = np.array([file["u"].ref, file["x"].ref, h5py.Reference()], h5py.ref_dtype)
-        file["x"].attrs["several"] = both
+        references = np.array([file["u"].ref, file["x"].ref, h5py.Reference()], h5py.ref_dtype)
+        file["x"].attrs["several"] = references
         file["x"].attrs.create("of_the_type", 7, dtype=file["types/t"])
     attributes = scan_all(path)["x"].attrs
     assert attributes == {"one": "/types/t", "several": ["/u", "/x", ""], "of_the_type": 7}

@@ -50,10 +50,10 @@ def write(path, libver):
         for name, data in DATA.items():
             limits = (None, *data.shape[1:])
             chunks = tuple(max(n // 3, 1) for n in data.shape)
-            made = file.create_dataset(
+            dataset = file.create_dataset(
                 name, data=data, chunks=chunks, compression="gzip", maxshape=limits
             )
-            made.attrs["units"] = "K"
+            dataset.attrs["units"] = "K"
         file["names"] = ["one", "two"]
         file.attrs["title"] = "metadata are elsewhere"
     raw = path.read_bytes()

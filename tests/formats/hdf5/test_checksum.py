@@ -75,18 +75,18 @@ def test_only_what_is_damaged_is_lost(tmp_path):
     raw[addresses["b"] + 12] ^= 1
     path.write_bytes(raw)
     objects = objects_of(path)
-    found = {name: objects[address].header for name, address in addresses.items()}
-    assert isinstance(found["b"], SourceError)
-    assert "checksum" in found["b"].message
-    assert found["a"].kind == found["c"].kind == "dataset"
+    headers = {name: objects[address].header for name, address in addresses.items()}
+    assert isinstance(headers["b"], SourceError)
+    assert "checksum" in headers["b"].message
+    assert headers["a"].kind == headers["c"].kind == "dataset"
 
 
-@pytest.mark.parametrize("place", [20, 36, 44])
-def test_a_damaged_superblock(tmp_path, place):
+@pytest.mark.parametrize("address", [20, 36, 44])
+def test_a_damaged_superblock(tmp_path, address):
     path = tmp_path / "a.h5"
     h5py.File(path, "w", libver="latest").close()
     raw = bytearray(path.read_bytes())
-    raw[place] ^= 64
+    raw[address] ^= 64
     path.write_bytes(raw)
     with pytest.raises(SourceError, match="superblock at 0 is damaged"):
         objects_of(path)

@@ -34,12 +34,12 @@ def block(steps, shape=(20,), dtype="i4"):
 @pytest.fixture
 def nothing_direct(monkeypatch):
     """Leave all filters to the HDF5 library."""
-    kept = (filters._make_pipeline, describe._make_filter_pipeline)
+    originals = (filters._make_pipeline, describe._make_filter_pipeline)
     monkeypatch.setattr(filters, "_TRANSLATIONS", {})
-    for function in kept:
+    for function in originals:
         function.cache_clear()
     yield
-    for function in kept:
+    for function in originals:
         function.cache_clear()
 
 
@@ -82,14 +82,16 @@ def test_every_filter_by_the_library(tmp_path, nothing_direct, names):
 def test_masks_leave_filters_out(tmp_path, nothing_direct):
     path = tmp_path / "a.h5"
     with h5py.File(path, "w") as file:
-        made = file.create_dataset("x", (8, 4), "<i4", chunks=(1, 4), compression=4, shuffle=True)
+        dataset = file.create_dataset(
+            "x", (8, 4), "<i4", chunks=(1, 4), compression=4, shuffle=True
+        )
         for row in range(8):
             raw = np.arange(row, row + 4, dtype="<i4").tobytes()
             if not row & 1:
                 raw = np.frombuffer(raw, "u1").reshape(4, 4).T.tobytes()
             if not row & 2:
                 raw = zlib.compress(raw)
-            made.id.write_direct_chunk((row, 0), raw, filter_mask=row & 3)
+            dataset.id.write_direct_chunk((row, 0), raw, filter_mask=row & 3)
     assert len(assert_same(path)["x"].manifest.decoders) == 3
 
 
@@ -107,9 +109,9 @@ def test_the_library_is_left_as_little_as_can_be(monkeypatch, unknown, steps, ex
     filters._make_pipeline.cache_clear()
     element = filters.ElementType(np.dtype("i4"), 4, (LITTLE,))
     values = {1: (4,), 2: (4,), 3: ()}
-    made = filters.filter_pipeline(element, [filters.Filter(n, "", values[n]) for n in steps])
+    dataset = filters.filter_pipeline(element, [filters.Filter(n, "", values[n]) for n in steps])
     names = {1: "numcodecs.zlib", 2: "numcodecs.shuffle", 3: "numcodecs.fletcher32"}
-    codecs = made.pipeline.codecs[1:]
+    codecs = dataset.pipeline.codecs[1:]
     for codec, want in zip(codecs, expected, strict=True):
         if isinstance(want, str):
             parts = [(int(n), "", values[int(n)]) for n in want.split()]
@@ -144,8 +146,8 @@ def test_threads_decode_each_their_own():
     blocks = [np.arange(k, k + 1000, dtype="<i4") for k in range(50)]
     chunks = [zlib.compress(values.tobytes()) for values in blocks]
     with ThreadPoolExecutor(8) as pool:
-        for values, found in zip(blocks, pool.map(one.decode, chunks), strict=True):
-            np.testing.assert_array_equal(found, values)
+        for values, decoded in zip(blocks, pool.map(one.decode, chunks), strict=True):
+            np.testing.assert_array_equal(decoded, values)
 
 
 def test_documents_and_no_encoding():

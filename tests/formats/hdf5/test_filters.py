@@ -80,7 +80,7 @@ def test_each_filter_mask(tmp_path, pipeline):
     compression, shuffle = pipeline
     steps = [name for name, used in (("shuffle", shuffle), ("deflate", compression)) if used]
     with h5py.File(path, "w") as file:
-        made = file.create_dataset(
+        dataset = file.create_dataset(
             "x", (8, 4), "<i4", chunks=(1, 4), compression=compression, shuffle=shuffle
         )
         for row in range(8):
@@ -91,8 +91,8 @@ def test_each_filter_mask(tmp_path, pipeline):
                 raw = block.view("u1").reshape(4, 4).T.tobytes()
             if "deflate" in steps and not mask >> steps.index("deflate") & 1:
                 raw = zlib.compress(raw)
-            made.id.write_direct_chunk((row, 0), raw, filter_mask=mask)
-        np.testing.assert_array_equal(made[:, 0], np.arange(8))
+            dataset.id.write_direct_chunk((row, 0), raw, filter_mask=mask)
+        np.testing.assert_array_equal(dataset[:, 0], np.arange(8))
     manifest = assert_same(path)["x"].manifest
     assert len(manifest.decoders) == (1 << len(steps)) - 1
 
@@ -101,13 +101,13 @@ def test_each_filter_mask(tmp_path, pipeline):
 def test_filter_skipped_on_every_chunk_is_no_part_of_the_array(tmp_path, mask):
     path = tmp_path / "a.h5"
     with h5py.File(path, "w") as file:
-        made = file.create_dataset(
+        dataset = file.create_dataset(
             "x", (4, 4), "<i4", chunks=(2, 4), compression="gzip", shuffle=True
         )
         block = np.arange(8, dtype="<i4").tobytes()
         for row in (0, 2):
             raw = block if mask & 2 else zlib.compress(block)
-            made.id.write_direct_chunk((row, 0), raw, filter_mask=mask)
+            dataset.id.write_direct_chunk((row, 0), raw, filter_mask=mask)
     array = assert_same(path)["x"]
     assert array.manifest.canonical.all()
     assert len(array.metadata.pipeline.codecs) == (1 if mask & 2 else 2)
@@ -186,11 +186,11 @@ def test_what_h5py_read_from_other_filters(plugin_files, name, direct, monkeypat
     for path in paths:
         forget()
         array = scan_all(path)["x"]
-        found = array[...]
-        np.testing.assert_array_equal(found, np.load(path.with_suffix(".npy")), str(path))
+        values_read = array[...]
+        np.testing.assert_array_equal(values_read, np.load(path.with_suffix(".npy")), str(path))
         used = array.metadata.pipeline.codecs[-1].name
-        known = name in ("zfp", "fcidecomp", "blosc2")
-        assert (direct and known) == (used != "virtualzarr.hdf5_chunk")
+        exact = name in ("zfp", "fcidecomp", "blosc2")
+        assert (direct and exact) == (used != "virtualzarr.hdf5_chunk")
     forget()
 
 
@@ -209,11 +209,11 @@ def test_scaleoffset(tmp_path, dtype, fill, digits, spread):
     data = np.clip(noise + 3, low, high).astype(dtype)
     data[::3, ::2] = 0 if fill is None else fill
     with h5py.File(path, "w") as file:
-        made = file.create_dataset(
+        dataset = file.create_dataset(
             "x", SHAPE, dtype, chunks=CHUNKS, scaleoffset=digits, fillvalue=fill
         )
         try:
-            made[:4] = data[:4]
+            dataset[:4] = data[:4]
         except OSError:
             pytest.skip("HDF5 cannot write this either")
     assert_same(path)
@@ -222,8 +222,8 @@ def test_scaleoffset(tmp_path, dtype, fill, digits, spread):
 def test_wrong_checksum_is_noticed(tmp_path):
     path = tmp_path / "a.h5"
     with h5py.File(path, "w") as file:
-        made = file.create_dataset("x", data=values(), chunks=CHUNKS, fletcher32=True)
-        offset = made.id.get_chunk_info(0).byte_offset
+        dataset = file.create_dataset("x", data=values(), chunks=CHUNKS, fletcher32=True)
+        offset = dataset.id.get_chunk_info(0).byte_offset
     raw = bytearray(path.read_bytes())
     raw[offset] ^= 1
     path.write_bytes(raw)
@@ -235,9 +235,9 @@ def test_wrong_checksum_is_noticed(tmp_path):
 def test_private_filters_are_refused_by_number(tmp_path):
     path = tmp_path / "a.h5"
     with h5py.File(path, "w") as file:
-        made = low_level(file, "x", (4,), h5py.h5t.STD_I32LE, chunk=((2,),),
+        dataset = low_level(file, "x", (4,), h5py.h5t.STD_I32LE, chunk=((2,),),
                          filter=(h5py.h5z.FILTER_DEFLATE, 0, (1,)))  # fmt: skip
-        made[...] = 1
+        dataset[...] = 1
     raw = path.read_bytes()
     path.write_bytes(raw.replace(b"deflate\0", b"private\0"))
     assert_same(path)
@@ -251,11 +251,11 @@ def test_private_filters_are_refused_by_number(tmp_path):
 def test_unknown_filters_that_no_chunk_needed(tmp_path):
     path = tmp_path / "a.h5"
     with h5py.File(path, "w") as file:
-        made = low_level(file, "x", (4,), h5py.h5t.STD_I32LE, chunk=((2,),),
+        dataset = low_level(file, "x", (4,), h5py.h5t.STD_I32LE, chunk=((2,),),
                          filter=(h5py.h5z.FILTER_DEFLATE, 0, (1,)))  # fmt: skip
         for start in (0, 2):
             block = np.arange(start, start + 2, dtype="<i4")
-            made.id.write_direct_chunk((start,), block.tobytes(), filter_mask=1)
+            dataset.id.write_direct_chunk((start,), block.tobytes(), filter_mask=1)
     raw = path.read_bytes()
     number = raw.index(b"deflate\0") - 8
     path.write_bytes(raw[:number] + b"\x39\x30" + raw[number + 2 :])
@@ -269,7 +269,7 @@ def test_an_unknown_filter_that_all_chunks_skip(tmp_path):
         dcpl.set_chunk((2,))
         dcpl.set_filter(32002, h5py.h5z.FLAG_OPTIONAL, ())
         space = h5py.h5s.create_simple((4,))
-        made = h5py.h5d.create(file.id, b"x", h5py.h5t.STD_I32LE, space, dcpl)
+        dataset = h5py.h5d.create(file.id, b"x", h5py.h5t.STD_I32LE, space, dcpl)
         for start in (0, 2):
-            made.write_direct_chunk((start,), np.arange(start, start + 2, dtype="<i4"), 1)
+            dataset.write_direct_chunk((start,), np.arange(start, start + 2, dtype="<i4"), 1)
     assert scan_all(path)["x"][...].tolist() == [0, 1, 2, 3]

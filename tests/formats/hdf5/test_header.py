@@ -17,8 +17,8 @@ from virtualzarr.formats.hdf5.superblock import Superblock
 
 
 def read(raw):
-    (found,) = source_of(raw).run([header.read(Superblock(0, size=len(raw)), 0)])
-    return found
+    (parsed,) = source_of(raw).run([header.read(Superblock(0, size=len(raw)), 0)])
+    return parsed
 
 
 @pytest.mark.parametrize("block", [0, 512])
@@ -36,23 +36,23 @@ def test_layouts_and_filters_of_real_headers(tmp_path, libver, options, index, b
     path = tmp_path / "a.h5"
     with h5py.File(path, "w", libver=libver, userblock_size=block) as file:
         options = {"chunks": (2, 2), "compression": "gzip", "shuffle": True, **options}
-        made = file.create_dataset("x", (8, 8), "i4", **options)
-        made.attrs.update({f"a{k}": k for k in range(30)})
-        address = h5py.h5o.get_info(made.id).addr
-    found = objects_of(path)[address]
-    assert found.kind == "dataset"
-    assert (found.layout.index, found.layout.chunk) == (index, options["chunks"])
-    assert found.layout.itemsize == 4
-    filters = parse_filters(found.header.messages[header.FILTERS])
+        dataset = file.create_dataset("x", (8, 8), "i4", **options)
+        dataset.attrs.update({f"a{k}": k for k in range(30)})
+        address = h5py.h5o.get_info(dataset.id).addr
+    parsed = objects_of(path)[address]
+    assert parsed.kind == "dataset"
+    assert (parsed.layout.index, parsed.layout.chunk) == (index, options["chunks"])
+    assert parsed.layout.itemsize == 4
+    filters = parse_filters(parsed.header.messages[header.FILTERS])
     assert [(step.number, step.values) for step in filters] == [(2, (4,)), (1, (4,))]
-    assert [one.name for one in found.attributes] == sorted(f"a{k}" for k in range(30))
+    assert [one.name for one in parsed.attributes] == sorted(f"a{k}" for k in range(30))
 
 
 def test_filters_with_many_parameters(tmp_path):
     path = tmp_path / "a.h5"
     with h5py.File(path, "w") as file:
-        made = file.create_dataset("x", (8,), "i4", chunks=(4,), scaleoffset=0)
-        address = h5py.h5o.get_info(made.id).addr
+        dataset = file.create_dataset("x", (8,), "i4", chunks=(4,), scaleoffset=0)
+        address = h5py.h5o.get_info(dataset.id).addr
     (step,) = parse_filters(objects_of(path)[address].header.messages[header.FILTERS])
     assert (step.number, len(step.values)) == (6, 20)
 

@@ -26,9 +26,9 @@ def write(path, libver):
     with h5py.File(path, "w", libver=libver) as file:
         data = np.arange(120, dtype="<i4").reshape(12, 10)
         for name, maxshape in (("fixed", None), ("one", (None, 10)), ("two", (None, None))):
-            made = file.create_dataset(f"g/{name}", data=data, chunks=(2, 5), maxshape=maxshape,
+            dataset = file.create_dataset(f"g/{name}", data=data, chunks=(2, 5), maxshape=maxshape,
                                        compression="gzip" if name != "one" else None)  # fmt: skip
-            made.attrs.update(units=np.bytes_("K"), scale=np.float32(0.5))
+            dataset.attrs.update(units=np.bytes_("K"), scale=np.float32(0.5))
         file.create_dataset("paged", (3000,), "u1", chunks=(1,))[::50] = 5
         low_level(file, "implicit", (8,), h5py.h5t.STD_I32LE, chunk=((2,),),
                   alloc_time=h5py.h5d.ALLOC_TIME_EARLY)[...] = 7  # fmt: skip
@@ -50,21 +50,21 @@ def path(tmp_path, request):
 
 def facts(group):
     """Return what users see of a group, by path; names of axes depend on what else there is."""
-    found = {"": (dict(group.attrs), "")}
+    actual = {"": (dict(group.attrs), "")}
     for name, node in group.members(max_depth=None):
         values = ""
         if isinstance(node, Array):
             manifest, metadata = node.manifest, node.metadata
             columns = [np.asarray(c[...]).tolist() for c in (manifest.source, manifest.offset,
                                                              manifest.length)]  # fmt: skip
-            kept = [source.data for source in manifest.sources]
+            inline = [source.data for source in manifest.sources]
             values = repr((metadata.shape, metadata.dtype,
-                                 metadata.pipeline, columns, kept))  # fmt: skip
-        found[name] = dict(node.attrs), values
-    return found
+                                 metadata.pipeline, columns, inline))  # fmt: skip
+        actual[name] = dict(node.attrs), values
+    return actual
 
 
-def scanned(path):
+def try_scan(path):
     """Scan a file that may be damaged; None if that is an error."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -86,21 +86,21 @@ def scanned(path):
 def test_damaged_anywhere(path):
     """One byte is another. Where structures have checksums, nothing is read that is not so."""
     raw = path.read_bytes()
-    whole = scanned(path)
-    assert len(whole) == 23
+    intact = try_scan(path)
+    assert len(intact) == 23
     has_checksums = raw[8] >= 2
-    lost = 0
-    for place in damage(raw):
+    nlost = 0
+    for offset in damage(raw):
         damaged = bytearray(raw)
-        damaged[place] ^= 1 << place % 8
+        damaged[offset] ^= 1 << offset % 8
         path.write_bytes(damaged)
-        found = scanned(path)
-        lost += found != whole
-        for name, fact in (found or {}).items() if has_checksums else ():
+        actual = try_scan(path)
+        nlost += actual != intact
+        for name, fact in (actual or {}).items() if has_checksums else ():
             # Of attributes that lie elsewhere, some may be lost alone, with a warning.
-            assert fact[1] == whole[name][1], (place, name)
-            assert fact[0].items() <= whole[name][0].items(), (place, name)
-    assert lost
+            assert fact[1] == intact[name][1], (offset, name)
+            assert fact[0].items() <= intact[name][0].items(), (offset, name)
+    assert nlost
 
 
 def damage(raw):
@@ -112,14 +112,14 @@ def damage(raw):
 def test_cut_off_anywhere(path):
     """The end is missing, but the superblock does not say so."""
     raw = path.read_bytes()
-    whole = scanned(path)
+    intact = try_scan(path)
     for size in range(40, len(raw), len(raw) // 80):
-        path.write_bytes(shortened(raw, size))
-        found = scanned(path) or {}
-        assert set(found) <= set(whole)
+        path.write_bytes(shorten(raw, size))
+        actual = try_scan(path) or {}
+        assert set(actual) <= set(intact)
 
 
-def shortened(raw, size):
+def shorten(raw, size):
     """Cut a file off and let its superblock say that it ends there."""
     cut = bytearray(raw[:size])
     if raw[8] >= 2:
@@ -134,14 +134,14 @@ def shortened(raw, size):
 def test_numbers_replaced_by_large_ones(path):
     """Sizes, counts and addresses that cannot be: neither memory nor time is spent on them."""
     raw = path.read_bytes()
-    for place in damage(raw)[::4]:
+    for offset in damage(raw)[::4]:
         for value in (b"\xff" * 8, struct.pack("<Q", 1 << 62), struct.pack("<Q", len(raw) - 1)):
-            damaged = raw[:place] + value + raw[place + 8 :]
+            damaged = raw[:offset] + value + raw[offset + 8 :]
             path.write_bytes(damaged)
             kinds = []
             for source in (source_of(damaged), LocalPages(str(path))):
                 try:
-                    kinds.append(Objects(source)[place].kind)
+                    kinds.append(Objects(source)[offset].kind)
                 except VirtualZarrError as error:
                     kinds.append(error.message)
             # What is far is read as what is near; nothing but errors of this package comes out.
@@ -178,7 +178,7 @@ def test_chunks_that_overlap_the_end_of_the_file(tmp_path):
     assert list(group) == ["y"]
 
 
-def patched(path, old, new, fill, libver="earliest"):
+def patch(path, old, new, fill, libver="earliest"):
     """Write a file, replace bytes in it, and put its checksums right."""
     with h5py.File(path, "w", libver=libver) as file:
         fill(file)
@@ -187,7 +187,7 @@ def patched(path, old, new, fill, libver="earliest"):
     path.write_bytes(repaired(raw.replace(old, new)))
 
 
-def skipped(path):
+def scan_skipped(path):
     """Return what is refused of a file of which something else can be read."""
     with pytest.warns(SkippedVariableWarning):
         group = scan(path, on_error="warn")
@@ -203,8 +203,8 @@ def test_names_that_are_none(tmp_path, name):
     def fill(file):
         file["QQ/z"] = file["y"] = 1
 
-    patched(path, b"QQ\0", name + b"\0\0", fill)
-    assert "cannot hold this name" in skipped(path)[name.decode().strip("\0")]
+    patch(path, b"QQ\0", name + b"\0\0", fill)
+    assert "cannot hold this name" in scan_skipped(path)[name.decode().strip("\0")]
 
 
 def test_a_name_of_which_nothing_is_shown(tmp_path):
@@ -223,7 +223,7 @@ def test_floats_that_numpy_has_not(tmp_path):
         file["y"].attrs["a"] = np.float32(1)
 
     layout = struct.pack("<HHBBBBI", 0, 32, 23, 8, 0, 23, 127)
-    patched(path, layout, layout[:-4] + b"\xff\xff\xff\x7f", fill)
+    patch(path, layout, layout[:-4] + b"\xff\xff\xff\x7f", fill)
     with pytest.warns(SkippedVariableWarning, match="the attribute 'a' was left out"):
         group = scan(path, on_error="warn")
     assert group["y"][...] == 1
@@ -236,7 +236,7 @@ def test_a_scale_that_is_no_number(tmp_path):
         file.create_dataset("x", data=np.arange(4, dtype="f4"), chunks=(4,), scaleoffset=2)
 
     filters = struct.pack("<8I", 0, 2, 4, 1, 4, 0, 0, 1)
-    patched(path, filters, filters[:4] + struct.pack("<I", 400) + filters[8:], fill)
+    patch(path, filters, filters[:4] + struct.pack("<I", 400) + filters[8:], fill)
     with h5py.File(path) as file:
         assert np.array_equal(scan(path)["x"][...], file["x"][...], equal_nan=True)
 
@@ -254,8 +254,8 @@ def test_chunks_that_cannot_be_where_they_are_said_to_be(tmp_path, address):
     places = []
     with h5py.File(path, "w", libver="v110") as file:
         fill(file)
-    patched(path, b"\2" + places[0], b"\2" + struct.pack("<Q", address), fill, "v110")
-    assert "do not fit into the file" in skipped(path)["x"]
+    patch(path, b"\2" + places[0], b"\2" + struct.pack("<Q", address), fill, "v110")
+    assert "do not fit into the file" in scan_skipped(path)["x"]
 
 
 def test_chunks_larger_than_anything(tmp_path):
@@ -266,10 +266,10 @@ def test_chunks_larger_than_anything(tmp_path):
         file.create_dataset("x", data=np.zeros((3, 5)), chunks=(3, 5), compression="gzip")
 
     chunk = struct.pack("<3I", 3, 5, 8)
-    patched(path, chunk, b"\xff" * 8 + chunk[8:], fill)
-    assert "chunks of shape" in skipped(path)["x"]
+    patch(path, chunk, b"\xff" * 8 + chunk[8:], fill)
+    assert "chunks of shape" in scan_skipped(path)["x"]
     # A chunk of 16 GB can be, and be read where there is memory for it.
-    patched(path, chunk, struct.pack("<3I", 1 << 31, 1, 8), fill)
+    patch(path, chunk, struct.pack("<3I", 1 << 31, 1, 8), fill)
     with limits(), pytest.raises(CodecError, match=r"no memory.*x, chunk 0.0"):
         scan(path)["x"][...]
 
@@ -282,8 +282,8 @@ def test_an_index_for_one_chunk_of_a_dataset_of_several(tmp_path):
         file.create_dataset("x", data=np.zeros((3, 5)), chunks=(3, 5), maxshape=(3, 5))
 
     chunk = struct.pack("<BBBB", 3, 5, 8, 1)
-    patched(path, chunk, b"\2" + chunk[1:], fill, "latest")
-    assert "kind that this dataset cannot have" in skipped(path)["x"]
+    patch(path, chunk, b"\2" + chunk[1:], fill, "latest")
+    assert "kind that this dataset cannot have" in scan_skipped(path)["x"]
 
 
 @pytest.mark.parametrize("shape", [(6,), (40,), (300,), (9, 9)])
@@ -292,29 +292,29 @@ def test_trees_in_which_hdf5_would_not_find_a_chunk(tmp_path, shape):
     path = tmp_path / "a.h5"
     chunk = (1,) * len(shape)
     with h5py.File(path, "w") as file:
-        made = file.create_dataset("x", shape, "u1", chunks=chunk, maxshape=(None,) * len(shape))
-        made[...] = 1
-        address = h5py.h5o.get_info(made.id).addr
+        dataset = file.create_dataset("x", shape, "u1", chunks=chunk, maxshape=(None,) * len(shape))
+        dataset[...] = 1
+        address = h5py.h5o.get_info(dataset.id).addr
     raw = path.read_bytes()
-    whole = objects_of(path)[address]
-    root, entry = whole.layout.address, 24 + 8 * len(shape)
+    intact = objects_of(path)[address]
+    root, entry = intact.layout.address, 24 + 8 * len(shape)
     count = int.from_bytes(raw[root + 6 : root + 8], "little")
     random = np.random.default_rng(0)
-    found = 0
+    actual = 0
     for k in range(count + 1):
         axis = int(random.integers(len(shape)))
-        place = root + 24 + entry * k + 8 + 8 * axis
+        offset = root + 24 + entry * k + 8 + 8 * axis
         for key in (0, 1, 5, 1 << 40):
             damaged = bytearray(raw)
-            struct.pack_into("<Q", damaged, place, key)
+            struct.pack_into("<Q", damaged, offset, key)
             path.write_bytes(damaged)
             index = objects_of(path)[address].index
             if isinstance(index, SourceError):
                 continue
-            found += 1
+            actual += 1
             with h5py.File(path) as file:
                 assert np.array_equal(file["x"][...] == 1, index.source == 0), (k, key)
-    assert found
+    assert actual
 
 
 @pytest.mark.parametrize("shape", [(3, 4), (20, 20), (60, 100)])
@@ -344,22 +344,22 @@ def test_v2_trees_in_which_hdf5_would_not_find_a_chunk(tmp_path, shape):
     assert missed
 
 
-def shared_index(path, count, libver):
+def write_shared_index(path, count, libver):
     """Write datasets that all have the chunks of one of them."""
     with h5py.File(path, "w", libver=libver) as file:
-        made = file.create_dataset("x", (10_000,), "u1", chunks=(1,))
-        made[...] = 1
+        dataset = file.create_dataset("x", (10_000,), "u1", chunks=(1,))
+        dataset[...] = 1
         for k in range(count):
             file.create_dataset(f"e{k}", (10_000,), "u1", chunks=(1,))
-        address = h5py.h5o.get_info(made.id).addr
-    place = struct.pack("<Q", objects_of(path)[address].layout.address)
+        address = h5py.h5o.get_info(dataset.id).addr
+    offset = struct.pack("<Q", objects_of(path)[address].layout.address)
     kind = b"\3\2\2" if libver == "earliest" else b"\3\x0a"
     raw = path.read_bytes()
     assert raw.count(kind + b"\xff" * 8) == count
-    return repaired(raw.replace(kind + b"\xff" * 8, kind + place))
+    return repaired(raw.replace(kind + b"\xff" * 8, kind + offset))
 
 
-def shared_names(path, count):
+def write_shared_names(path, count):
     """Write groups that all have the links of one of them."""
     with h5py.File(path, "w") as file:
         for k in range(1000):
@@ -370,9 +370,9 @@ def shared_names(path, count):
     objects = objects_of(path)
     raw = bytearray(path.read_bytes())
     table = [objects[at].header.messages[SYMBOL_TABLE] for at in (address, *groups)]
-    for at, own in zip(groups, table[1:], strict=True):
-        place = raw.index(own, at)
-        raw[place : place + len(own)] = table[0]
+    for at, entry in zip(groups, table[1:], strict=True):
+        offset = raw.index(entry, at)
+        raw[offset : offset + len(entry)] = table[0]
     return bytes(raw)
 
 
@@ -380,7 +380,7 @@ def shared_names(path, count):
 def test_what_many_objects_share_is_not_read_for_each(tmp_path, kind):
     """Otherwise a file of some megabytes would take as many gigabytes, or hours."""
     path = tmp_path / "a.h5"
-    raw = shared_names(path, 300) if kind == "links" else shared_index(path, 800, kind)
+    raw = write_shared_names(path, 300) if kind == "links" else write_shared_index(path, 800, kind)
     path.write_bytes(raw)
     with limits(nbytes=256 << 20), warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -443,11 +443,11 @@ def test_datatypes_that_lie_outside_their_elements(tmp_path, odd):
         file.create_dataset("y", (), "u1", fillvalue=1)
         file.create_dataset("x", (3,), dtype)
 
-    patched(path, old, new, attribute, "latest")
+    patch(path, old, new, attribute, "latest")
     with pytest.warns(SkippedVariableWarning, match="the attribute 'a' was left out: .*datatype"):
         assert scan(path, on_error="warn")["y"][...] == 1
-    patched(path, old, new, dataset, "latest")
-    assert "datatype" in skipped(path)["x"]
+    patch(path, old, new, dataset, "latest")
+    assert "datatype" in scan_skipped(path)["x"]
 
 
 @pytest.mark.parametrize(("wide", "reason"), [("<f8", "16 bytes"), ("<i2", "smaller itemsize")])
@@ -460,7 +460,7 @@ def test_members_that_would_overlap_in_memory(tmp_path, wide, reason):
         pair = np.dtype([("s", np.dtype([("a", "<f4"), ("b", wide)]))])
         file["y"].attrs.create("a", np.zeros(1, pair))
 
-    patched(path, FLOAT, FLOAT[:-4] + struct.pack("<I", 1036), fill)
+    patch(path, FLOAT, FLOAT[:-4] + struct.pack("<I", 1036), fill)
     with pytest.warns(SkippedVariableWarning, match=f"the attribute 'a' was left out: .*{reason}"):
         assert scan(path, on_error="warn")["y"][...] == 1
 

@@ -31,11 +31,11 @@ def read_index(path):
     """Return the columns of the dataset "x", and its layout."""
     with h5py.File(path) as file:
         address = h5py.h5o.get_info(file["x"].id).addr
-    found = objects_of(path)[address]
-    return found.index, found.layout
+    index = objects_of(path)[address]
+    return index.index, index.layout
 
 
-def written(path, cells, chunk, *, shape, maxshape=None, filtered=False, libver="latest"):
+def write_chunks(path, cells, chunk, *, shape, maxshape=None, filtered=False, libver="latest"):
     """Write chunks of random bytes, check what the columns say of them, return the kind of index.
 
     The bytes where a chunk is said to be tell whether that is right: h5py's own list of chunks is
@@ -45,13 +45,13 @@ def written(path, cells, chunk, *, shape, maxshape=None, filtered=False, libver=
     options = {"shuffle": True, "compression": "gzip"} if filtered else {}
     expected = {}
     with h5py.File(path, "w", libver=libver) as file:
-        made = file.create_dataset("x", shape, "u1", chunks=chunk, maxshape=maxshape, **options)
+        dataset = file.create_dataset("x", shape, "u1", chunks=chunk, maxshape=maxshape, **options)
         for cell in cells:
             corner = tuple(k * edge for k, edge in zip(cell, chunk, strict=True))
             size = int(random.integers(1, 300)) if filtered else math.prod(chunk)
             mask = int(random.integers(0, 4)) if filtered else 0
             expected[cell] = random.bytes(size), mask
-            made.id.write_direct_chunk(corner, expected[cell][0], mask)
+            dataset.id.write_direct_chunk(corner, expected[cell][0], mask)
     index, layout = read_index(path)
     raw = path.read_bytes()
     found = {}
@@ -87,7 +87,7 @@ ALL = list(itertools.product(range(5), range(7)))
     ],
 )
 def test_each_index(path, libver, maxshape, kind, cells, filtered):
-    found = written(path, cells, (4, 2), shape=(20, 14), maxshape=maxshape, filtered=filtered,
+    found = write_chunks(path, cells, (4, 2), shape=(20, 14), maxshape=maxshape, filtered=filtered,
                     libver=libver)  # fmt: skip
     assert found == kind
 
@@ -95,16 +95,16 @@ def test_each_index(path, libver, maxshape, kind, cells, filtered):
 @pytest.mark.parametrize("filtered", [False, True])
 @pytest.mark.parametrize("cells", [[(0, 0)], []])
 def test_single_chunk(path, cells, filtered):
-    assert written(path, cells, (4, 2), shape=(4, 2), filtered=filtered) == "single chunk"
+    assert write_chunks(path, cells, (4, 2), shape=(4, 2), filtered=filtered) == "single chunk"
 
 
 @pytest.mark.parametrize("maxshape", [None, (9, 9, 9)])
 def test_implicit_index(path, maxshape):
     data = np.arange(5 * 6 * 7, dtype="<i2").reshape(5, 6, 7)
     with h5py.File(path, "w", libver="latest") as file:
-        made = low_level(file, "x", (5, 6, 7), h5py.h5t.STD_I16LE, maxshape=maxshape,
+        dataset = low_level(file, "x", (5, 6, 7), h5py.h5t.STD_I16LE, maxshape=maxshape,
                          chunk=((2, 4, 3),), alloc_time=h5py.h5d.ALLOC_TIME_EARLY)  # fmt: skip
-        made[...] = data
+        dataset[...] = data
     index, layout = read_index(path)
     assert layout.index == "implicit"
     raw = path.read_bytes()
@@ -137,7 +137,7 @@ def test_large_indexes_with_gaps(path, count, maxshape, libver, kind, filtered):
     if maxshape is not None and len(maxshape) == 2:
         cells = [(k, k % 3) for (k,) in cells]
         shape, chunk = (count, 3), (1, 1)
-    found = written(path, cells, chunk, shape=shape, maxshape=maxshape, filtered=filtered,
+    found = write_chunks(path, cells, chunk, shape=shape, maxshape=maxshape, filtered=filtered,
                     libver=libver)  # fmt: skip
     assert found == kind
 
@@ -166,9 +166,9 @@ def test_datasets_that_grow_and_shrink(path, drawn, libver, filtered, block):
         edges = tuple(
             n if limit is None else min(n, limit) for n, limit in zip(chunk, most, strict=True)
         )
-        made = file.create_dataset("x", shape, "<i4", chunks=edges, maxshape=most, **options)
-        made[...] = np.arange(math.prod(shape)).reshape(shape)
-        made.resize(later)
+        dataset = file.create_dataset("x", shape, "<i4", chunks=edges, maxshape=most, **options)
+        dataset[...] = np.arange(math.prod(shape)).reshape(shape)
+        dataset.resize(later)
     assert_same(path)
 
 
@@ -199,7 +199,7 @@ def chunks(*addresses):
     return Chunks(address, np.full(len(address), 10), 0)
 
 
-def placed(cells, chunks, grids, size, base):
+def place_chunks(cells, chunks, grids, size, base):
     placing = ColumnBuilder(grids, len(cells))
     placing.add(np.array(cells), chunks)
     return to_columns(placing.build(), grids, size, base)
@@ -208,27 +208,27 @@ def placed(cells, chunks, grids, size, base):
 def test_placed_chunks_must_be_distinct_and_within():
     grids = Grids.of((4,), (8,), (1,))
     cells = [[0], [2]]
-    found = placed(cells, chunks(50, 60), grids, 100, 1000)
+    found = place_chunks(cells, chunks(50, 60), grids, 100, 1000)
     assert found.offset.tolist() == [1050, 0, 1060, 0]
     assert found.length.tolist() == [10, 0, 10, 0]
     assert found.source.tolist() == [0, -1, 0, -1]
     with pytest.raises(SourceError, match="twice"):
-        placed([[0], [0]], chunks(50, 60), grids, 100, 0)
+        place_chunks([[0], [0]], chunks(50, 60), grids, 100, 0)
     with pytest.raises(SourceError, match="ends at byte 101"):
-        placed(cells, chunks(50, 91), grids, 100, 0)
+        place_chunks(cells, chunks(50, 91), grids, 100, 0)
     with pytest.raises(SourceError, match="cannot have"):
-        placed([[0], [8]], chunks(50, 60), grids, 100, 0)
+        place_chunks([[0], [8]], chunks(50, 60), grids, 100, 0)
     # Beyond the present extent: it was larger once.
-    assert placed([[0], [7]], chunks(50, 60), grids, 100, 0).source.sum() == -3
+    assert place_chunks([[0], [7]], chunks(50, 60), grids, 100, 0).source.sum() == -3
     with pytest.raises(SourceError, match="cannot be"):
-        placed(cells, chunks(50, -1), grids, 100, 0)
+        place_chunks(cells, chunks(50, -1), grids, 100, 0)
 
 
 def test_a_large_and_empty_grid_is_refused(monkeypatch):
     monkeypatch.setattr(columns, "DENSE_CELLS", 100)
     grids = Grids.of((10, 100), (10, None), (1, 1))
     with pytest.raises(UnsupportedError, match="only 2 of 1000 chunks"):
-        placed([[0, 0], [9, 99]], chunks(5, 6), grids, 100, 0)
+        place_chunks([[0, 0], [9, 99]], chunks(5, 6), grids, 100, 0)
     with pytest.raises(UnsupportedError, match="only 2 of 1000 chunks"):
         to_columns(NumberedChunks([(0, chunks(5)), (700, chunks(6))], 1), grids, 100, 0)
 
@@ -253,9 +253,9 @@ def test_numbers_are_cells(ndim, data):
         found = to_columns(NumberedChunks(runs, axis), Grids(now, tuple(limits)), 10_000, 7)
     expected = {}
     for number, cell in enumerate(cells):
-        place = tuple(cell[order.index(k)] for k in range(ndim))
-        if start <= number < stop and all(k < n for k, n in zip(place, now, strict=True)):
-            expected[place] = number + 7
+        cell_index = tuple(cell[order.index(k)] for k in range(ndim))
+        if start <= number < stop and all(k < n for k, n in zip(cell_index, now, strict=True)):
+            expected[cell_index] = number + 7
     if found is None:
         assert not expected
     else:
@@ -265,7 +265,7 @@ def test_numbers_are_cells(ndim, data):
 
 def test_indexes_through_rounds(path):
     """The same parsers get what they need from a file elsewhere, a level at a time."""
-    written(path, [(k,) for k in range(5000)], (1,), shape=(5000,), libver="earliest")
+    write_chunks(path, [(k,) for k in range(5000)], (1,), shape=(5000,), libver="earliest")
     raw = path.read_bytes()
     source = source_of(raw)
     with h5py.File(path) as file:
@@ -293,7 +293,7 @@ def test_large_trees_are_read_some_nodes_at_a_time(tmp_path, monkeypatch, libver
 def test_a_tree_of_more_records_than_it_says(path):
     """Nodes are counted before they are read."""
     cells = [(k, 0) for k in range(500)]
-    written(path, cells, (1, 1), shape=(500, 1), maxshape=(None, None))
+    write_chunks(path, cells, (1, 1), shape=(500, 1), maxshape=(None, None))
     raw = bytearray(path.read_bytes())
     header = raw.index(b"BTHD")
     assert raw[header + 26 : header + 34] == (500).to_bytes(8, "little")
@@ -308,7 +308,7 @@ def test_a_tree_of_more_records_than_it_says(path):
 
 def test_a_tree_of_records_without_a_root(path):
     """Chunks that an index has lost do not read as the fill value."""
-    written(path, [(k, 0) for k in range(500)], (1, 1), shape=(500, 1), maxshape=(None, None))
+    write_chunks(path, [(k, 0) for k in range(500)], (1, 1), shape=(500, 1), maxshape=(None, None))
     raw = bytearray(path.read_bytes())
     header = raw.index(b"BTHD")
     raw[header + 16 : header + 24] = b"\xff" * 8

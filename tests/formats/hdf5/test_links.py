@@ -36,8 +36,8 @@ def test_groups_and_soft_links(path):
         file["through"] = h5py.SoftLink("absolute")
         file["hard"] = file["a/y"]
     group = assert_same(path)
-    found = {name for name, _ in group.members(max_depth=None)}
-    assert found == {
+    names = {name for name, _ in group.members(max_depth=None)}
+    assert names == {
         "a", "a/b", "a/b/x", "a/y", "absolute", "a/relative", "a/b/group", "a/b/group/z", "c",
         "c/z", "through", "hard",
     }  # fmt: skip
@@ -139,8 +139,8 @@ def test_files_elsewhere_are_opened_once_and_side_by_side(path, http_server):
     url = http_server(path.parent)
     with pytest.warns(SkippedVariableWarning, match="not there"):
         group = scan(f"{url}/a.h5", on_error="warn")
-    asked = [name for name in http_server.requests if name in ("/0.h5", "/1.h5", "/2.h5")]
-    assert len(asked) <= 3 * 2
+    opened = [name for name in http_server.requests if name in ("/0.h5", "/1.h5", "/2.h5")]
+    assert len(opened) <= 3 * 2
     assert [group[f"v{k}"][0] for k in range(30)] == [k % 3 for k in range(30)]
 
 
@@ -190,8 +190,8 @@ def test_external_links_that_lead_nowhere_cost_only_themselves(path, other, tmp_
         "dangling": ("parts/b.h5", "/dangling", "nothing at 'none'"),
     }
     with h5py.File(path, "a") as file:
-        for name, (where, what, _) in links.items():
-            file[name] = h5py.ExternalLink(where, what)
+        for name, (where, message, _) in links.items():
+            file[name] = h5py.ExternalLink(where, message)
         file["b"] = h5py.ExternalLink("parts/b.h5", "/")
     with pytest.warns(SkippedVariableWarning):
         group = scan(path, on_error="warn")
@@ -222,9 +222,9 @@ def test_many_other_files(path, monkeypatch):
     with h5py.File(path, "a") as file:
         for k in range(10):
             file[f"v{k}"] = h5py.ExternalLink(f"{k % 7}.h5", "/g/x")
-            with h5py.File(path.parent / f"{k % 7}.h5", "w") as made:
-                made["g/x"] = np.full(3, k % 7)
-                made["g/x"].attrs["number"] = k % 7
+            with h5py.File(path.parent / f"{k % 7}.h5", "w") as linked:
+                linked["g/x"] = np.full(3, k % 7)
+                linked["g/x"].attrs["number"] = k % 7
     group = assert_same(path)
     assert [group[f"v{k}"].attrs["number"] for k in range(10)] == [k % 7 for k in range(10)]
 

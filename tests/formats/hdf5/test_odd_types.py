@@ -43,13 +43,13 @@ def test_integers_of_any_precision(data, signed, big):
         datatype=type_message(integer(size, precision, offset, signed, big)),
     )
     assert codec_from_v3(codec.to_v3()) == codec
-    found = Pipeline([codec]).for_block((3,), "i8" if signed else "u8").decode(raw)
+    decoded = Pipeline([codec]).for_block((3,), "i8" if signed else "u8").decode(raw)
     for k in range(3):
         number = int.from_bytes(raw[k * size :][:size], order)
         number = number >> offset & (1 << precision) - 1
         if signed and number >> precision - 1:
             number -= 1 << precision
-        assert found[k] == number
+        assert decoded[k] == number
 
 
 def short_float():
@@ -59,7 +59,7 @@ def short_float():
     return tid
 
 
-def compound():
+def make_compound():
     tid = h5py.h5t.create(h5py.h5t.COMPOUND, 32)
     tid.insert(b"odd", 1, integer(4, 12, 4, True, True))
     tid.insert(b"text", 8, h5py.h5t.py_create(np.dtype("S5")))
@@ -72,7 +72,7 @@ TYPES = {
     "shifted": lambda: integer(2, 12, 4, False, True),
     "float": short_float,
     "long double": h5py.h5t.NATIVE_LDOUBLE.copy,
-    "compound": compound,
+    "make_compound": make_compound,
     "array": lambda: h5py.h5t.array_create(integer(4, 20, 3, True, False), (2, 3)),
 }
 
@@ -90,15 +90,15 @@ def test_what_h5py_reads(tmp_path, name, options):
         if "nbit" in options:
             options = {k: v for k, v in options.items() if k not in ("nbit", "deflate")}
             options["filter"] = (h5py.h5z.FILTER_NBIT, 0, ())
-        made = low_level(file, "x", (5,), TYPES[name](), **options)
-        dtype = made.dtype
+        dataset = low_level(file, "x", (5,), TYPES[name](), **options)
+        dtype = dataset.dtype
         raw = bytearray(np.random.default_rng(0).integers(1, 100, 5 * dtype.itemsize, "u1"))
         if dtype.base.kind in "iu":
-            made[...] = np.frombuffer(raw, "u1")[: made[...].size].reshape(made[...].shape)
+            dataset[...] = np.frombuffer(raw, "u1")[: dataset[...].size].reshape(dataset[...].shape)
         elif dtype.kind == "f":
-            made[...] = np.frombuffer(raw, "u1")[:5] / 4
+            dataset[...] = np.frombuffer(raw, "u1")[:5] / 4
         else:
-            made[...] = np.frombuffer(raw, dtype)
+            dataset[...] = np.frombuffer(raw, dtype)
     array = assert_same(path)["x"]
     assert np.any(array[...] != np.zeros((), array.dtype))
 
@@ -114,8 +114,8 @@ def test_sizes_that_h5py_has_no_type_for(tmp_path, size, inside):
         tid = outer
     raw = np.frombuffer(np.random.default_rng(0).bytes(4 * tid.get_size()), "u1").copy()
     with h5py.File(path, "w") as file:
-        made = low_level(file, "x", (4,), tid)
-        made.id.write(h5py.h5s.ALL, h5py.h5s.ALL, raw, mtype=tid)
+        dataset = low_level(file, "x", (4,), tid)
+        dataset.id.write(h5py.h5s.ALL, h5py.h5s.ALL, raw, mtype=tid)
     array = scan_all(path)["x"]
     numbers = array[...]["n"] if inside else array[...]
     bare = raw.reshape(4, -1)[:, 1 : 1 + size] if inside else raw.reshape(4, -1)
@@ -131,8 +131,8 @@ def test_vax_floats(tmp_path):
     # 1.5 and -0.25 as F floats: 16-bit words, the first with sign and exponent.
     raw = np.array([0x40C0, 0, 0xBF80, 0], "<u2").view("u1")
     with h5py.File(path, "w") as file:
-        made = low_level(file, "x", (2,), tid)
-        made.id.write(h5py.h5s.ALL, h5py.h5s.ALL, raw, mtype=tid)
+        dataset = low_level(file, "x", (2,), tid)
+        dataset.id.write(h5py.h5s.ALL, h5py.h5s.ALL, raw, mtype=tid)
     # The library writes version 1 of the message, in which this byte order means another.
     path.write_bytes(path.read_bytes().replace(b"\x11\x61\x1f\x00", b"\x31\x61\x1f\x00"))
     assert scan_all(path)["x"][...].tolist() == [1.5, -0.25]
@@ -190,10 +190,10 @@ def test_types_are_found_once_not_for_each_chunk(tmp_path, monkeypatch):
         dcpl = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
         dcpl.set_chunk((1,))
         space = h5py.h5s.create_simple((50,))
-        made = h5py.Dataset(h5py.h5d.create(file.id, b"x", tid, space, dcpl))
-        values = np.zeros(50, made.dtype)
+        dataset = h5py.Dataset(h5py.h5d.create(file.id, b"x", tid, space, dcpl))
+        values = np.zeros(50, dataset.dtype)
         values["a"], values["b"] = np.arange(50) % 8, np.arange(50) / 3
-        made[...] = values
+        dataset[...] = values
     array = scan_all(tmp_path / "a.h5")["x"]
     calls = []
     create = h5py.h5t.py_create

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.formats.hdf5.helpers import assert_same
-from tests.formats.hdf5.test_odd_types import compound, integer, short_float
+from tests.formats.hdf5.test_odd_types import integer, make_compound, short_float
 from virtualzarr.codecs import Pipeline, codec_from_v3, make
 from virtualzarr.codecs.hdf5.library_filters import filters_message
 from virtualzarr.errors import CodecError, UnsupportedError
@@ -22,7 +22,7 @@ ZFP_VALUES = [5570817, 91252346, 805306486, 4293918720, 3767009280, 493487]
 ATOMIC = [8, 0, 5, 1, 4, 0, 9, 3]
 
 
-def nested():
+def make_nested():
     """A compound with bytes that are kept whole, inside an array inside a compound."""
     inner = h5py.h5t.create(h5py.h5t.COMPOUND, 12)
     inner.insert(b"text", 0, h5py.h5t.py_create(np.dtype("S3")))
@@ -33,7 +33,7 @@ def nested():
     return outer
 
 
-@pytest.mark.parametrize("make_type", [compound, nested])
+@pytest.mark.parametrize("make_type", [make_compound, make_nested])
 @pytest.mark.parametrize("seed", range(5))
 def test_compounds_of_any_bits(tmp_path, make_type, seed):
     path = tmp_path / "a.h5"

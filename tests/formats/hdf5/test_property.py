@@ -41,16 +41,16 @@ def datasets(draw):
     max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(
-    made=st.lists(datasets(), min_size=1, max_size=3),
+    specs=st.lists(datasets(), min_size=1, max_size=3),
     libver=st.sampled_from(["earliest", "v110", "latest"]),
     userblock=st.sampled_from([0, 512]),
     seed=st.integers(0, 1 << 30),
 )
-def test_any_dataset(tmp_path, made, libver, userblock, seed):
+def test_any_dataset(tmp_path, specs, libver, userblock, seed):
     random = np.random.default_rng(seed)
     path = tmp_path / "a.h5"
     with h5py.File(path, "w", libver=libver, userblock_size=userblock) as file:
-        for number, (shape, options, part) in enumerate(made):
+        for number, (shape, options, part) in enumerate(specs):
             dataset = file.create_dataset(f"d{number}", shape, **options)
             count = int(np.prod([k.stop - k.start for k in part], dtype=int))
             if count and options["dtype"].kind == "b":

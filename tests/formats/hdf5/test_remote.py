@@ -21,14 +21,14 @@ def path(tmp_path_factory):
     path = tmp_path_factory.mktemp("remote") / "steps.h5"
     random = np.random.default_rng(0)
     with h5py.File(path, "w") as file:
-        made = [
+        datasets = [
             file.create_dataset(f"v{k}", (0, 8), "f4", chunks=(1, 8), maxshape=(None, 8))
             for k in range(VARIABLES)
         ]
-        for number, dataset in enumerate(made):
+        for number, dataset in enumerate(datasets):
             dataset.attrs.update({f"a{k}": f"text {number}" for k in range(10)})
         for step in range(STEPS):
-            for dataset in made:
+            for dataset in datasets:
                 dataset.resize(step + 1, axis=0)
                 dataset[step] = random.normal(size=8)
             if step % 50 == 0:  # something long between, so that nothing is near anything
@@ -50,13 +50,13 @@ def test_over_http(path, http_server):
     url = f"{http_server(path.parent)}/{path.name}"
     with open_hdf5(url) as file:
         assert file.data.rounds <= 4
-        wanted = file.data.requests
+        requests = file.data.requests
     http_server.requests.clear()
     group = scan_all(url)
     # One more asks for the size; h5py is not asked, which would read the file once more.
-    assert len(http_server.requests) <= wanted + 2
-    here = scan_all(path)
-    for name, node in here.members(max_depth=None):
+    assert len(http_server.requests) <= requests + 2
+    local = scan_all(path)
+    for name, node in local.members(max_depth=None):
         if isinstance(node, Array):
             far = group[name]
             assert far.metadata == node.metadata
@@ -68,8 +68,8 @@ def test_paged_files_are_read_page_by_page(tmp_path):
     path = tmp_path / "a.h5"
     with h5py.File(path, "w", libver="latest", fs_strategy="page", fs_page_size=1 << 22) as file:
         for k in range(300):
-            made = file.create_dataset(f"g{k % 7}/d{k}", data=np.arange(2000.0), chunks=(100,))
-            made.attrs["units"] = "K"
+            dataset = file.create_dataset(f"g{k % 7}/d{k}", data=np.arange(2000.0), chunks=(100,))
+            dataset.attrs["units"] = "K"
     source = source_of(path.read_bytes())
     objects = Objects(source)
     assert sum(one.kind == "dataset" for one in objects._objects.values()) == 300

@@ -24,21 +24,23 @@ def values(dtype):
 def cases():
     """Return options of `create_dataset` by name."""
     blosc = ("blosclz", "lz4", "lz4hc", "snappy", "zlib", "zstd")
-    made = {f"blosc-{name}-{k}": hdf5plugin.Blosc(name, 5, k) for name in blosc for k in range(3)}
-    made |= {f"bitshuffle-{name}": hdf5plugin.Bitshuffle(cname=name)
+    options = {
+        f"blosc-{name}-{k}": hdf5plugin.Blosc(name, 5, k) for name in blosc for k in range(3)
+    }
+    options |= {f"bitshuffle-{name}": hdf5plugin.Bitshuffle(cname=name)
              for name in ("none", "lz4", "zstd")}  # fmt: skip
-    made["bitshuffle-blocks"] = hdf5plugin.Bitshuffle(nelems=8, cname="lz4")
-    made |= {"lz4": hdf5plugin.LZ4(), "lz4-blocks": hdf5plugin.LZ4(nbytes=16)}
-    made |= {"zstd": hdf5plugin.Zstd(), "zstd-negative": hdf5plugin.Zstd(clevel=-3)}
-    made |= {"bzip2": hdf5plugin.BZip2()}
-    return made
+    options["bitshuffle-blocks"] = hdf5plugin.Bitshuffle(nelems=8, cname="lz4")
+    options |= {"lz4": hdf5plugin.LZ4(), "lz4-blocks": hdf5plugin.LZ4(nbytes=16)}
+    options |= {"zstd": hdf5plugin.Zstd(), "zstd-negative": hdf5plugin.Zstd(clevel=-3)}
+    options |= {"bzip2": hdf5plugin.BZip2()}
+    return options
 
 
 def lossy():
     """Return dtype and options, by name, of filters that lose digits."""
-    made = {"sz3": hdf5plugin.SZ3(absolute=0.1), "sz": hdf5plugin.SZ(absolute=0.1)}
-    made["sperr"] = hdf5plugin.Sperr(absolute=0.1)
-    cases = {name: ("<f4", options) for name, options in made.items()}
+    lossy_filters = {"sz3": hdf5plugin.SZ3(absolute=0.1), "sz": hdf5plugin.SZ(absolute=0.1)}
+    lossy_filters["sperr"] = hdf5plugin.Sperr(absolute=0.1)
+    cases = {name: ("<f4", options) for name, options in lossy_filters.items()}
     modes = {"rate": {"rate": 8}, "precision": {"precision": 12}, "accuracy": {"accuracy": 0.5},
              "reversible": {"reversible": True},
              "expert": {"minbits": 1, "maxbits": 16658, "maxprec": 20, "minexp": -10}}  # fmt: skip
@@ -64,8 +66,8 @@ def write_lossy(folder):
         if image and name[-2] in "12":  # several components
             shape, chunks = ((int(name[-1]), *part) for part in (shape, chunks))
         with h5py.File(path, "w") as file:
-            made = file.create_dataset("x", shape, dtype, chunks=chunks, **options)
-            made[...] = np.arange(made.size).reshape(shape) % 60 if image else values(dtype)
+            dataset = file.create_dataset("x", shape, dtype, chunks=chunks, **options)
+            dataset[...] = np.arange(dataset.size).reshape(shape) % 60 if image else values(dtype)
         with h5py.File(path) as file:
             np.save(path.with_suffix(".npy"), file["x"][...])
 
@@ -74,6 +76,6 @@ if __name__ == "__main__":
     for name, options in cases().items():
         for dtype in ("<f4", ">i2", "u1"):
             with h5py.File(Path(sys.argv[1], f"{name}-{np.dtype(dtype).name}.h5"), "w") as file:
-                made = file.create_dataset("x", SHAPE, dtype, chunks=CHUNKS, **options)
-                made[...] = values(dtype)
+                dataset = file.create_dataset("x", SHAPE, dtype, chunks=CHUNKS, **options)
+                dataset[...] = values(dtype)
     write_lossy(sys.argv[1])

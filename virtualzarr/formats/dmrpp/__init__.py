@@ -1,5 +1,5 @@
-"""DMR++: documents of OPeNDAP that say where the chunks of the variables of another file are."""
+"""DMR++ documents of OPeNDAP: chunk references into another file, in XML."""
 
-from virtualzarr.formats.dmrpp.scan import scan
+from virtualzarr.formats.dmrpp.scanner import scan
 
 __all__ = ["scan"]

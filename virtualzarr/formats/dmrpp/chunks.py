@@ -1,4 +1,4 @@
-"""The chunks of one variable as columns of references."""
+"""Chunks of a DMR++ variable as columns of references."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The XML of a DMR++ document, read without trust, and without an object for each chunk.
+"""XML of DMR++ documents, parsed without trust and without an object for each chunk.
 
 Nearly all of a large document are elements ``<dmrpp:chunk .../>`` that follow each other and are
 written alike. Such runs are cut out first and become columns by array operations; the rest is

@@ -1,4 +1,4 @@
-"""What DMR++ documents say of types: of elements, of attributes, and of fill values."""
+"""Data types, attributes and fill values of DMR++ documents."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""HDF5 and netCDF4 files: their own index as references to chunks."""
+"""HDF5 and netCDF4 files: their chunk indexes as references."""
 
 from virtualzarr.formats.hdf5.scanner import scan
 

@@ -1,4 +1,4 @@
-"""The values of HDF5 attributes: how many elements there are, and where heaps have them."""
+"""Values of HDF5 attributes: element counts, and values in the global heap."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The attributes of HDF5 objects: what users wrote, and the bookkeeping beside it."""
+"""Attributes of HDF5 objects: those that users wrote, and the bookkeeping of dimension scales."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Version 2 B-trees of any kind: their records, as rows of bytes."""
+"""Version 2 B-trees: their records of any type, as rows of bytes."""
 
 from __future__ import annotations
 

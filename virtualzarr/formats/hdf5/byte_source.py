@@ -1,4 +1,4 @@
-"""The bytes of one HDF5 file, for parsers as `virtualzarr.formats.paging` describes them.
+"""Byte source of one HDF5 file, for parsers as `virtualzarr.formats.paging` describes them.
 
 Addresses are those of the file's own metadata: byte 0 is where the superblock lies. All parsers
 raise `SourceError` for what is damaged, `UnknownStructureError` for what only the library reads.

@@ -1,4 +1,4 @@
-"""Metadata cache images: metadata that a writer left in one block instead of where they belong."""
+"""Metadata cache images: metadata in one block, laid over the file's own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checksums of HDF5 metadata: by the HDF5 library where it can be asked, else many at once."""
+"""Checksums of HDF5 metadata (Jenkins' lookup3), many at once."""
 
 from __future__ import annotations
 

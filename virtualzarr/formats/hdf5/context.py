@@ -1,4 +1,4 @@
-"""What of an HDF5 file its datasets need beside their own header: other objects, other files."""
+"""Context of HDF5 datasets: their file, and the other files that it names."""
 
 from __future__ import annotations
 

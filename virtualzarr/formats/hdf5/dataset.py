@@ -1,4 +1,4 @@
-"""How the values of one HDF5 dataset lie in its file: grid, references, codecs, fill value."""
+"""HDF5 datasets as chunk grid, references, codecs and fill value."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Datatype messages: how many bytes they take, and the type the HDF5 library makes of them."""
+"""Datatype messages: their parts, and conversion by the HDF5 library."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is to be known of one HDF5 dataset, from its messages or, by name, from the library."""
+"""Descriptions of HDF5 datasets, by their messages or by the HDF5 library."""
 
 from __future__ import annotations
 

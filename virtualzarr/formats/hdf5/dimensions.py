@@ -1,4 +1,4 @@
-"""Names of the axes of HDF5 datasets: dimension scales, netCDF4's rules, and made-up names."""
+"""Dimension names of HDF5 datasets: dimension scales, netCDF4's rules, and phony dimensions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""HDF5 datatypes as numpy dtypes, exactly or not at all."""
+"""Element types of HDF5 datasets: datatypes as numpy dtypes, exactly or not at all."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The external file list: which pieces of other files hold the values of a dataset."""
+"""External data files message: which parts of other files hold the values of a dataset."""
 
 from __future__ import annotations
 

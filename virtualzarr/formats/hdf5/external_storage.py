@@ -1,4 +1,4 @@
-"""Contiguous values that an HDF5 file keeps in other files (external storage)."""
+"""External storage: contiguous values that an HDF5 file keeps in other files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""HDF5 filter pipelines as codecs."""
+"""Filter pipelines of HDF5 as codecs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fractal heaps: links, attributes and shared messages where they are many."""
+"""Fractal heaps: storage of links, attributes and shared messages where they are many."""
 
 from __future__ import annotations
 

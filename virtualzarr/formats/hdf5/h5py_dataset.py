@@ -1,4 +1,4 @@
-"""Datasets, groups and attributes as h5py has them, for files that this package does not know.
+"""Operations of the h5py worker: datasets, groups and attributes that this package does not parse.
 
 Runs in a worker: see `virtualzarr.formats.hdf5.h5py_fallback`.
 """

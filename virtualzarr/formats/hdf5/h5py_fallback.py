@@ -1,4 +1,4 @@
-"""The HDF5 library, asked by name for what the reader of this package does not know.
+"""Fallback to the HDF5 library for structures that this package does not parse.
 
 It runs in a process of its own (`virtualzarr.formats.hdf5.library_worker`): what is unusual may as
 well be damaged, and that may end the process.

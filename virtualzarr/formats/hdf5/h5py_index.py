@@ -1,4 +1,4 @@
-"""Where the chunks of one HDF5 dataset lie, as the HDF5 library lists them: the fallback."""
+"""Chunk indexes by h5py (`H5Dchunk_iter`): the fallback."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Object headers: the messages that say what an object is, and those that objects share."""
+"""Object headers of both versions, with continuations and shared messages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The old heaps of HDF5: local (names of links), global (variable-length values)."""
+"""Local heaps (names of links) and global heaps (variable-length values)."""
 
 from __future__ import annotations
 

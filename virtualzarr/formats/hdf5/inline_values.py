@@ -1,4 +1,4 @@
-"""Values of HDF5 datasets that cannot be referenced, read at the scan and kept in the manifest."""
+"""Inline values: HDF5 values that cannot be referenced, copied into the manifest."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The layout message: how the values of a dataset lie in the file."""
+"""Data layout messages, versions 1 to 5."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The HDF5 library in a process of its own: damaged files may end that, but not this one."""
+"""Worker process of the HDF5 library, which a damaged file may crash."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The files that one scan reads: the one it was asked for, and those that external links name."""
+"""Files of one scan: the one that is scanned, and the targets of its external links."""
 
 from __future__ import annotations
 

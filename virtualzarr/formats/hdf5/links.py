@@ -1,4 +1,4 @@
-"""The links of groups, however they are stored."""
+"""Links of HDF5 groups: symbol tables, link messages and dense storage."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Dataspaces, fill values and filter pipelines: messages that need nothing but their own bytes."""
+"""Dataspace, fill value and filter pipeline messages."""
 
 from __future__ import annotations
 

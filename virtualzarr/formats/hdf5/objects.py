@@ -1,4 +1,4 @@
-"""All objects of an HDF5 file that hard links lead to, read in as few rounds as possible."""
+"""Objects of an HDF5 file by address, read in as few rounds of requests as possible."""
 
 from __future__ import annotations
 
@@ -134,17 +134,17 @@ class Objects:
 
     def messages(self, address: int) -> Mapping[int, bytes]:
         """Return the messages of an object. Raises the error that prevented reading them."""
-        object_header = self[address].header
-        if isinstance(object_header, VirtualZarrError):
-            raise object_header
-        return object_header.messages
+        parsed = self[address].header
+        if isinstance(parsed, VirtualZarrError):
+            raise parsed
+        return parsed.messages
 
     def extent(self, address: int) -> bytes | None:
         """Return the dataspace message of a dataset that was read already; None for any other."""
-        object_ = self._objects.get(address)
-        if object_ is None or isinstance(object_.header, VirtualZarrError):
+        obj = self._objects.get(address)
+        if obj is None or isinstance(obj.header, VirtualZarrError):
             return None
-        return object_.header.messages.get(header.SPACE)
+        return obj.header.messages.get(header.SPACE)
 
     def load(self, addresses: Iterable[int]) -> None:
         """Read objects and all that hard links lead to from there."""
@@ -156,82 +156,76 @@ class Objects:
         if len(self._objects) >= _MAX_OBJECTS:
             raise UnsupportedError(f"the file has more than {_MAX_OBJECTS} objects")
         # Entered before it is read: links of other groups to it then do not read it a second time.
-        object_ = self._objects[address] = Object(address, SourceError("not read"))
+        obj = self._objects[address] = Object(address, SourceError("not read"))
         try:
-            object_header = object_.header = yield from header.read(self.superblock, address)
-            object_.kind = object_header.kind
+            parsed = obj.header = yield from header.read(self.superblock, address)
+            obj.kind = parsed.kind
         except VirtualZarrError as error:
-            object_.header = error
+            obj.header = error
             return
-        if object_.kind == "group":
+        if obj.kind == "group":
             # Spawned, not called: links, index and attributes of all objects share rounds of
             # requests.
-            self.source.spawn(self._links(object_, object_header))
-        elif object_.kind == "dataset":
-            self._describe(object_, object_header)
+            self.source.spawn(self._links(obj, parsed))
+        elif obj.kind == "dataset":
+            self._describe(obj, parsed)
         try:
-            object_.attributes = yield from attributes.read(
-                self.superblock, self.heap, object_header
-            )
+            obj.attributes = yield from attributes.read(self.superblock, self.heap, parsed)
         except VirtualZarrError as error:
-            object_.attributes = error
+            obj.attributes = error
 
-    def _links(self, object_: Object, object_header: ObjectHeader) -> Parsing[None]:
+    def _links(self, obj: Object, parsed: ObjectHeader) -> Parsing[None]:
         try:
-            object_.links = yield from links.read(self.superblock, object_header)
+            obj.links = yield from links.read(self.superblock, parsed)
         except VirtualZarrError as error:
-            object_.links = error
+            obj.links = error
             return
-        for link in object_.links:
+        for link in obj.links:
             if link.kind == "hard" and link.address not in self._objects:
                 self.source.spawn(self._read(link.address))
 
-    def _describe(self, object_: Object, object_header: ObjectHeader) -> None:
-        messages = object_header.messages
+    def _describe(self, obj: Object, parsed: ObjectHeader) -> None:
+        messages = parsed.messages
         try:
-            object_.space = parse_dataspace(messages[header.SPACE], self.superblock.length_size)
+            obj.space = parse_dataspace(messages[header.SPACE], self.superblock.length_size)
         except VirtualZarrError as error:
-            object_.space = error
+            obj.space = error
             return
         try:
             if header.LAYOUT not in messages:
                 raise SourceError("the object header has no layout message")
-            object_.layout = parse_layout(messages[header.LAYOUT], self.superblock)
+            obj.layout = parse_layout(messages[header.LAYOUT], self.superblock)
         except VirtualZarrError as error:
-            object_.layout = error
+            obj.layout = error
             return
-        if (
-            object_.layout.kind == "chunked"
-            and object_.space.shape
-            and 0 not in object_.space.shape
-        ):
-            self.source.spawn(self._index(object_, object_.layout, object_.space))
-        if object_.layout.kind == "contiguous" and header.EXTERNAL in messages:
-            self.source.spawn(self._external(object_, messages[header.EXTERNAL]))
-        if object_.layout.kind == "virtual" and object_.layout.address is not None:
+        if obj.layout.kind == "chunked" and obj.space.shape and 0 not in obj.space.shape:
+            self.source.spawn(self._index(obj, obj.layout, obj.space))
+        if obj.layout.kind == "contiguous" and header.EXTERNAL in messages:
+            self.source.spawn(self._external(obj, messages[header.EXTERNAL]))
+        if obj.layout.kind == "virtual" and obj.layout.address is not None:
             # Section IV.A.2.i, class 3: address of the global heap collection, then the index of
             # the object.
             at = 2 + self.superblock.address_size
             number = int.from_bytes(messages[header.LAYOUT][at : at + 4], "little")
-            self.source.spawn(self._mappings(object_, object_.layout.address, number))
+            self.source.spawn(self._mappings(obj, obj.layout.address, number))
 
-    def _mappings(self, object_: Object, address: int, number: int) -> Parsing[None]:
+    def _mappings(self, obj: Object, address: int, number: int) -> Parsing[None]:
         try:
-            object_.mappings = yield from self.heap.get(address, number)
+            obj.mappings = yield from self.heap.get(address, number)
         except VirtualZarrError as error:
-            object_.layout = error
+            obj.layout = error
 
-    def _external(self, object_: Object, message: bytes) -> Parsing[None]:
+    def _external(self, obj: Object, message: bytes) -> Parsing[None]:
         try:
-            object_.external = yield from external_file_list.read(self.superblock, message)
+            obj.external = yield from external_file_list.read(self.superblock, message)
         except VirtualZarrError as error:
-            object_.external = error
+            obj.external = error
 
-    def _index(self, object_: Object, chunk_layout: Layout, extent: Dataspace) -> Parsing[None]:
+    def _index(self, obj: Object, chunk_layout: Layout, extent: Dataspace) -> Parsing[None]:
         assert extent.shape is not None
         try:
-            object_.index = yield from indexes.read(
+            obj.index = yield from indexes.read(
                 self.superblock, self.source.base, chunk_layout, extent.shape, extent.limits
             )
         except VirtualZarrError as error:
-            object_.index = error
+            obj.index = error

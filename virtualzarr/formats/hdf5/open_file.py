@@ -1,4 +1,4 @@
-"""An open HDF5 file: its bytes, the objects in it, and the HDF5 library for what is not known."""
+"""Open HDF5 files: byte source, objects, and the HDF5 library as fallback."""
 
 from __future__ import annotations
 

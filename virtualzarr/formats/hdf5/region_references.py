@@ -1,4 +1,4 @@
-"""Selections as references to regions hold them."""
+"""Selections of region references."""
 
 from __future__ import annotations
 

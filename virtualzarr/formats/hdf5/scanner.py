@@ -1,4 +1,4 @@
-"""Scanning an HDF5 or netCDF4 file into a group of arrays whose chunks lie in that file."""
+"""Scan of an HDF5 or netCDF4 file into a group of arrays whose chunks lie in that file."""
 
 from __future__ import annotations
 

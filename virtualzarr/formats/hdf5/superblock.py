@@ -1,4 +1,4 @@
-"""The superblock: where addresses start, how wide they are, and where the root group lies."""
+"""The superblock: base address, widths of addresses and lengths, root group."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Unlimited dimensions of netCDF-4: datasets as long as the longest one of their file."""
+"""Unlimited dimensions of netCDF-4: datasets as long as the longest one on the dimension."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Values of HDF5 virtual datasets: references to their sources, or else a copy of what those hold.
+"""Virtual datasets as references to their sources, or else as a copy of their values.
 
 The HDF5 library is never asked for a virtual dataset: it opens whatever files the names, links and
 lists of external files in them lead to, and a damaged mapping ends the process.

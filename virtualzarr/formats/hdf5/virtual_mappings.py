@@ -1,4 +1,4 @@
-"""Mappings of virtual datasets as a file stores them: names of sources, and selections."""
+"""Virtual dataset mappings: names of sources, and hyperslab selections."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Virtual datasets: the references of the datasets that they are made of, put together.
+"""References of virtual datasets, put together from those of their sources.
 
 A mapping says which elements of the dataset are which elements of another. Where both selections
 have equally many indices along each axis, it holds axis by axis: runs of indices that follow each

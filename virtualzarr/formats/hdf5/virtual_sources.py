@@ -1,4 +1,4 @@
-"""Sources of HDF5 virtual datasets: found behind links and in other files, without the library."""
+"""Sources of virtual datasets, opened through links and other files without the HDF5 library."""
 
 from __future__ import annotations
 

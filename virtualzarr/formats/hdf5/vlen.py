@@ -1,4 +1,4 @@
-"""Values that lie in the global heap, or are references, read in rounds and without h5py.
+"""Variable-length values and references, read in rounds and without h5py.
 
 Elements of variable length say how long they are, and which object of which collection they are.
 All elements of a dataset are looked at together, and so is what they hold: a round of requests for

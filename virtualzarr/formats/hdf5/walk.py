@@ -1,4 +1,4 @@
-"""The tree of links in an HDF5 file: which objects there are, under which names."""
+"""Link tree of an HDF5 file: its groups and datasets by path."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The chunk indexes of HDF5, one module for each kind, as columns."""
+"""Chunk indexes of HDF5, one module for each type, as columns."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The v1 B-tree of chunks: what files have unless they were made for newer libraries."""
+"""Version 1 B-trees of chunks: the index of files for libraries before HDF5 1.10."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def read(
         _check_addresses(addresses, superblock)
         below: list[NDArray[np.int64]] = []
         around: list[tuple[NDArray[np.int64], NDArray[np.int64]]] = []
-        placing: ColumnBuilder | None = None
+        builder: ColumnBuilder | None = None
         for start in range(0, len(addresses), _NODES):
             some = addresses[start : start + _NODES]
             # Nodes are as long as the file's chunk K says, full or not, but the last may be cut
@@ -152,10 +152,10 @@ def read(
                     (level.select_used(level.keys[:, :-1]), level.select_used(level.keys[:, 1:]))
                 )
             else:
-                placing = placing or ColumnBuilder(grids, len(addresses) * room)
-                _add_leaf(placing, level, layout)
-        if placing is not None:
-            return placing.build()
+                builder = builder or ColumnBuilder(grids, len(addresses) * room)
+                _add_leaf(builder, level, layout)
+        if builder is not None:
+            return builder.build()
         addresses = np.concatenate(below)
         lower, upper = (np.concatenate(part) for part in zip(*around, strict=True))
         if not is_less(lower, upper).all():
@@ -204,11 +204,11 @@ def _check_addresses(addresses: NDArray[np.int64], superblock: Superblock) -> No
         raise SourceError("a B-tree names a node twice")
 
 
-def _add_leaf(placing: ColumnBuilder, level: _Level, layout: Layout) -> None:
+def _add_leaf(builder: ColumnBuilder, level: _Level, layout: Layout) -> None:
     corners = level.column("corner")
     cells = corners_to_cells(corners[:, : len(layout.chunk)], layout.chunk)
     if corners[:, -1].any():
         raise SourceError("the keys of a B-tree are out of order")
     address = level.column("child").astype(np.int64)
     chunks = Chunks(address, level.column("size"), level.column("mask"))
-    placing.add(cells, chunks, ascending=True)
+    builder.add(cells, chunks, ascending=True)

@@ -1,4 +1,4 @@
-"""The v2 B-tree of chunks: the index of datasets that grow without end along several axes."""
+"""Version 2 B-trees of chunks: the index of datasets with several unlimited dimensions."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def read(superblock: Superblock, layout: Layout, grids: Grids) -> Parsing[ChunkI
     dtype = make_element_dtype(
         tree.width, superblock.address_size, tree.kind == _FILTERED, len(layout.chunk)
     )
-    placing, size = ColumnBuilder(grids, tree.total), count_chunk_bytes(layout)
+    builder, size = ColumnBuilder(grids, tree.total), count_chunk_bytes(layout)
 
     def take(rows: NDArray[np.uint8]) -> NDArray[np.int64]:
         records = rows.view(dtype)[:, 0]
@@ -43,8 +43,8 @@ def read(superblock: Superblock, layout: Layout, grids: Grids) -> Parsing[ChunkI
         cells: NDArray[np.int64] = records["cell"]
         if len(cells) and int(cells.min()) < 0:
             raise SourceError("the chunk index names a place where no chunk can be")
-        placing.add(cells, to_chunks(records, superblock, size), ascending=True)
+        builder.add(cells, to_chunks(records, superblock, size), ascending=True)
         return cells
 
     yield from tree.records(take)
-    return placing.build()
+    return builder.build()

@@ -1,4 +1,4 @@
-"""Where the chunks of one dataset lie: what indexes list or number, as dense columns."""
+"""Columns of a chunk index: offset, length and filter mask of each cell of the grid."""
 
 from __future__ import annotations
 
@@ -279,12 +279,12 @@ def _place_small(chunks: SmallIndex, grids: Grids) -> ChunkIndex | None:
     except OverflowError as error:
         raise SourceError("the chunk index holds an address or a place that cannot be") from error
     size, masks, address = table[:, 0], table[:, 1], table[:, -1]
-    placing = ColumnBuilder(grids, len(records))
-    placing.add(
+    builder = ColumnBuilder(grids, len(records))
+    builder.add(
         corners_to_cells(table[:, 2:-2], chunks.chunk),
         Chunks(address, size, masks.astype(np.uint32)),
     )
-    return placing.build()
+    return builder.build()
 
 
 def corners_to_cells(corners: NDArray[np.int64], chunk: tuple[int, ...]) -> NDArray[np.int64]:
@@ -399,7 +399,7 @@ def _place_sparse(numbered: NumberedChunks, grids: Grids) -> ChunkIndex | None:
     if last >= _MAX_NUMBER or math.prod(inner) >= _MAX_NUMBER:
         raise UnsupportedError("the grid of chunks has more cells than can be numbered")
     stored = [chunks.address >= 0 for _, chunks in numbered.runs]
-    placing = ColumnBuilder(grids, sum(map(np.count_nonzero, stored)))
+    builder = ColumnBuilder(grids, sum(map(np.count_nonzero, stored)))
     for (start, chunks), which in zip(numbered.runs, stored, strict=True):
         # Only stored chunks are numbered: the largest grid may have 2**60 cells.
         numbers = np.flatnonzero(which) + start
@@ -407,8 +407,8 @@ def _place_sparse(numbered: NumberedChunks, grids: Grids) -> ChunkIndex | None:
         for axis, length in zip(axes[:0:-1], inner[::-1], strict=True):
             numbers, cells[:, axis] = np.divmod(numbers, length)
         cells[:, numbered.axis] = numbers
-        placing.add(cells, _select_chunks(chunks, which))
-    return placing.build()
+        builder.add(cells, _select_chunks(chunks, which))
+    return builder.build()
 
 
 def _check_and_rebase(columns: ChunkIndex, size: int, base: int) -> ChunkIndex | None:

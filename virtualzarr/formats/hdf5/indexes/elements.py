@@ -1,4 +1,4 @@
-"""The elements of fixed and extensible arrays, and of v2 B-trees: address, size, mask."""
+"""Chunk records of fixed arrays, extensible arrays and v2 B-trees: address, size, filter mask."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The extensible array: the index of datasets that grow without end along one axis."""
+"""Extensible arrays: the chunk index of datasets with one unlimited dimension."""
 
 from __future__ import annotations
 

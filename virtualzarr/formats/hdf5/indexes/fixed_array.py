@@ -1,4 +1,4 @@
-"""The fixed array: the index of datasets that cannot grow without end."""
+"""Fixed arrays: the chunk index of datasets without unlimited dimensions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The implicit index: all chunks lie one after the other."""
+"""Implicit chunk index: unfiltered chunks one after the other."""
 
 from __future__ import annotations
 

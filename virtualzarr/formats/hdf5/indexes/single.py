@@ -1,4 +1,4 @@
-"""The index of a dataset that is one chunk: the layout message itself."""
+"""Single chunk index: the layout message itself."""
 
 from __future__ import annotations
 

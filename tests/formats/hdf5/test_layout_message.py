@@ -82,10 +82,12 @@ def test_compact_values_are_kept_in_the_manifest(tmp_path, libver, filters):
     with h5py.File(path, "w", userblock_size=filters, libver=libver) as file:
         for name, dtype in (("x", ">i2"), ("pairs", [("a", "<f4"), ("b", ">i8")])):
             tid = h5py.h5t.py_create(np.dtype(dtype))
-            made = low_level(file, name, (2, 3), tid, layout=h5py.h5d.COMPACT)
-            made[...] = np.zeros((2, 3), dtype) if name == "pairs" else np.arange(6).reshape(2, 3)
+            dataset = low_level(file, name, (2, 3), tid, layout=h5py.h5d.COMPACT)
+            dataset[...] = (
+                np.zeros((2, 3), dtype) if name == "pairs" else np.arange(6).reshape(2, 3)
+            )
             if name == "pairs":
-                made[0, 1] = (1.5, -7)
+                dataset[0, 1] = (1.5, -7)
     group = assert_same(path)
     assert all(source.is_inline for source in group["x"].manifest.sources)
 
@@ -97,9 +99,9 @@ def test_allocation_times(tmp_path, libver, alloc, maxshape):
     with h5py.File(path, "w", libver=libver) as file:
         options = {"alloc_time": getattr(h5py.h5d, alloc), "chunk": ((2, 3),)}
         fill = np.array(-5, "i4")
-        made = low_level(file, "some", (6, 7), h5py.h5t.STD_I32LE, maxshape=maxshape,
+        dataset = low_level(file, "some", (6, 7), h5py.h5t.STD_I32LE, maxshape=maxshape,
                          fill_value=fill, **options)  # fmt: skip
-        made[2:4, 3:6] = 1
+        dataset[2:4, 3:6] = 1
         low_level(file, "none", (6, 7), h5py.h5t.STD_I32LE, maxshape=maxshape, fill_value=fill,
                   **options)  # fmt: skip
     assert_same(path)
@@ -109,11 +111,11 @@ def test_shrunken_and_grown_again(tmp_path, libver):
     path = tmp_path / "a.h5"
     with h5py.File(path, "w", libver=libver) as file:
         for name, maxshape in (("a", (None, 20)), ("b", (None, None)), ("c", (20, 20))):
-            made = file.create_dataset(name, (9, 9), "i2", chunks=(2, 2), maxshape=maxshape)
-            made[...] = 7
-            made.resize((3, 5))
-            made.resize((6, 8))
-            made[5, 7] = 1
+            dataset = file.create_dataset(name, (9, 9), "i2", chunks=(2, 2), maxshape=maxshape)
+            dataset[...] = 7
+            dataset.resize((3, 5))
+            dataset.resize((6, 8))
+            dataset[5, 7] = 1
     group = assert_same(path)
     assert group["a"].manifest.nrefs < group["a"].nchunks
 
@@ -121,9 +123,9 @@ def test_shrunken_and_grown_again(tmp_path, libver):
 def test_missing_chunks_are_the_fill_value(tmp_path, libver):
     path = tmp_path / "a.h5"
     with h5py.File(path, "w", libver=libver) as file:
-        made = file.create_dataset("x", (6, 7), "f4", chunks=(2, 3), fillvalue=-9)
-        made.attrs["_FillValue"] = np.float32(7)
-        made[0:2, 3:6] = 1
+        dataset = file.create_dataset("x", (6, 7), "f4", chunks=(2, 3), fillvalue=-9)
+        dataset.attrs["_FillValue"] = np.float32(7)
+        dataset[0:2, 3:6] = 1
         file.create_dataset("never", (6, 7), "f8", chunks=(2, 3), fillvalue=np.nan)
         file.create_dataset("contiguous", (6, 7), "u2", fillvalue=8)
         file.create_dataset("scalar", (), "i8", fillvalue=4)
@@ -158,9 +160,9 @@ def test_empty_scalar_and_null(tmp_path, libver):
 def test_large_and_almost_empty_grid_is_refused(tmp_path):
     path = tmp_path / "a.h5"
     with h5py.File(path, "w") as file:
-        made = file.create_dataset("x", (1 << 20, 1 << 20), "i1", chunks=(1, 1 << 4))
+        dataset = file.create_dataset("x", (1 << 20, 1 << 20), "i1", chunks=(1, 1 << 4))
         file.create_dataset("never", (1 << 20, 1 << 20), "i1", chunks=(1, 1 << 4))
-        made[0, 0] = 1
+        dataset[0, 0] = 1
     with pytest.warns(SkippedVariableWarning, match="only 1 of 68719476736 chunks"):
         group = scan(path, on_error="warn")
     assert group["never"][-1, -2:].tolist() == [0, 0]

@@ -1,4 +1,4 @@
-"""Values that stand in a DMR++ document."""
+"""Inline values of DMR++ documents."""
 
 from __future__ import annotations
 

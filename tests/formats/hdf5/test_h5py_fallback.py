@@ -34,7 +34,7 @@ def unknown(*args):
 
 
 @pytest.mark.parametrize(
-    ("place", "name"),
+    ("module", "name"),
     [
         (superblock, "read"),
         (links, "read"),
@@ -42,12 +42,12 @@ def unknown(*args):
         (indexes, "read"),
     ],
 )
-def test_h5py_is_asked(path, monkeypatch, caplog, place, name):
+def test_h5py_is_asked(path, monkeypatch, caplog, module, name):
     caplog.set_level(logging.INFO, logger="virtualzarr.formats.hdf5.h5py_fallback")
     assert_same(path)
     assert not caplog.records
-    monkeypatch.setattr(place, name, unknown)
-    if place is superblock:
+    monkeypatch.setattr(module, name, unknown)
+    if module is superblock:
         # Chunks may have other filters at the edges: h5py does not tell.
         with pytest.raises(NotImplementedError, match="layout is not known"):
             assert_same(path)

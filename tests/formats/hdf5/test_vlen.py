@@ -35,22 +35,22 @@ def path(tmp_path):
 
 
 @pytest.fixture
-def asked(caplog):
-    """Return what tells for which objects h5py was asked since the last time."""
+def library_requests(caplog):
+    """Return what tells for which objects h5py was library_requests since the last time."""
     caplog.set_level(logging.INFO, logger="virtualzarr.formats.hdf5.h5py_fallback")
 
     def names():
-        found = {record.getMessage().split(": ")[1].split()[0] for record in caplog.records}
+        actual = {record.getMessage().split(": ")[1].split()[0] for record in caplog.records}
         caplog.clear()
-        return found
+        return actual
 
     return names
 
 
-def assert_as_h5py(path, asked, names=(), only=None):
-    """Check that all values are those h5py gives, and that it was not asked but for some."""
+def assert_as_h5py(path, library_requests, names=(), only=None):
+    """Check that all values are those h5py gives, and that only some were asked of the library."""
     group = scan_all(path)
-    assert asked() == {f"/{name}" for name in names}
+    assert library_requests() == {f"/{name}" for name in names}
     with h5py.File(path, "r+") as file:  # fill values in heaps are read only so
         paths = {}
         file.visititems(lambda name, node: paths.update({h5py.h5o.get_info(node.id).addr: name}))
@@ -65,7 +65,7 @@ def assert_as_h5py(path, asked, names=(), only=None):
 
 @pytest.mark.parametrize("libver", ["earliest", "v110", "latest"])
 @pytest.mark.parametrize("block", [0, 1024])
-def test_texts_of_every_kind(path, asked, libver, block):
+def test_texts_of_every_kind(path, library_requests, libver, block):
     texts = np.array(["a", "", "grün", "x" * 5000, "a b  ", "日本"], object)
     with h5py.File(path, "w", libver=libver, userblock_size=block) as file:
         for padding in PADDINGS:
@@ -74,13 +74,13 @@ def test_texts_of_every_kind(path, asked, libver, block):
                 tid.set_size(h5py.h5t.VARIABLE)
                 tid.set_strpad(padding)
                 tid.set_cset(charset)
-                made = low_level(file, f"{padding}{charset}", (6,), tid)
-                made[...] = [text.encode() for text in texts]
+                dataset = low_level(file, f"{padding}{charset}", (6,), tid)
+                dataset[...] = [text.encode() for text in texts]
         options = {"compression": "gzip", "shuffle": True}
-        made = file.create_dataset(
+        dataset = file.create_dataset(
             "cut", (5, 7), TEXT, chunks=(2, 3), maxshape=(None, 9), **options
         )
-        made[1:4, 2:6] = np.resize(texts, (3, 4))
+        dataset[1:4, 2:6] = np.resize(texts, (3, 4))
         file.create_dataset("filled", (3, 5), TEXT, chunks=(2, 2), fillvalue="nothing")[0, 0] = "x"
         file.create_dataset("whole", (3,), TEXT, fillvalue="nothing")
         file.create_dataset("empty", (0, 3), TEXT)
@@ -88,7 +88,7 @@ def test_texts_of_every_kind(path, asked, libver, block):
         low_level(file, "compact", (6,), tid, layout=h5py.h5d.COMPACT)[...] = texts
         tid = h5py.h5t.array_create(h5py.h5t.py_create(TEXT, logical=True), (2, 3))
         low_level(file, "inner", (4,), tid)
-    group = assert_as_h5py(path, asked)
+    group = assert_as_h5py(path, library_requests)
     assert group["filled"][...].tolist()[0] == ["x", "nothing", "nothing", "nothing", "nothing"]
     assert group["inner"].shape == (4, 2, 3)
     assert group["cut"][3, 5] == "日本"
@@ -98,29 +98,29 @@ NUMBERS = ["i1", "<u2", ">i4", "<f4", ">f8", "?", "<c8", "<f2"]
 
 
 @pytest.mark.parametrize("base", NUMBERS)
-def test_sequences_of_every_kind(path, asked, base):
+def test_sequences_of_every_kind(path, library_requests, base):
     random = np.random.default_rng(0)
     with h5py.File(path, "w") as file:
-        made = file.create_dataset("x", (9,), h5py.vlen_dtype(np.dtype(base)), chunks=(4,))
+        dataset = file.create_dataset("x", (9,), h5py.vlen_dtype(np.dtype(base)), chunks=(4,))
         for k in (0, 1, 2, 5, 8):
-            made[k] = (random.normal(size=k) * 100).astype(base)
-    group = assert_as_h5py(path, asked)
+            dataset[k] = (random.normal(size=k) * 100).astype(base)
+    group = assert_as_h5py(path, library_requests)
     assert [len(item) for item in group["x"][...]] == [0, 1, 2, 0, 0, 5, 0, 0, 8]
 
 
-def test_enumerations_and_odd_numbers_in_sequences(path, asked):
+def test_enumerations_and_odd_numbers_in_sequences(path, library_requests):
     enum = h5py.enum_dtype({"A": 1, "B": 2}, basetype="i2")
     odd = h5py.h5t.STD_I32LE.copy()
     odd.set_precision(28)
     with h5py.File(path, "w") as file:
         file.create_dataset("enum", (2,), h5py.vlen_dtype(enum))[0] = np.array([1, 2, 1], "i2")
-        made = low_level(file, "odd", (2,), h5py.h5t.vlen_create(odd))
-        made[1] = np.array([5, -7], "i4")
-    group = assert_as_h5py(path, asked)
+        dataset = low_level(file, "odd", (2,), h5py.h5t.vlen_create(odd))
+        dataset[1] = np.array([5, -7], "i4")
+    group = assert_as_h5py(path, library_requests)
     assert group["odd"][1].tolist() == [5, -7]
 
 
-def test_what_holds_other_things(path, asked):
+def test_what_holds_other_things(path, library_requests):
     inner = np.dtype([("name", TEXT), ("size", ">i2")])
     record = np.dtype(
         [("n", "<i4"), ("text", TEXT), ("to", h5py.ref_dtype), ("in", inner),
@@ -130,14 +130,14 @@ def test_what_holds_other_things(path, asked):
         file["group/target"] = ["t"]
         refs = file.create_dataset("refs", (2, 2), h5py.ref_dtype)
         refs[0, 1], refs[1, 0] = file["group/target"].ref, file["group"].ref
-        made = file.create_dataset("records", (3,), record, chunks=(2,))
+        dataset = file.create_dataset("records", (3,), record, chunks=(2,))
         row = np.zeros(1, record)
         row["n"], row["text"], row["to"] = 7, "grün", file["group/target"].ref
         row["in"]["name"], row["in"]["size"] = "inside", -2
         row["list"][0] = np.array([0.5, 2], "f4")
         row["pair"][0] = ["a", "bc"]
         row["flat"] = [1, 2, 3]
-        made[1] = row[0]
+        dataset[1] = row[0]
         lists = file.create_dataset("texts", (3,), h5py.vlen_dtype(TEXT))
         lists[0] = np.array(["a", "é"], object)
         file.create_dataset("rows", (2,), h5py.vlen_dtype(np.dtype([("a", "i4"), ("b", "f8")])))[
@@ -145,70 +145,70 @@ def test_what_holds_other_things(path, asked):
         ] = np.array([(1, 0.5), (2, 1.5)], np.dtype([("a", "i4"), ("b", "f8")]))
         nested = h5py.h5t.vlen_create(h5py.h5t.vlen_create(h5py.h5t.STD_I32LE))
         low_level(file, "nested", (2,), nested)
-    group = assert_as_h5py(path, asked)
+    group = assert_as_h5py(path, library_requests)
     assert group["refs"][...].tolist() == [["", "/group/target"], ["/group", ""]]
     assert group["records"][1]["flat"].tolist() == [1, 2, 3]
     assert group["rows"][0] == '[{"a": 1, "b": 0.5}, {"a": 2, "b": 1.5}]'
 
 
-def test_what_only_h5py_reads(path, asked):
+def test_what_only_h5py_reads(path, library_requests):
     with h5py.File(path, "w") as file:
         file["x"] = np.arange(6)
         file["gone"] = [1]
         file["lost/kept"] = [1]
         refs = file.create_dataset("unnamed", (1,), h5py.ref_dtype)
-        made = file.create_dataset(None, (1,))
-        refs[0] = made.ref
+        dataset = file.create_dataset(None, (1,))
+        refs[0] = dataset.ref
         file["good"] = "text"
     with pytest.raises(UnsupportedError, match="what is not there"):
         scan(path)
-    assert "/unnamed" in asked()
+    assert "/unnamed" in library_requests()
 
 
 @pytest.mark.parametrize("libver", ["earliest", "v110", "latest"])
-def test_references_to_regions(path, asked, libver):
+def test_references_to_regions(path, library_requests, libver):
     mask = np.zeros((10, 12), bool)
     mask[3, 4] = mask[5, 6] = mask[0, 0] = True
     picked = [np.s_[0:2, 1:3], ([0, 2, 5], 1), np.s_[...], np.s_[::3, ::4], mask, np.s_[4:4, :]]
     with h5py.File(path, "w", libver=libver) as file:
         file["g/x"] = np.arange(120).reshape(10, 12)
-        made = file.create_dataset("refs", (9,), h5py.regionref_dtype)
+        dataset = file.create_dataset("refs", (9,), h5py.regionref_dtype)
         for k, part in enumerate(picked):
-            made[k] = file["g/x"].regionref[part]
-        made[8] = made[0]
+            dataset[k] = file["g/x"].regionref[part]
+        dataset[8] = dataset[0]
         pair = np.dtype([("n", "i2"), ("to", h5py.regionref_dtype)])
-        made = file.create_dataset("pairs", (2,), pair)
-        made[1] = np.array([(5, file["g/x"].regionref[1:4:2, 2])], pair)[0]
-    group = assert_as_h5py(path, asked, only=("refs", "pairs"))
+        dataset = file.create_dataset("pairs", (2,), pair)
+        dataset[1] = np.array([(5, file["g/x"].regionref[1:4:2, 2])], pair)[0]
+    group = assert_as_h5py(path, library_requests, only=("refs", "pairs"))
     assert group["refs"][0] == '{"path": "/g/x", "blocks": [[[0, 1], [1, 2]]]}'
     assert group["refs"][7] == "null"
     raw = bytearray(path.read_bytes())
-    for place in range(collections(raw)[0], collections(raw)[0] + 200):
+    for offset in range(collections(raw)[0], collections(raw)[0] + 200):
         for bit in (0, 3, 7):
-            raw[place] ^= 1 << bit
+            raw[offset] ^= 1 << bit
             path.write_bytes(raw)
             with contextlib.suppress(VirtualZarrError):
                 scan(path)
-            raw[place] ^= 1 << bit
+            raw[offset] ^= 1 << bit
 
 
 @pytest.mark.parametrize("many", [1, 10**9])
-def test_many_collections(path, asked, monkeypatch, many):
+def test_many_collections(path, library_requests, monkeypatch, many):
     """One after the other, and side by side."""
     monkeypatch.setattr(heaps, "_MANY", many)
     random = np.random.default_rng(0)
     with h5py.File(path, "w") as file:
-        made = file.create_dataset("x", (3000,), TEXT, chunks=(100,))
+        dataset = file.create_dataset("x", (3000,), TEXT, chunks=(100,))
         other = file.create_dataset("y", (3000,), h5py.vlen_dtype("u1"), chunks=(100,))
         for start in range(0, 3000, 100):
             sizes = random.integers(0, 60, 100)
-            made[start : start + 100] = ["é" * n for n in sizes]
+            dataset[start : start + 100] = ["é" * n for n in sizes]
             part = np.empty(100, object)
             part[:] = [np.arange(n, dtype="u1") for n in sizes]
             other[start : start + 100] = part
-        made[17], made[2900] = "z" * 9000, ""
-        made[5:500:7] = "written again"
-    assert_as_h5py(path, asked)
+        dataset[17], dataset[2900] = "z" * 9000, ""
+        dataset[5:500:7] = "written again"
+    assert_as_h5py(path, library_requests)
 
 
 @given(
@@ -220,18 +220,18 @@ def test_many_collections(path, asked, monkeypatch, many):
 def test_any_texts(path, texts, chunk, again):
     texts = [text.replace("\0", "") for text in texts]
     with h5py.File(path, "w") as file:
-        made = file.create_dataset("x", (len(texts),), TEXT, chunks=(min(chunk, len(texts)),))
-        made[...] = texts
+        dataset = file.create_dataset("x", (len(texts),), TEXT, chunks=(min(chunk, len(texts)),))
+        dataset[...] = texts
         for k, text in again:
             if k < len(texts):
-                made[k] = texts[k] = text.replace("\0", "")
+                dataset[k] = texts[k] = text.replace("\0", "")
     assert scan_all(path)["x"][...].tolist() == texts
 
 
 def test_text_ends_before_a_nul_and_is_utf8(path):
     with h5py.File(path, "w") as file:
-        made = file.create_dataset("x", (2,), TEXT)
-        made[...] = ["abcdef", "é"]
+        dataset = file.create_dataset("x", (2,), TEXT)
+        dataset[...] = ["abcdef", "é"]
     raw = path.read_bytes()
     path.write_bytes(raw.replace(b"abcdef", b"ab\0def"))
     with h5py.File(path) as file:
@@ -242,19 +242,19 @@ def test_text_ends_before_a_nul_and_is_utf8(path):
         scan(path)
 
 
-def test_over_a_link(path, http_server, asked):
-    """All variables in the same few rounds, and h5py is not asked."""
+def test_over_a_link(path, http_server, library_requests):
+    """All variables in the same few rounds, and h5py is not library_requests."""
     random = np.random.default_rng(0)
     with h5py.File(path, "w") as file:
-        made = [file.create_dataset(f"v{k}", (300,), TEXT, chunks=(50,)) for k in range(20)]
-        made.append(file.create_dataset("n", (300,), h5py.vlen_dtype("f8"), chunks=(50,)))
+        datasets = [file.create_dataset(f"v{k}", (300,), TEXT, chunks=(50,)) for k in range(20)]
+        datasets.append(file.create_dataset("n", (300,), h5py.vlen_dtype("f8"), chunks=(50,)))
         for start in range(0, 300, 50):
             file[f"between{start}"] = np.frombuffer(random.bytes(FIRST), "u1")
-            for dataset in made[:-1]:
+            for dataset in datasets[:-1]:
                 dataset[start : start + 50] = [f"{k} {dataset.name}" for k in range(50)]
             part = np.empty(50, object)
             part[:] = [random.normal(size=k % 5) for k in range(50)]
-            made[-1][start : start + 50] = part
+            datasets[-1][start : start + 50] = part
     url = f"{http_server(path.parent)}/{path.name}"
     with open_hdf5(url) as file:
         before = file.data.rounds
@@ -265,19 +265,19 @@ def test_over_a_link(path, http_server, asked):
 
         load = PageCache.load
 
-        def counted(self, wanted):
-            load(self, wanted)
+        def counted(self, requests):
+            load(self, requests)
             rounds.append(self.rounds)
 
         patch.setattr(PageCache, "load", counted)
         far = scan_all(url)
     assert rounds[-1] <= before + 3
-    assert not asked()
-    here = scan_all(path)
-    for name in here:
-        assert far[name].metadata == here[name].metadata
+    assert not library_requests()
+    local = scan_all(path)
+    for name in local:
+        assert far[name].metadata == local[name].metadata
         if not name.startswith("between"):
-            assert far[name].manifest.sources[0].data == here[name].manifest.sources[0].data
+            assert far[name].manifest.sources[0].data == local[name].manifest.sources[0].data
 
 
 def collections(raw):
@@ -297,7 +297,7 @@ def test_broken_heaps(path, monkeypatch, many):
             file.create_dataset(f"x{k}", data=["abc", "d" * 3000], dtype=TEXT)
     raw = path.read_bytes()
     first = collections(raw)[0]
-    for place, value, what in [
+    for offset, value, message in [
         (first, b"GCOX", "no global heap"),
         (first + 8, struct.pack("<Q", 1 << 62), "fit into the file"),
         (first + 8, struct.pack("<Q", 8), "no object|fit into"),
@@ -306,8 +306,8 @@ def test_broken_heaps(path, monkeypatch, many):
         (first + 24, struct.pack("<Q", (1 << 64) - 8), "reaches over the end"),
         (first + 24, struct.pack("<Q", 2), "longer than|reaches over"),
     ]:
-        path.write_bytes(raw[:place] + value + raw[place + len(value) :])
-        with pytest.raises(SourceError, match=what):
+        path.write_bytes(raw[:offset] + value + raw[offset + len(value) :])
+        with pytest.raises(SourceError, match=message):
             scan(path)
 
 
@@ -321,30 +321,30 @@ def test_flipped_bits_are_errors_or_what_h5py_reads(path):
     texts = raw.find(b"abc", start), raw.find(b"de", start)
     data = [*range(texts[0], texts[0] + 3), *range(texts[1], texts[1] + 2)]
     count = 0
-    for place in [*range(start, start + 100), *range(pointers, pointers + 48)]:
+    for offset in [*range(start, start + 100), *range(pointers, pointers + 48)]:
         for bit in (0, 4, 7):
             damaged = bytearray(raw)
-            damaged[place] ^= 1 << bit
+            damaged[offset] ^= 1 << bit
             path.write_bytes(damaged)
             try:
-                found = scan(path)["x"][...].tolist()
+                actual = scan(path)["x"][...].tolist()
             except VirtualZarrError:
                 continue
             count += 1
-            if place in data:
+            if offset in data:
                 with h5py.File(path) as file:
-                    assert found == [item.decode() for item in file["x"][...]]
-            elif start <= place < start + 100:
-                assert found == ["abc", "de", ""], (place - start, bit)
+                    assert actual == [item.decode() for item in file["x"][...]]
+            elif start <= offset < start + 100:
+                assert actual == ["abc", "de", ""], (offset - start, bit)
             else:  # h5py hangs on some of these
-                assert set(found) <= {"", "a", "ab", "abc", "d", "de"}
+                assert set(actual) <= {"", "a", "ab", "abc", "d", "de"}
     assert count > 20
 
 
 def test_more_than_is_allowed_is_not_even_fetched(path, monkeypatch):
     with h5py.File(path, "w") as file:
-        made = file.create_dataset("x", (40_000,), TEXT, fillvalue="x" * 1000)
-        assert made[-1] == b"x" * 1000
+        dataset = file.create_dataset("x", (40_000,), TEXT, fillvalue="x" * 1000)
+        assert dataset[-1] == b"x" * 1000
     monkeypatch.setattr(config, "inline_bytes", 1 << 20)
     monkeypatch.setattr(heaps.GlobalHeap, "get_all", None)
     with pytest.raises(UnsupportedError, match="too many to copy"):
@@ -360,9 +360,9 @@ def test_what_goes_wrong_costs_one_dataset(path, http_server, monkeypatch):
         raise ValueError("whatever h5py raises")
 
     monkeypatch.setattr(inline_values, "encode_texts", broken)
-    for place in (path, f"{http_server(path.parent)}/{path.name}"):
+    for offset in (path, f"{http_server(path.parent)}/{path.name}"):
         with pytest.warns(SkippedVariableWarning, match="whatever h5py raises"):
-            group = scan(place, on_error="warn")
+            group = scan(offset, on_error="warn")
         assert set(group) == {"good"}
 
 

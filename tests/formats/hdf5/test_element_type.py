@@ -55,8 +55,8 @@ def test_string_paddings(tmp_path, padding, chunk):
     tid.set_size(8)
     tid.set_strpad(padding)
     with h5py.File(path, "w") as file:
-        made = low_level(file, "x", (6,), tid, **chunk)
-        made.id.write(h5py.h5s.ALL, h5py.h5s.ALL, np.array(texts, "S8"), mtype=tid)
+        dataset = low_level(file, "x", (6,), tid, **chunk)
+        dataset.id.write(h5py.h5s.ALL, h5py.h5s.ALL, np.array(texts, "S8"), mtype=tid)
     assert_same(path)
 
 
@@ -73,8 +73,8 @@ def test_small_datasets_of_clean_strings_need_no_codec(
     dirty = b"ab\0c" if padding == h5py.h5t.STR_NULLTERM else b"ab  "
     values = np.array([b"ab", b"abcd", b"ab" if clean else dirty, b""], "S4")
     with h5py.File(path, "w") as file:
-        made = low_level(file, "x", (4,), tid, **chunk)
-        made.id.write(h5py.h5s.ALL, h5py.h5s.ALL, values, mtype=tid)
+        stored = low_level(file, "x", (4,), tid, **chunk)
+        stored.id.write(h5py.h5s.ALL, h5py.h5s.ALL, values, mtype=tid)
     names = [codec.name for codec in assert_same(path)["x"].metadata.pipeline.codecs]
     assert ("virtualzarr.strings" in names) == (not clean)
     monkeypatch.setattr(dataset, "_MAX_CHECKED_STRINGS", 15)
@@ -93,10 +93,10 @@ def test_padded_strings_inside_other_types(tmp_path):
     array = h5py.h5t.array_create(text, (3,))
     raw = np.frombuffer(np.random.default_rng(0).bytes(60).replace(b"a", b"\0"), "u1")
     with h5py.File(path, "w") as file:
-        made = low_level(file, "compound", (2,), compound)
-        made.id.write(h5py.h5s.ALL, h5py.h5s.ALL, raw.copy(), mtype=compound)
-        made = low_level(file, "array", (5,), array)
-        made.id.write(h5py.h5s.ALL, h5py.h5s.ALL, raw.copy(), mtype=array)
+        stored = low_level(file, "compound", (2,), compound)
+        stored.id.write(h5py.h5s.ALL, h5py.h5s.ALL, raw.copy(), mtype=compound)
+        stored = low_level(file, "array", (5,), array)
+        stored.id.write(h5py.h5s.ALL, h5py.h5s.ALL, raw.copy(), mtype=array)
     assert_same(path)
 
 
@@ -143,8 +143,8 @@ def test_native_complex_numbers(tmp_path):
     path = tmp_path / "a.h5"
     with h5py.File(path, "w", libver="latest") as file:
         for name in ("F32LE", "F64BE"):
-            made = low_level(file, name, (3,), getattr(h5py.h5t, f"COMPLEX_IEEE_{name}"))
-            made[...] = [1 + 2j, -3j, 4]
+            stored = low_level(file, name, (3,), getattr(h5py.h5t, f"COMPLEX_IEEE_{name}"))
+            stored[...] = [1 + 2j, -3j, 4]
     assert_same(path)
 
 
@@ -154,10 +154,10 @@ def test_array_types_are_further_axes(tmp_path):
     outer = h5py.h5t.array_create(inner, (4,))
     data = np.arange(5 * 24, dtype=">i2").reshape(5, 4, 2, 3)
     with h5py.File(path, "w") as file:
-        made = low_level(file, "contiguous", (5,), outer)
-        made.id.write(h5py.h5s.ALL, h5py.h5s.ALL, data, mtype=outer)
-        made = low_level(file, "chunked", (5,), outer, chunk=((2,),), deflate=1)
-        made.id.write(h5py.h5s.ALL, h5py.h5s.ALL, data, mtype=outer)
+        stored = low_level(file, "contiguous", (5,), outer)
+        stored.id.write(h5py.h5s.ALL, h5py.h5s.ALL, data, mtype=outer)
+        stored = low_level(file, "chunked", (5,), outer, chunk=((2,),), deflate=1)
+        stored.id.write(h5py.h5s.ALL, h5py.h5s.ALL, data, mtype=outer)
         low_level(file, "missing", (5,), outer, chunk=((2,),))
     group = assert_same(path)
     assert group["chunked"].shape == (5, 4, 2, 3)
@@ -189,8 +189,10 @@ def test_opaque_and_bitfields(tmp_path):
         file["times"] = times.astype(h5py.opaque_dtype(times.dtype))
         file["steps"] = np.array([1, -5], "m8[s]").astype(h5py.opaque_dtype(np.dtype("m8[s]")))
         file["raw"] = np.frombuffer(b"abcdef", "V3")
-        made = low_level(file, "bits", (3,), h5py.h5t.STD_B16LE)
-        made.id.write(h5py.h5s.ALL, h5py.h5s.ALL, np.array([1, 2, 3], "<u2"), made.id.get_type())
+        stored = low_level(file, "bits", (3,), h5py.h5t.STD_B16LE)
+        stored.id.write(
+            h5py.h5s.ALL, h5py.h5s.ALL, np.array([1, 2, 3], "<u2"), stored.id.get_type()
+        )
     group = assert_same(path)
     assert group["times"].dtype == times.dtype
     assert group["bits"].dtype == np.uint16

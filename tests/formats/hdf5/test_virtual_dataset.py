@@ -60,8 +60,8 @@ def test_files_as_a_new_axis(tmp_path, rank):
     layout = h5py.VirtualLayout((3, 10), "<i4")
     for k in range(3):
         data = np.arange(10, dtype="<i4").reshape((1, 10)[-rank:]) + k
-        made = source(tmp_path / f"{k}.h5", data, chunks=(1, 4)[-rank:])
-        layout[k : k + 1] = made
+        virtual_source = source(tmp_path / f"{k}.h5", data, chunks=(1, 4)[-rank:])
+        layout[k : k + 1] = virtual_source
     virtual(path, layout)
     assert is_copied(assert_same(path)["x"]) == (rank == 1)
 
@@ -135,9 +135,9 @@ def test_interleaved_files_that_grow(tmp_path, counts):
     layout = h5py.VirtualLayout((3, 2, 2), "<i2", maxshape=(None, 2, 2))
     for k, count in enumerate(counts):
         data = np.arange(4 * count, dtype="<i2").reshape(count, 2, 2) + 100 * k
-        made = source(tmp_path / f"{k}.h5", data, chunks=(2, 2, 2), maxshape=(None, 2, 2))
-        made = h5py.VirtualSource(f"{k}.h5", "x", (1, 2, 2), maxshape=(None, 2, 2))
-        layout[k:UNLIMITED:3] = made[0:UNLIMITED]
+        virtual_source = source(tmp_path / f"{k}.h5", data, chunks=(2, 2, 2), maxshape=(None, 2, 2))
+        virtual_source = h5py.VirtualSource(f"{k}.h5", "x", (1, 2, 2), maxshape=(None, 2, 2))
+        layout[k:UNLIMITED:3] = virtual_source[0:UNLIMITED]
     virtual(path, layout, fillvalue=-9)
     array = assert_same(path)["x"]
     assert not is_copied(array)
@@ -147,10 +147,10 @@ def test_interleaved_files_that_grow(tmp_path, counts):
 def axis_pairs(draw, extents):
     """Draw selections of equal length along each axis of two datasets."""
     inside, outside = [], []
-    for mine, theirs in extents:
-        n = draw(st.integers(1, min(mine, theirs)))
+    for selected, theirs in extents:
+        n = draw(st.integers(1, min(selected, theirs)))
         pair = []
-        for extent in (mine, theirs):
+        for extent in (selected, theirs):
             step = draw(st.integers(1, max(1, (extent - 1) // n)))
             start = draw(st.integers(0, extent - 1 - (n - 1) * step))
             pair.append(slice(start, start + (n - 1) * step + 1, step))
@@ -172,9 +172,11 @@ def test_any_selections(data):
             chunks = data.draw(st.none() | st.tuples(*(st.integers(1, n) for n in theirs)))
             inside, outside = data.draw(axis_pairs(list(zip(shape, theirs, strict=True))))
             values = np.arange(np.prod(theirs), dtype="<i4").reshape(theirs) + 100 * k
-            made = source(folder / f"{k}.h5", values, chunks=chunks, compression=chunks and 1)
+            virtual_source = source(
+                folder / f"{k}.h5", values, chunks=chunks, compression=chunks and 1
+            )
             if not taken[inside].any():
-                layout[inside] = made[outside]
+                layout[inside] = virtual_source[outside]
                 taken[inside] = True
         virtual(folder / "v.h5", layout, fillvalue=-1)
         array = scan_all(folder / "v.h5")["x"]
@@ -272,8 +274,8 @@ def test_files_at_urls(tmp_path):
 
 def test_a_file_at_a_url_reaches_no_local_file(tmp_path):
     layout = h5py.VirtualLayout((2,), "<i4")
-    made = source(tmp_path / "a.h5", np.arange(2, dtype="<i2"))
-    layout[:] = made
+    virtual_source = source(tmp_path / "a.h5", np.arange(2, dtype="<i2"))
+    layout[:] = virtual_source
     virtual(tmp_path / "copied.h5", layout)
     layout = h5py.VirtualLayout((2,), "<i4")
     (tmp_path / "here").mkdir()
@@ -287,7 +289,7 @@ def test_a_file_at_a_url_reaches_no_local_file(tmp_path):
     assert scan(remote(tmp_path, "copied.h5"))["x"][...].tolist() == [0, 1]
 
 
-def linked(tmp_path, kind):
+def write_linked(tmp_path, kind):
     """Write a file whose `link` leads to values in another; a decoy lies where they do there."""
     with h5py.File(tmp_path / "e.h5", "w") as file:
         file["v"] = [4242] * 3
@@ -308,7 +310,7 @@ def linked(tmp_path, kind):
 @pytest.mark.parametrize("kind", ["external", "soft", "group", "far", "own"])
 def test_sources_behind_links(tmp_path, kind, dtype):
     layout = h5py.VirtualLayout((3,), dtype)
-    layout[:] = h5py.VirtualSource("c.h5", linked(tmp_path, kind), (3,))
+    layout[:] = h5py.VirtualSource("c.h5", write_linked(tmp_path, kind), (3,))
     virtual(tmp_path / "v.h5", layout)
     array = assert_same(tmp_path / "v.h5")["x"]
     assert array[...].tolist() == [-1 if kind == "own" else 4242] * 3
@@ -328,7 +330,7 @@ def test_sources_behind_links_that_lead_nowhere_are_fill(tmp_path, how):
 
 def test_a_source_that_is_a_group(tmp_path):
     layout = h5py.VirtualLayout((3,), "<i8")
-    layout[:] = h5py.VirtualSource("c.h5", linked(tmp_path, "group")[:5], (3,))
+    layout[:] = h5py.VirtualSource("c.h5", write_linked(tmp_path, "group")[:5], (3,))
     virtual(tmp_path / "v.h5", layout)
     with pytest.raises(UnsupportedError, match="is no dataset"):
         scan(tmp_path / "v.h5")
@@ -447,15 +449,15 @@ def test_parts_of_values_of_variable_length(tmp_path, values):
     dtype = h5py.string_dtype() if values == "text" else h5py.vlen_dtype("<i2")
     items = ["a", "bc", "", "d"] if values == "text" else [[1, 2], [3], [], [4, 5, 6]]
     with h5py.File(tmp_path / "a.h5", "w") as file:
-        made = file.create_dataset("x", (4,), dtype)
+        virtual_source = file.create_dataset("x", (4,), dtype)
         for k, item in enumerate(items):
-            made[k] = item
+            virtual_source[k] = item
     layout = h5py.VirtualLayout((2, 3), dtype)
     layout[0] = h5py.VirtualSource("a.h5", "x", (4,))[1:4]
     layout[1, 1:] = h5py.VirtualSource("a.h5", "x", (4,))[:2]
     virtual(tmp_path / "v.h5", layout)
-    found = scan_all(tmp_path / "v.h5")["x"][...].tolist()
+    actual = scan_all(tmp_path / "v.h5")["x"][...].tolist()
     empty = "" if values == "text" else []
-    assert [list(row) if values == "text" else [x.tolist() for x in row] for row in found] == [
+    assert [list(row) if values == "text" else [x.tolist() for x in row] for row in actual] == [
         items[1:4], [empty, *items[:2]]
     ]  # fmt: skip

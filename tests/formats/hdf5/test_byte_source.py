@@ -21,13 +21,13 @@ def path(tmp_path_factory):
     return str(path)
 
 
-def asking(*wanted):
+def make_parser(*requests):
     """Ask for one thing after the other, and return copies of all."""
-    found = []
-    for one in wanted:
+    answers = []
+    for one in requests:
         got = yield one
-        found.append([bytes(part) for part in got] if isinstance(one, list) else np.array(got))
-    return found
+        answers.append([bytes(part) for part in got] if isinstance(one, list) else np.array(got))
+    return answers
 
 
 PLACES = st.integers(0, len(RAW) + 10) | st.integers(FIRST - 5, FIRST + 5) | st.just(1 << 62)
@@ -49,14 +49,16 @@ def test_near_and_far_are_the_same(path, programs, base):
     for source in (near, far):
         source.rebase(base)
     for ours, theirs in zip(
-        near.run([asking(*p) for p in programs]),
-        far.run([asking(*p) for p in programs]),
+        near.run([make_parser(*p) for p in programs]),
+        far.run([make_parser(*p) for p in programs]),
         strict=True,
     ):
         for a, b in zip(ours, theirs, strict=True):
             assert np.array_equal(a, b) if isinstance(a, np.ndarray) else a == b
-    for wanted, found in zip(programs, near.run([asking(*p) for p in programs]), strict=True):
-        for one, got in zip(wanted, found, strict=True):
+    for requests, answers in zip(
+        programs, near.run([make_parser(*p) for p in programs]), strict=True
+    ):
+        for one, got in zip(requests, answers, strict=True):
             if type(one) is tuple:
                 start = base + one[0]
                 assert got.tobytes() == RAW[start : start + one[1]]
@@ -66,13 +68,13 @@ def test_what_waits_is_fetched_together():
     source = source_of(RAW)
     assert (source.rounds, source.requests, source.nbytes) == (1, 1, FIRST)
     far = [FIRST + k * (GAP + 4 * PAGE) for k in range(5)]
-    source.run([asking((place, 10), (place + 20, 10)) for place in far])
+    source.run([make_parser((address, 10), (address + 20, 10)) for address in far])
     assert (source.rounds, source.requests) == (2, 1 + 5)
     # Nothing is fetched twice, and what is near is fetched with it.
-    source.run([asking((place, 10)) for place in far])
+    source.run([make_parser((address, 10)) for address in far])
     assert source.rounds == 2
     source = source_of(RAW)
-    source.run([asking((FIRST + k * GAP // 2, 10)) for k in range(5)])
+    source.run([make_parser((FIRST + k * GAP // 2, 10)) for k in range(5)])
     assert (source.rounds, source.requests) == (2, 1 + 1)
 
 
@@ -95,9 +97,9 @@ def test_spawned_parsers_join_the_rounds():
 @pytest.mark.parametrize("far", [False, True])
 def test_what_cannot_be(path, far):
     source = source_of(RAW) if far else LocalPages(path)
-    for wanted in [(-1, 5), (5, -1), (0, 1 << 40), [(0, 5), (-3, 1)]]:
+    for requests in [(-1, 5), (5, -1), (0, 1 << 40), [(0, 5), (-3, 1)]]:
         with pytest.raises(SourceError, match="claims"):
-            source.run([asking(wanted)])
+            source.run([make_parser(requests)])
     with pytest.raises(SourceError, match="ends inside the thing at"):
         source.run([read_exactly(len(RAW) - 3, 4, "thing")])
 
@@ -106,4 +108,4 @@ def test_files_that_shrink_meanwhile():
     source = source_of(RAW)
     source._fetch = lambda ranges: [b"" for _ in ranges]
     with pytest.raises(SourceError, match="0 were sent"):
-        source.run([asking((2 * FIRST, 5))])
+        source.run([make_parser((2 * FIRST, 5))])

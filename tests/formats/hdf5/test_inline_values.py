@@ -24,16 +24,16 @@ def path(tmp_path):
 def test_sequences_of_numbers(path, base, chunks):
     parts = [np.arange(n).astype(base) for n in (3, 0, 1, 7)]
     with h5py.File(path, "w") as file:
-        made = file.create_dataset("x", (5,), h5py.vlen_dtype(np.dtype(base)), chunks=chunks)
+        dataset = file.create_dataset("x", (5,), h5py.vlen_dtype(np.dtype(base)), chunks=chunks)
         for k, part in enumerate(parts):
-            made[k] = part
+            dataset[k] = part
     array = scan_all(path)["x"]
     assert array.dtype == object
     assert "bytes, kept with the references" in array.info
     assert array.manifest.sources[0].is_inline
-    for found, part in zip(array[...], [*parts, []], strict=True):
-        assert found.dtype == np.dtype(base).newbyteorder("=")
-        assert found.tolist() == list(part)
+    for actual, part in zip(array[...], [*parts, []], strict=True):
+        assert actual.dtype == np.dtype(base).newbyteorder("=")
+        assert actual.tolist() == list(part)
 
 
 def test_sequences_in_further_axes(path):
@@ -60,13 +60,13 @@ def test_many_values_are_read_in_parts(path):
 def test_sequences_of_other_things_are_json(path):
     nested = h5py.vlen_dtype(h5py.vlen_dtype(np.dtype("i4")))
     with h5py.File(path, "w") as file:
-        made = file.create_dataset("texts", (2,), h5py.vlen_dtype(h5py.string_dtype()))
-        made[0] = np.array(["a", "é"], object)
+        dataset = file.create_dataset("texts", (2,), h5py.vlen_dtype(h5py.string_dtype()))
+        dataset[0] = np.array(["a", "é"], object)
         tid = h5py.h5t.py_create(nested, logical=True)
         low_level(file, "nested", (2,), tid)
         records = h5py.vlen_dtype(np.dtype([("a", "i4"), ("b", "f8")]))
-        made = file.create_dataset("records", (1,), records)
-        made[0] = np.array([(1, 0.5)], [("a", "i4"), ("b", "f8")])
+        dataset = file.create_dataset("records", (1,), records)
+        dataset[0] = np.array([(1, 0.5)], [("a", "i4"), ("b", "f8")])
     group = scan_all(path)
     assert [json.loads(text) for text in group["texts"][...]] == [["a", "é"], []]
     assert [json.loads(text) for text in group["nested"][...]] == [[], []]
@@ -84,11 +84,11 @@ def test_references_are_paths(path):
         regions[2] = file["group/x"].regionref[...]
     group = scan_all(path)
     assert group["refs"][...].tolist() == [["/group/x", ""], ["", "/group"]]
-    found = [json.loads(text) for text in group["regions"][...]]
-    assert found[0] == {"path": "/group/x", "blocks": [[[0, 1], [1, 2]]]}
-    assert found[1] == {"path": "/group/x", "blocks": [[[0, 1], [0, 1]], [[2, 1], [2, 1]]]}
-    assert found[2] == {"path": "/group/x"}
-    assert found[3] is None
+    actual = [json.loads(text) for text in group["regions"][...]]
+    assert actual[0] == {"path": "/group/x", "blocks": [[[0, 1], [1, 2]]]}
+    assert actual[1] == {"path": "/group/x", "blocks": [[[0, 1], [0, 1]], [[2, 1], [2, 1]]]}
+    assert actual[2] == {"path": "/group/x"}
+    assert actual[3] is None
 
 
 def test_references_to_what_was_deleted_are_refused(path):
@@ -108,13 +108,13 @@ def test_compounds_with_text_references_and_sequences(path):
     )  # fmt: skip
     with h5py.File(path, "w") as file:
         file["target"] = [1]
-        made = file.create_dataset("x", (3,), dtype, chunks=(2,))
+        dataset = file.create_dataset("x", (3,), dtype, chunks=(2,))
         row = np.zeros(1, dtype)
         row["n"], row["text"], row["to"] = 7, "grün", file["target"].ref
         row["in"]["name"], row["in"]["size"] = "inside", -2
         row["list"][0] = np.array([0.5, 2], "f4")
         row["pair"][0] = ["a", "bc"]
-        made[1] = row[0]
+        dataset[1] = row[0]
     values = scan_all(path)["x"][...]
     assert values["n"].tolist() == [0, 7, 0]
     assert values["text"].tolist() == ["", "grün", ""]
@@ -134,13 +134,13 @@ def test_too_much_is_refused_until_more_is_allowed(path, kind, monkeypatch):
         "refs": h5py.ref_dtype,
     }
     with h5py.File(path, "w") as file:
-        made = file.create_dataset("x", (100,), dtypes[kind])
+        dataset = file.create_dataset("x", (100,), dtypes[kind])
         if kind == "text":
-            made[...] = "x" * 20
+            dataset[...] = "x" * 20
         elif kind == "numbers":
-            made[0] = np.arange(600)
+            dataset[0] = np.arange(600)
         elif kind == "records":
-            made[0] = np.array([("x" * 500,)], dtypes[kind])[0]
+            dataset[0] = np.array([("x" * 500,)], dtypes[kind])[0]
     monkeypatch.setattr(config, "inline_bytes", 500)
     with pytest.raises(UnsupportedError, match="inline_bytes"):
         scan(path)
@@ -151,8 +151,8 @@ def test_too_much_is_refused_until_more_is_allowed(path, kind, monkeypatch):
 def test_one_text_named_often_is_noticed_before_memory_is_full(path, monkeypatch):
     """Elements may point to the same place, so that a small file is large when read."""
     with h5py.File(path, "w") as file:
-        made = file.create_dataset("x", (40_000,), h5py.string_dtype(), fillvalue="x" * 1000)
-        assert made[-1] == b"x" * 1000
+        dataset = file.create_dataset("x", (40_000,), h5py.string_dtype(), fillvalue="x" * 1000)
+        assert dataset[-1] == b"x" * 1000
     monkeypatch.setattr(config, "inline_bytes", 1 << 20)
     with pytest.raises(UnsupportedError, match="too many to copy"):
         scan(path)

@@ -1,4 +1,4 @@
-"""A DMR++ document as a group of arrays whose chunks lie in the file that it describes."""
+"""Scan of a DMR++ document into a group of arrays whose chunks lie in the file it describes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from virtualzarr.formats.dmrpp.document import (
     get_tag,
     iter_children,
 )
-from virtualzarr.formats.dmrpp.inlined import decode_base64, list_texts
+from virtualzarr.formats.dmrpp.inline_values import decode_base64, list_texts
 from virtualzarr.formats.dmrpp.types import (
     TEXTS,
     VARIABLES,
