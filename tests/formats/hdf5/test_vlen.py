@@ -36,7 +36,7 @@ def path(tmp_path):
 
 @pytest.fixture
 def library_requests(caplog):
-    """Return what tells for which objects h5py was library_requests since the last time."""
+    """Return what tells which objects h5py was asked for since the last time."""
     caplog.set_level(logging.INFO, logger="virtualzarr.formats.hdf5.h5py_fallback")
 
     def names():
