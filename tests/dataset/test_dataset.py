@@ -98,6 +98,22 @@ def test_versions(tmp_path, dataset):
         Dataset(tmp_path / "d", version=2)
 
 
+def test_a_reader_of_an_expired_version_is_told_so(tmp_path, dataset):
+    air = dataset.group["air"]
+    write(tmp_path / "1.h5", 0, value=7)
+    dataset = dataset.append(scan(tmp_path / "1.h5"), replaced=True)
+    dataset.vacuum(keep=1)
+    with pytest.raises(VersionExpiredError, match="version 1 has expired"):
+        pickle.loads(pickle.dumps(air))[...]
+
+
+def test_a_creation_that_was_stopped_is_in_nobodys_way(tmp_path):
+    write(tmp_path / "0.h5", 0)
+    (tmp_path / "d" / "segments").mkdir(parents=True)
+    (tmp_path / "d" / "zarr.json").write_text("{}")
+    assert create_dataset(tmp_path / "d", scan(tmp_path / "0.h5"), "time").version == 1
+
+
 def test_replacing_a_preliminary_file(tmp_path, dataset):
     write(tmp_path / "1.h5", 4, 5)
     dataset = dataset.append(scan(tmp_path / "1.h5"))

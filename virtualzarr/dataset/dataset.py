@@ -27,14 +27,26 @@ from virtualzarr.dataset.describe import (
     read_coordinates,
 )
 from virtualzarr.dataset.directory import Directory
-from virtualzarr.dataset.head import Head, read_head, read_records, read_version
+from virtualzarr.dataset.head import (
+    Head,
+    VersionExpiredError,
+    read_head,
+    read_records,
+    read_version,
+)
 from virtualzarr.dataset.merge import group_chunks, merge
-from virtualzarr.dataset.operations import Protocol, Put
+from virtualzarr.dataset.operations import Protocol
 from virtualzarr.dataset.segment import Cells, Segment, pack
 from virtualzarr.dataset.snapshot import Entry, Named, Record, Snapshot
 from virtualzarr.dataset.vacuum import VacuumReport, vacuum
 from virtualzarr.dataset.verbs import Rows, Stored, add_rows, drop_rows, roll_back, set_tag
-from virtualzarr.errors import MismatchError, NodeExistsError
+from virtualzarr.errors import (
+    MetadataError,
+    MismatchError,
+    NodeExistsError,
+    SourceNotFoundError,
+    VirtualZarrError,
+)
 from virtualzarr.hierarchy.group import Group
 from virtualzarr.metadata import (
     ArrayMetadata,
@@ -50,14 +62,16 @@ from virtualzarr.virtual.rechunk import with_decoder
 
 _MARKER = "virtualzarr.dataset"
 _MOST_SEGMENTS = 128
+_LEFT_BEHIND = {"zarr.json", "schemas", "segments", "log", "head.__lock", "zarr.json.__lock"}
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class SegmentOpener:
-    """Opens segments of a dataset, and keeps those that were used lately."""
+    """Opens segments for a version of a dataset, and keeps those that were used lately."""
 
-    def __init__(self, location: Location) -> None:
+    def __init__(self, location: Location, version: int) -> None:
         self.location, self.folder = location, location.uri.rstrip("/")
+        self.version = version
         self._segments: dict[str, Segment] = {}
 
     def __call__(self, named: Named) -> Segment:
@@ -65,14 +79,26 @@ class SegmentOpener:
         segment = self._segments.pop(named.name, None)
         if segment is None:
             file = LocalFile(f"{self.folder}/{named.name}")
-            segment = Segment(file, named, self.folder, self.location)
+            try:
+                segment = Segment(file, named, self.folder, self.location)
+            except SourceNotFoundError as error:
+                raise self._explain(error) from error
             while len(self._segments) >= _MOST_SEGMENTS:
                 self._segments.pop(next(iter(self._segments)))
         self._segments[named.name] = segment
         return segment
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return SegmentOpener, (self.location,)
+        return SegmentOpener, (self.location, self.version)
+
+    def _explain(self, error: SourceNotFoundError) -> VirtualZarrError:
+        """Tell a version that a vacuum took away from a dataset that is damaged."""
+        now = Directory(self.folder).run(read_head()).snapshot
+        if self.version < now.expired and self.version not in now.tags.values():
+            return VersionExpiredError(
+                f"version {self.version} has expired; open the dataset anew", file=error.file
+            )
+        return MetadataError("a segment of the dataset is missing", file=error.file)
 
     def coordinates(self, entry: Entry) -> Protocol[NDArray[Any]]:
         """Return the coordinates of the rows of an entry."""
@@ -137,7 +163,6 @@ class Dataset:
         self.path = resolve_uri(path).rstrip("/")
         self._options: dict[str, Any] = {"allowed": allowed, "storage_options": storage_options}
         self._place = Directory(self.path)
-        self._open = SegmentOpener(Location.of(f"{self.path}/", storage_options, allowed))
         self.head = self._place.run(read_head())
         if tag is not None:
             version = self.head.snapshot.tags[tag]
@@ -146,6 +171,8 @@ class Dataset:
         self.snapshot = self.head.snapshot
         if version is not None:
             self.snapshot = self._place.run(read_version(self.head, version))
+        location = Location.of(f"{self.path}/", storage_options, allowed)
+        self._open = SegmentOpener(location, self.snapshot.version)
         self._schema = self._read_schema(self.snapshot)
 
     def __repr__(self) -> str:
@@ -352,7 +379,8 @@ def create_dataset(
         An array has no form in it.
     """
     folder = resolve_uri(path).rstrip("/")
-    if os.path.isdir(folder) and os.listdir(folder):
+    # What a creation left that was stopped before its head was there is in nobody's way.
+    if os.path.isdir(folder) and not {*os.listdir(folder)} <= _LEFT_BEHIND:
         raise NodeExistsError("there is something already", file=folder)
     group = group.map_arrays(as_virtual_v3)
     growing = find_growing(group, dimension)
@@ -392,7 +420,7 @@ def create_dataset(
     marker = {_MARKER: {"must_understand": True, "version": 2}}
     root = to_documents(GroupMetadata({}, 3))["zarr.json"] | marker
     # Other readers refuse the dataset from its first moment on.
-    directory.perform(Put("zarr.json", dumps_json(root)))
+    directory.store.set("zarr.json", dumps_json(root))
     directory.run(create(change))
     return Dataset(folder)
 
