@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import base64
+import contextlib
+import struct
 
 import h5py
 import numpy as np
@@ -14,7 +16,10 @@ from tests.fidelity.compare import difference
 from tests.formats.hdf5.helpers import assert_same, low_level, scan_all
 from virtualzarr.codecs import Pipeline, codec_from_v3, make
 from virtualzarr.codecs.hdf5.library_type import type_message
-from virtualzarr.errors import CodecError, UnsupportedError
+from virtualzarr.errors import CodecError, UnsupportedError, VirtualZarrError
+from virtualzarr.formats.hdf5.attribute_values import as_array
+from virtualzarr.formats.hdf5.datatype import decode_type
+from virtualzarr.formats.hdf5.element_type import make_element_type
 
 
 def integer(size, precision, offset, signed, big):
@@ -177,6 +182,24 @@ def test_any_message_decodes_or_fails_clearly(message, head):
             Pipeline([codec]).for_block((1,), "f8").decode(bytes(size))
     except (CodecError, UnsupportedError):
         pass
+
+
+@pytest.mark.parametrize("version_and_class", [0x31, 0x32, 0x33, 0x34, 0x35])
+def test_enumerations_of_other_values_than_integers(version_and_class):
+    """The HDF5 library makes none, but reads them from damaged files."""
+    kind = version_and_class & 15
+    bits = b"\x20\x1f\0" if kind == 1 else bytes(3)
+    properties = {
+        1: struct.pack("<HH4BI", 0, 32, 23, 8, 0, 23, 127),
+        2: b"\x20\0",
+        4: b"\0\0\x20\0",
+    }
+    base = struct.pack("<B3sI", version_and_class, bits, 4) + properties.get(kind, b"")
+    message = struct.pack("<BHBI", 0x38, 1, 0, 4) + base + b"a\0" + bytes(4)
+    with pytest.raises(UnsupportedError, match="enumerations"):
+        make_element_type(decode_type(message))
+    with contextlib.suppress(TypeError, VirtualZarrError):
+        as_array(message, bytes(4), 1)
 
 
 def test_types_are_found_once_not_for_each_chunk(tmp_path, monkeypatch):

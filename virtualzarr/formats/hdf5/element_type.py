@@ -184,6 +184,8 @@ def _describe(tid: Any, depth: int) -> tuple[np.dtype[Any], list[StringField]]:
 def _describe_integer(tid: Any) -> np.dtype[Any]:
     from h5py import h5t
 
+    if not isinstance(tid, h5t.TypeIntegerID):  # of a damaged file: the library decodes any base
+        raise UnsupportedError("HDF5 enumerations of values that are no integers are not supported")
     size = tid.get_size()
     if size not in (1, 2, 4, 8) or tid.get_precision() != 8 * size or tid.get_offset() != 0:
         raise _OddTypeError(
