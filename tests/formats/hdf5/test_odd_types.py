@@ -57,6 +57,23 @@ def test_integers_of_any_precision(data, signed, big):
         assert decoded[k] == number
 
 
+def test_big_endian_integers_keep_their_sign(tmp_path):
+    """They have as many bytes as those of numpy, but fewer bits; also in compounds and arrays."""
+    tid = h5py.h5t.create(h5py.h5t.COMPOUND, 16)
+    tid.insert(b"a", 0, integer(4, 20, 0, True, True))
+    tid.insert(b"b", 4, integer(2, 9, 0, True, False))
+    tid.insert(b"c", 8, h5py.h5t.array_create(integer(4, 31, 0, True, True), (2,)))
+    values = np.array(
+        [(-(1 << 19), -5, [-1, 7]), ((1 << 19) - 1, 255, [1 << 29, -(1 << 30)])], tid.dtype
+    )
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        for name, member in (("x", "a"), ("y", None)):
+            dataset = low_level(file, name, (2,), tid if member is None else tid.get_member_type(0))
+            dataset[...] = values if member is None else values[member]
+    group = assert_same(tmp_path / "a.h5")
+    assert group["x"][...].tolist() == [-(1 << 19), (1 << 19) - 1]
+
+
 def short_float():
     tid = h5py.h5t.IEEE_F32LE.copy()
     tid.set_fields(26, 20, 6, 0, 20)

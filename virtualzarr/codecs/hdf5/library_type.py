@@ -51,7 +51,7 @@ class Type(ArrayBytes):
         buffer = np.zeros(spec.size * max(size, width), U1)
         buffer[:need] = as_u1(data)
         try:
-            stored, target = self._conversion(spec.dtype)
+            stored, target, dtype = self._conversion(spec.dtype)
             if target.get_size() != width:  # fields that overlap: h5py has no such type
                 raise self.error(f"HDF5 has no type like {spec.dtype}")
             # Parts of the target that nothing is converted to keep what is in the background.
@@ -60,10 +60,11 @@ class Type(ArrayBytes):
             raise
         except _H5PY_ERRORS as error:
             raise self.error(f"HDF5 cannot convert the elements: {error}") from error
-        return buffer[: spec.size * width].view(spec.dtype).reshape(spec.shape)
+        block = buffer[: spec.size * width].view(dtype).reshape(spec.shape)
+        return block if dtype is spec.dtype else block.astype(spec.dtype)
 
-    def _conversion(self, dtype: np.dtype[Any]) -> tuple[Any, Any]:
-        """Return the types that elements are converted from and to.
+    def _conversion(self, dtype: np.dtype[Any]) -> tuple[Any, Any, np.dtype[Any]]:
+        """Return the types that elements are converted from and to, and the dtype of the latter.
 
         Finding them costs far more than converting a small chunk. They are remembered for dtype
         objects, not for equal ones: those may differ in what only their metadata say.
@@ -75,14 +76,39 @@ class Type(ArrayBytes):
         if entry is None:
             if len(_conversions) >= _MOST_CONVERSIONS:
                 _conversions.clear()
-            types = _datatype(_message(self, "datatype")), h5t.py_create(dtype)
-            entry = _conversions[key] = dtype, *types
+            stored = _datatype(_message(self, "datatype"))
+            target = _keep_byte_order(stored, dtype)
+            entry = _conversions[key] = dtype, stored, h5t.py_create(target), target
         return entry[1:]
 
 
 # The dtype is kept so that no other gets its address.
-_conversions: dict[tuple[str, int], tuple[np.dtype[Any], Any, Any]] = {}
+_conversions: dict[tuple[str, int], tuple[np.dtype[Any], Any, Any, np.dtype[Any]]] = {}
 _MOST_CONVERSIONS = 256
+
+
+def _keep_byte_order(tid: Any, dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """Return a dtype with integers in the byte order they are stored in, if that is big-endian."""
+    from h5py import h5t
+
+    # To integers of the same size and another byte order, the HDF5 library (2.0.0) swaps bytes and
+    # nothing else: of those that do not fill their bytes, it loses the sign. numpy swaps then.
+    if dtype.subdtype is not None and isinstance(tid, h5t.TypeArrayID):
+        base = _keep_byte_order(tid.get_super(), dtype.base)
+        return dtype if base is dtype.base else np.dtype((base, dtype.shape))
+    if dtype.names is not None and isinstance(tid, h5t.TypeCompoundID):
+        types = {tid.get_member_name(k): tid.get_member_type(k) for k in range(tid.get_nmembers())}
+        parts = [(types.get(name.encode()), dtype[name]) for name in dtype.names]
+        formats = [part if one is None else _keep_byte_order(one, part) for one, part in parts]
+        if all(new is old for new, (_, old) in zip(formats, parts, strict=True)):
+            return dtype
+        offsets = [dtype.fields[name][1] for name in dtype.names] if dtype.fields else []
+        return np.dtype({"names": list(dtype.names), "formats": formats, "offsets": offsets,
+                         "itemsize": dtype.itemsize})  # fmt: skip
+    if isinstance(tid, h5t.TypeEnumID):
+        tid = tid.get_super()
+    is_big = isinstance(tid, h5t.TypeIntegerID) and tid.get_order() == h5t.ORDER_BE
+    return dtype.newbyteorder(">") if is_big and dtype.kind in "iu" else dtype
 
 
 @lru_cache(256)
