@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import json
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from virtualzarr.errors import UnsupportedError
+from virtualzarr.errors import MetadataError, UnsupportedError
 from virtualzarr.metadata.json_documents import is_same_json
 from virtualzarr.models import v2, v3
 from virtualzarr.models.hierarchy import read
 
 MODELS = {2: v2, 3: v3}
 NAMES = st.sampled_from(["a", "b", "x.y", "members", "attributes", "shape"])
+# Numbers that JSON has no token for are refused when nodes are written: see below.
+NUMBERS = st.integers() | st.floats(allow_nan=False, allow_infinity=False)
 JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=True) | st.text(max_size=3),
+    st.none() | st.booleans() | NUMBERS | st.text(max_size=3),
     lambda inner: (
         st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=3), inner, max_size=2)
     ),
@@ -127,3 +130,11 @@ def test_other_format_is_exact_or_refused(model):
             assert new.key_encoding == old.metadata.key_encoding
     back = converted.to_format(model.zarr_format)
     assert back.like(model, exclude={"compressor", "codecs"})
+
+
+@pytest.mark.parametrize("version", [2, 3])
+@pytest.mark.parametrize("number", [float("inf"), float("nan")])
+def test_what_json_has_no_token_for_is_refused(version, number):
+    model = MODELS[version].GroupSpec(attributes={"a": [number]}, members={})
+    with pytest.raises(MetadataError, match="JSON has no token"):
+        model.create({})
