@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 import virtualzarr as vz
 from virtualzarr.dataset import merge
-from virtualzarr.dataset.dataset import Dataset, create_dataset
+from virtualzarr.dataset.create import create_dataset
+from virtualzarr.dataset.dataset import Dataset
 from virtualzarr.dataset.head import VersionExpiredError
 from virtualzarr.errors import MismatchError, NodeExistsError
 

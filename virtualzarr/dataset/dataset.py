@@ -2,128 +2,50 @@
 
 from __future__ import annotations
 
-import os
-import socket
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from typing import Any
-
-from numpy.typing import NDArray
 
 from virtualzarr.array import Array
 from virtualzarr.combine.concat_stack import concat_rows
 from virtualzarr.combine.harmonize_to_stored import harmonize_to_stored
 from virtualzarr.dataset import objects
 from virtualzarr.dataset.arrays import Stretch, build_arrays, find_stretches
-from virtualzarr.dataset.commit import Change, CommitFailedError, commit, create
+from virtualzarr.dataset.commit import Change, CommitFailedError, commit
 from virtualzarr.dataset.describe import (
     as_virtual_v3,
     build_cells,
     count_rows,
-    describe_nodes,
+    describe_commit,
     find_growing,
     list_sources,
     read_coordinates,
 )
 from virtualzarr.dataset.directory import Directory
 from virtualzarr.dataset.head import (
-    Head,
-    VersionExpiredError,
     read_head,
-    read_records,
     read_version,
 )
+from virtualzarr.dataset.history import Version, find_version, list_versions, to_nanoseconds
 from virtualzarr.dataset.merge import group_chunks, merge
-from virtualzarr.dataset.operations import Protocol
-from virtualzarr.dataset.segment import Cells, Segment, pack
-from virtualzarr.dataset.snapshot import Entry, Named, Record, Snapshot
+from virtualzarr.dataset.segment import pack
+from virtualzarr.dataset.segment_opener import SegmentOpener
+from virtualzarr.dataset.snapshot import Snapshot
 from virtualzarr.dataset.vacuum import VacuumReport, vacuum
 from virtualzarr.dataset.verbs import Rows, Stored, add_rows, drop_rows, roll_back, set_tag
 from virtualzarr.errors import (
-    MetadataError,
     MismatchError,
-    NodeExistsError,
-    SourceNotFoundError,
-    VirtualZarrError,
 )
 from virtualzarr.hierarchy.group import Group
 from virtualzarr.metadata import (
     ArrayMetadata,
-    GroupMetadata,
-    dumps_json,
     with_dtypes,
 )
-from virtualzarr.metadata.node_documents import from_documents, to_documents
+from virtualzarr.metadata.node_documents import from_documents
 from virtualzarr.references.native.manifest_growth import check_alike
-from virtualzarr.stores.files import LocalFile, resolve_uri
+from virtualzarr.stores.files import resolve_uri
 from virtualzarr.stores.location import Location
 from virtualzarr.virtual.rechunk import with_decoder
-
-_MARKER = "virtualzarr.dataset"
-_MOST_SEGMENTS = 128
-_LEFT_BEHIND = {"zarr.json", "schemas", "segments", "log", "head.__lock", "zarr.json.__lock"}
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-
-
-class SegmentOpener:
-    """Opens segments for a version of a dataset, and keeps those that were used lately."""
-
-    def __init__(self, location: Location, version: int) -> None:
-        self.location, self.folder = location, location.uri.rstrip("/")
-        self.version = version
-        self._segments: dict[str, Segment] = {}
-
-    def __call__(self, named: Named) -> Segment:
-        """Return a segment."""
-        segment = self._segments.pop(named.name, None)
-        if segment is None:
-            file = LocalFile(f"{self.folder}/{named.name}")
-            try:
-                segment = Segment(file, named, self.folder, self.location)
-            except SourceNotFoundError as error:
-                raise self._explain(error) from error
-            while len(self._segments) >= _MOST_SEGMENTS:
-                self._segments.pop(next(iter(self._segments)))
-        self._segments[named.name] = segment
-        return segment
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return SegmentOpener, (self.location, self.version)
-
-    def _explain(self, error: SourceNotFoundError) -> VirtualZarrError:
-        """Tell a version that a vacuum took away from a dataset that is damaged."""
-        now = Directory(self.folder).run(read_head()).snapshot
-        if self.version < now.expired and self.version not in now.tags.values():
-            return VersionExpiredError(
-                f"version {self.version} has expired; open the dataset anew", file=error.file
-            )
-        return MetadataError("a segment of the dataset is missing", file=error.file)
-
-    def coordinates(self, entry: Entry) -> Protocol[NDArray[Any]]:
-        """Return the coordinates of the rows of an entry."""
-        return self(entry.segment).coordinates()
-        yield  # a protocol that asks for nothing: segments never change
-
-
-@dataclass(frozen=True, slots=True)
-class Version:
-    """One version in the history of a dataset.
-
-    Attributes
-    ----------
-    version : int
-    time : datetime
-        With a time zone (UTC).
-    commit : str
-    about : mapping
-        Verb, writer, message and source files, as far as they are known.
-    """
-
-    version: int
-    time: datetime
-    commit: str
-    about: Mapping[str, Any]
 
 
 class Dataset:
@@ -256,7 +178,7 @@ class Dataset:
             coordinates,
             group_chunks({path: item.chunks or () for path, item in cells.items()}),
         )
-        about = _about("replace" if replaced else "append", message, list_sources(group))
+        about = describe_commit("replace" if replaced else "append", message, list_sources(group))
         change = add_rows(rows, self._open.coordinates, about, replaced=replaced)
         dataset = self._commit(change, commit_id)
         while dataset.merge():
@@ -315,21 +237,21 @@ class Dataset:
     def drop(self, start: Any, stop: Any, *, message: str | None = None) -> Dataset:
         """Drop the rows with coordinates from `start` to `stop`, both included."""
         change = drop_rows(
-            self.dimension, start, stop, self._open.coordinates, _about("drop", message)
+            self.dimension, start, stop, self._open.coordinates, describe_commit("drop", message)
         )
         return self._commit(change)
 
     def tag(self, name: str, version: int | None = None) -> Dataset:
         """Give a version a name, by which it stays: this one by default."""
-        return self._commit(set_tag(name, version or self.version, _about("tag", name)))
+        return self._commit(set_tag(name, version or self.version, describe_commit("tag", name)))
 
     def delete_tag(self, name: str) -> Dataset:
         """Take a tag away; the version may expire then."""
-        return self._commit(set_tag(name, None, _about("delete tag", name)))
+        return self._commit(set_tag(name, None, describe_commit("delete tag", name)))
 
     def rollback(self, version: int, *, message: str | None = None) -> Dataset:
         """Make everything as it was at a version, in a new one; nothing leaves the history."""
-        return self._commit(roll_back(version, _about("rollback", message)))
+        return self._commit(roll_back(version, describe_commit("rollback", message)))
 
     def vacuum(self, keep: int = 1) -> VacuumReport:
         """Delete what only versions before the last `keep` ones need, tagged ones excepted."""
@@ -348,130 +270,12 @@ class Dataset:
 
     def history(self, start: int = 1) -> list[Version]:
         """Return all versions from one on, the oldest first."""
-        records = self._place.run(read_records(self.head, start))
-        first = self.head.snapshot.version - len(records) + 1
-        return [
-            Version(
-                first + k,
-                _EPOCH + timedelta(microseconds=record.time // 1000),
-                record.commit,
-                dict(record.about),
-            )
-            for k, record in enumerate(records)
-        ]
+        return self._place.run(list_versions(self.head, start))
 
     @property
     def tags(self) -> dict[str, int]:
         """The versions that have a name."""
         return dict(self.head.snapshot.tags)
-
-
-def create_dataset(
-    path: Any, group: Group, dimension: str, *, message: str | None = None
-) -> Dataset:
-    """Make a dataset of virtual arrays, along one of whose dimensions rows come and go.
-
-    Raises
-    ------
-    NodeExistsError
-        There is something at the path.
-    PublishError, UnsupportedError
-        An array has no form in it.
-    """
-    folder = resolve_uri(path).rstrip("/")
-    # What a creation left that was stopped before its head was there is in nobody's way.
-    if os.path.isdir(folder) and not {*os.listdir(folder)} <= _LEFT_BEHIND:
-        raise NodeExistsError("there is something already", file=folder)
-    group = group.map_arrays(as_virtual_v3)
-    growing = find_growing(group, dimension)
-    if not growing:
-        raise ValueError(f"no array has a dimension {dimension!r}")
-    cells = {path: build_cells(array, dimension) for path, array in growing.items()}
-    static = {
-        path: Cells(array.manifest, None)
-        for path, array in group.members(None)
-        if isinstance(array, Array) and path not in growing
-    }
-    coordinates = read_coordinates(group, dimension)
-    schema = Stored("schemas", objects.encode({"growing": dimension} | describe_nodes(group)))
-    moving = Stored("segments", *pack(cells, coordinates))
-    fixed = Stored("segments", *pack(static, None)) if static else None
-    rows = Rows(
-        dimension,
-        moving,
-        count_rows(group, dimension),
-        coordinates,
-        group_chunks({path: item.chunks or () for path, item in cells.items()}),
-    )
-    directory = Directory(folder)
-
-    def change(head: Head) -> Protocol[Record]:
-        new_record = yield from add_rows(
-            rows, _no_coordinates, _about("create", message, list_sources(group))
-        )(head)
-        entries = new_record.added
-        if fixed is not None:
-            named = yield from fixed.put(head.snapshot.epoch)
-            entries = (Entry(named, head.snapshot.sequence, {}), *entries)
-        return replace(
-            new_record, added=entries, schema=(yield from schema.put(head.snapshot.epoch))
-        )
-
-    marker = {_MARKER: {"must_understand": True, "version": 2}}
-    root = to_documents(GroupMetadata({}, 3))["zarr.json"] | marker
-    # Other readers refuse the dataset from its first moment on.
-    directory.store.set("zarr.json", dumps_json(root))
-    directory.run(create(change))
-    return Dataset(folder)
-
-
-def is_dataset(path: str) -> bool:
-    """Tell whether a directory is a dataset."""
-    return os.path.isfile(os.path.join(path, "head"))
-
-
-def _no_coordinates(entry: Entry) -> Protocol[NDArray[Any]]:
-    raise AssertionError("there are no entries yet")
-    yield
-
-
-def find_version(head: Head, time: int) -> Protocol[int]:
-    """Return the version that was the newest at a time.
-
-    Raises
-    ------
-    IndexError
-        There was none.
-    """
-    low, high = 1, head.snapshot.version
-    if time >= head.snapshot.time:
-        return high
-    while low < high:
-        middle = (low + high) // 2
-        (record, *_) = yield from read_records(head, middle, 1)
-        low, high = (middle + 1, high) if record.time <= time else (low, middle)
-    if low == 1:
-        raise IndexError("the dataset did not exist then")
-    return low - 1
-
-
-def to_nanoseconds(time: datetime | str) -> int:
-    """Return a time as nanoseconds since 1970."""
-    if isinstance(time, str):
-        time = datetime.fromisoformat(time)
-    if time.tzinfo is None:
-        time = time.replace(tzinfo=UTC)
-    past = time - _EPOCH
-    return ((past.days * 86_400 + past.seconds) * 10**6 + past.microseconds) * 1000
-
-
-def _about(verb: str, message: str | None, files: Sequence[str] = ()) -> dict[str, Any]:
-    about: dict[str, Any] = {"verb": verb, "writer": f"{socket.gethostname()}:{os.getpid()}"}
-    if message:
-        about["message"] = message
-    if files:
-        about["files"] = list(files)
-    return about
 
 
 def _nest(groups: Mapping[str, Any], arrays: Mapping[str, Array], path: str) -> Group:

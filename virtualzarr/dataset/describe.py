@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import socket
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -97,3 +100,13 @@ def describe_nodes(group: Group) -> dict[str, Any]:
         else:
             nodes[path] = to_documents(node.metadata)["zarr.json"]
     return {"nodes": nodes, "dtypes": dtypes}
+
+
+def describe_commit(verb: str, message: str | None, files: Sequence[str] = ()) -> dict[str, Any]:
+    """Return what the history says of a commit: verb, writer, message and source files."""
+    about: dict[str, Any] = {"verb": verb, "writer": f"{socket.gethostname()}:{os.getpid()}"}
+    if message:
+        about["message"] = message
+    if files:
+        about["files"] = list(files)
+    return about

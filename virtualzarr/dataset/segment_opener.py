@@ -1,0 +1,58 @@
+"""Segments of a dataset, opened by the names that a version has for them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from numpy.typing import NDArray
+
+from virtualzarr.dataset.directory import Directory
+from virtualzarr.dataset.head import VersionExpiredError, read_head
+from virtualzarr.dataset.operations import Protocol
+from virtualzarr.dataset.segment import Segment
+from virtualzarr.dataset.snapshot import Entry, Named
+from virtualzarr.errors import MetadataError, SourceNotFoundError, VirtualZarrError
+from virtualzarr.stores.files import LocalFile
+from virtualzarr.stores.location import Location
+
+_MOST_SEGMENTS = 128
+
+
+class SegmentOpener:
+    """Opens segments for a version of a dataset, and keeps those that were used lately."""
+
+    def __init__(self, location: Location, version: int) -> None:
+        self.location, self.folder = location, location.uri.rstrip("/")
+        self.version = version
+        self._segments: dict[str, Segment] = {}
+
+    def __call__(self, named: Named) -> Segment:
+        """Return a segment."""
+        segment = self._segments.pop(named.name, None)
+        if segment is None:
+            file = LocalFile(f"{self.folder}/{named.name}")
+            try:
+                segment = Segment(file, named, self.folder, self.location)
+            except SourceNotFoundError as error:
+                raise self._explain(error) from error
+            while len(self._segments) >= _MOST_SEGMENTS:
+                self._segments.pop(next(iter(self._segments)))
+        self._segments[named.name] = segment
+        return segment
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return SegmentOpener, (self.location, self.version)
+
+    def _explain(self, error: SourceNotFoundError) -> VirtualZarrError:
+        """Tell a version that a vacuum took away from a dataset that is damaged."""
+        now = Directory(self.folder).run(read_head()).snapshot
+        if self.version < now.expired and self.version not in now.tags.values():
+            return VersionExpiredError(
+                f"version {self.version} has expired; open the dataset anew", file=error.file
+            )
+        return MetadataError("a segment of the dataset is missing", file=error.file)
+
+    def coordinates(self, entry: Entry) -> Protocol[NDArray[Any]]:
+        """Return the coordinates of the rows of an entry."""
+        return self(entry.segment).coordinates()
+        yield  # a protocol that asks for nothing: segments never change
