@@ -14,13 +14,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from grids import Axis, Projection, SeparableGrid, simplify
+from grids import Axis, Projection, SeparableGrid, from_axes, refine, simplify
 from virtualzarr.array import Array
 from virtualzarr.array.chunk_source import LocatedChunks, ManifestChunks, open_source
 from virtualzarr.config import config
 from virtualzarr.dataset.runs import Runs
 from virtualzarr.dataset.segment import Segment
-from virtualzarr.dataset.snapshot import Entry, Named, Snapshot
+from virtualzarr.dataset.snapshot import ChunkRuns, Entry, Named, Snapshot
 from virtualzarr.errors import MetadataError
 from virtualzarr.manifest import Decoder, Manifest, References
 from virtualzarr.manifest.manifest import CANONICAL
@@ -88,16 +88,24 @@ class _Piece:
 
     Attributes
     ----------
-    slices : AxisSlices
-        Which stored cells of the segment, and where in the first of them the rows begin.
-    stored : Axis
-        All rows of the segment.
+    axes : tuple of Axis
+        How the segment's references of the array are chunked: all of its rows.
+    axis : int
+        The growing one.
+    start, stop : int
+        Which of the rows are in this version.
     """
 
     entry: Entry
-    stored: Axis
+    axes: tuple[Axis, ...]
+    axis: int
     start: int
     stop: int
+
+    @property
+    def stored(self) -> Axis:
+        """The growing axis, with all rows of the segment."""
+        return self.axes[self.axis]
 
     @property
     def first(self) -> int:
@@ -144,15 +152,34 @@ class _Piece:
         return [run for run in runs if run[1]]
 
 
-def find_pieces(stretches: Sequence[Stretch], path: str, dimension: str) -> list[_Piece]:
-    """Return the pieces that an array is made of along a growing dimension."""
+def find_pieces(
+    stretches: Sequence[Stretch], path: str, dimension: str, axis: int, axes: tuple[Axis, ...]
+) -> list[_Piece]:
+    """Return the pieces that an array is made of along a growing dimension.
+
+    Parameters
+    ----------
+    axes : tuple of Axis
+        Those of the array's document, of which `axis` is the growing one.
+    """
     pieces = []
     for stretch in stretches:
         entry = stretch.entry
         count = entry.rows[dimension][1]
-        lengths, repeats = zip(*(entry.chunks_of(path) or ((count, 1),)), strict=True)
-        pieces.append(_Piece(entry, Axis(count, lengths, repeats), stretch.start, stretch.stop))
+        others = list(axes[:axis] + axes[axis + 1 :])
+        if path in entry.grids:
+            others = [
+                _to_axis(other.extent, runs)
+                for other, runs in zip(others, entry.grids[path], strict=True)
+            ]
+        others.insert(axis, _to_axis(count, entry.chunks_of(path) or ((count, 1),)))
+        pieces.append(_Piece(entry, tuple(others), axis, stretch.start, stretch.stop))
     return pieces
+
+
+def _to_axis(extent: int, runs: ChunkRuns) -> Axis:
+    lengths, counts = zip(*runs, strict=True)
+    return Axis(extent, lengths, counts)
 
 
 class VersionChunks(ManifestChunks):
@@ -200,7 +227,7 @@ class VersionChunks(ManifestChunks):
         """Whether some chunks may decode otherwise than the array declares."""
         parts = (self._part(number) for number in range(len(self.pieces)))
         return any(part is not None and part.has_decoders for part in parts) or any(
-            piece.skipped or piece.is_cut for piece in self.pieces if self.axis is not None
+            not self._is_whole(piece) for piece in self.pieces
         )
 
     def locate(self, projection: Projection) -> LocatedChunks:
@@ -218,12 +245,11 @@ class VersionChunks(ManifestChunks):
             part = self._part(number)
             if part is None:
                 continue
-            local = cells[rows]
-            if self.axis is not None and self.ends is not None:
-                piece = self.pieces[number]
-                local[:, self.axis] += piece.first - (int(self.ends[number]) - piece.ncells)
-            refs = part.take(local)
-            refs, own_decoders = self._trim(number, local, refs, part.decoders)
+            stored, inside = self._to_stored(number, cells[rows])
+            refs = part.take(stored)
+            refs, own_decoders = self._trim(
+                number, cells[rows], stored, inside, refs, part.decoders
+            )
             is_stored = np.asarray(refs.source) >= 0
             file[rows] = np.where(is_stored, (number << _SHIFT) + refs.source.astype(np.int64), -1)
             offset[rows], length[rows] = refs.offset, refs.length
@@ -246,41 +272,69 @@ class VersionChunks(ManifestChunks):
         which = self.ends.searchsorted(cells[:, self.axis], side="right")
         return [(number, np.flatnonzero(which == number)) for number in np.unique(which).tolist()]
 
+    def _is_whole(self, piece: _Piece) -> bool:
+        """Tell whether all cells of a piece are whole blocks."""
+        if self.axis is None:
+            return True
+        return not (piece.skipped or piece.is_cut) and all(
+            other.has_same_cells(stored)
+            for i, (other, stored) in enumerate(zip(self._axes, piece.axes, strict=True))
+            if i != self.axis
+        )
+
+    @property
+    def _axes(self) -> tuple[Axis, ...]:
+        grid = self.metadata.grid
+        assert isinstance(grid, SeparableGrid)
+        return grid.axes
+
+    def _to_stored(self, number: int, cells: Int64) -> tuple[Int64, Int64]:
+        """Return the stored cells that cells are parts of, and where in them they begin."""
+        stored, inside = cells.copy(), np.zeros_like(cells)
+        if self.axis is None or self.ends is None:
+            return stored, inside
+        piece = self.pieces[number]
+        for i, (axis, other) in enumerate(zip(self._axes, piece.axes, strict=True)):
+            if i == self.axis:
+                stored[:, i] += piece.first - (int(self.ends[number]) - piece.ncells)
+                inside[:, i] = np.where(stored[:, i] == piece.first, piece.skipped, 0)
+            elif not axis.has_same_cells(other):
+                starts = axis.start(cells[:, i])
+                stored[:, i] = other.cell_of(starts)
+                inside[:, i] = starts - other.start(stored[:, i])
+        return stored, inside
+
     def _trim(
-        self, number: int, local: Int64, refs: References, decoders: Sequence[Decoder]
+        self,
+        number: int,
+        cells: Int64,
+        stored: Int64,
+        inside: Int64,
+        refs: References,
+        decoders: Sequence[Decoder],
     ) -> tuple[References, list[Decoder]]:
-        """Return references of cells of which not all rows are in this version, and decoders.
+        """Return references of cells that are parts of stored blocks, and decoders.
 
         Their blocks are longer than the cells, so that decoders must say how long, and the origin
-        in the block moves to the first row that is there.
+        in the block moves to where the cell begins.
         """
-        all_decoders = list(decoders)
-        piece, axis = self.pieces[number], self.axis
-        if axis is None or not (piece.skipped or piece.is_cut):
+        all_decoders, piece = list(decoders), self.pieces[number]
+        if self._is_whole(piece):
             return refs, all_decoders
-        cut = np.zeros(len(local), bool)
-        if piece.skipped:
-            cut |= local[:, axis] == piece.first
-        if piece.is_cut:
-            cut |= local[:, axis] == piece.last
-        rows = np.flatnonzero(cut)
+        shapes = np.column_stack([a.edge(stored[:, i]) for i, a in enumerate(piece.axes)])
+        edges = np.column_stack([a.edge(cells[:, i]) for i, a in enumerate(self._axes)])
+        rows = np.flatnonzero((inside != 0).any(axis=1) | (edges != shapes).any(axis=1))
         if not len(rows):
             return refs, all_decoders
-        shapes = self._block_shapes(piece, local[rows])
         decoder = (
-            np.full(len(local), CANONICAL, np.int32)
+            np.full(len(cells), CANONICAL, np.int32)
             if refs.decoder is None
             else np.array(refs.decoder)
-        )
-        origin = (
-            np.zeros((len(local), self.metadata.ndim), np.int32)
-            if refs.origin is None
-            else np.array(refs.origin)
         )
         numbers: dict[tuple[int, ...], int] = {}
         # There are few distinct shapes: cells differ from others at the ends of axes only.
         distinct, inverse = np.unique(
-            np.column_stack([decoder[rows], shapes]), axis=0, return_inverse=True
+            np.column_stack([decoder[rows], shapes[rows]]), axis=0, return_inverse=True
         )
         table = []
         for which, *shape in distinct.tolist():
@@ -294,18 +348,10 @@ class VersionChunks(ManifestChunks):
                     all_decoders.append(Decoder(pipeline, tuple(shape)))
             table.append(row)
         decoder[rows] = np.array(table, np.int32)[inverse.reshape(-1)]
-        if piece.skipped:
-            origin[local[:, axis] == piece.first, axis] += piece.skipped
+        origin = inside.astype(np.int32)
+        if refs.origin is not None:
+            origin += refs.origin
         return References(refs.source, refs.offset, refs.length, decoder, origin), all_decoders
-
-    def _block_shapes(self, piece: _Piece, local: Int64) -> Int64:
-        """Return the shapes of the blocks that stored cells decode to."""
-        grid = self.metadata.grid
-        assert isinstance(grid, SeparableGrid)
-        columns = [axis.edge(local[:, i]) for i, axis in enumerate(grid.axes) if i != self.axis]
-        assert self.axis is not None
-        columns.insert(self.axis, piece.stored.edge(local[:, self.axis]))
-        return np.column_stack(columns)
 
     def _file(self, row: int) -> ByteFile:
         file = self._files.get(row)
@@ -342,30 +388,29 @@ class VersionChunks(ManifestChunks):
     def _load_piece(self, number: int) -> Manifest:
         piece, axis = self.pieces[number], self.axis
         assert axis is not None
-        grid = self.metadata.grid
-        assert isinstance(grid, SeparableGrid)
-        shape = list(grid.grid_shape)
+        shape = [axis.ncells for axis in self._axes]
         shape[axis] = piece.ncells
         part = self._part(number)
         if part is None:
             return Manifest.missing(shape)
-        box = [slice(n) for n in shape]
+        box = [slice(other.ncells) for other in piece.axes]
         box[axis] = slice(piece.first, piece.last + 1)
         manifest = part.load(box)
-        if not (piece.skipped or piece.is_cut):
+        if self._is_whole(piece):
             return manifest
-        cells = np.arange(piece.first, piece.last + 1)
-        lengths = piece.stored.edge(cells)
+        lengths = piece.stored.edge(np.arange(piece.first, piece.last + 1))
         along = Axis(int(lengths.sum()), lengths)
-        axes = [along if i == axis else other for i, other in enumerate(grid.axes)]
-        stored = simplify(axes)
-        metadata = self.metadata.replace(shape=stored.shape, grid=stored)
-        slices = [AxisSlices.identity(other) for other in axes]
-        stop = piece.skipped + piece.stop - piece.start
-        rows = AxisSlices.slice(along, piece.skipped, stop)
+        rows = AxisSlices.slice(along, piece.skipped, piece.skipped + piece.stop - piece.start)
         # Other rows follow: the last cell must not reach over them.
         end = Axis(rows.axis.extent, *rows.axis.runs(clipped=True))
-        slices[axis] = AxisSlices(rows.cell, rows.start, end)
+        slices = [
+            AxisSlices(rows.cell, rows.start, end)
+            if i == axis
+            else AxisSlices.refine(other, self._axes[i])
+            for i, other in enumerate(piece.axes)
+        ]
+        stored = simplify([along if i == axis else other for i, other in enumerate(piece.axes)])
+        metadata = self.metadata.replace(shape=stored.shape, grid=stored)
         return apply_axis_slices(Array.from_manifest(metadata, manifest), slices).manifest
 
 
@@ -398,24 +443,34 @@ def _build_array(
     names = metadata.dimension_names or ()
     if dimension not in names:
         entry = _entry_of(state, path, open_segment)
-        static_piece = [] if entry is None else [_Piece(entry, Axis(1, [1]), 0, 1)]
+        static_piece = [] if entry is None else [_Piece(entry, (Axis(1, [1]),), 0, 0, 1)]
         return Array(
             metadata, VersionChunks(metadata, path, None, static_piece, open_segment), path
         )
-    axis = names.index(dimension)
-    pieces = find_pieces(stretches, path, dimension)
+    axis, grid = names.index(dimension), metadata.grid
+    assert isinstance(grid, SeparableGrid)
+    pieces = find_pieces(stretches, path, dimension, axis, grid.axes)
     key = tuple(stretch.entry.chunks_of(path) for stretch in stretches)
     along = axes.get(key)
     if along is None:
         runs = [run for piece in pieces for run in piece.runs()] or [(1, 1)]
-        lengths, counts = zip(*runs, strict=True)
-        extent = sum(s.stop - s.start for s in stretches)
-        along = axes[key] = Axis(extent, lengths, counts)
-    grid = metadata.grid
-    assert isinstance(grid, SeparableGrid)
-    new = simplify([along if i == axis else other for i, other in enumerate(grid.axes)])
+        along = axes[key] = _to_axis(sum(s.stop - s.start for s in stretches), tuple(runs))
+    # Pieces that are chunked in different ways along another axis are cut into common cells.
+    new_axes = [
+        along if i == axis else _refine([other, *(piece.axes[i] for piece in pieces)])
+        for i, other in enumerate(grid.axes)
+    ]
+    new = simplify(new_axes)
     metadata = metadata.replace(shape=new.shape, grid=new)
     return Array(metadata, VersionChunks(metadata, path, axis, pieces, open_segment), path)
+
+
+def _refine(axes: Sequence[Axis]) -> Axis:
+    """Return the axis into whose cells those of all others can be cut."""
+    distinct = dict.fromkeys(axes)
+    if len(distinct) == 1:
+        return axes[0]
+    return refine([from_axes([axis]) for axis in distinct]).axes[0]
 
 
 def _entry_of(state: Snapshot, path: str, open_segment: Opener) -> Entry | None:

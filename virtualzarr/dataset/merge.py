@@ -44,7 +44,7 @@ def find_due(state: Snapshot, dimension: str) -> list[Entry]:
             # Only rows whose ids go on can be described by one range of ids.
             if run and sum(entry.rows[dimension]) != run[-1].rows[dimension][0]:
                 break
-            if entry.segment.size >= LARGEST:
+            if entry.segment.size >= LARGEST or (run and entry.grids != run[-1].grids):
                 break
             run.append(entry)
         if len(run) >= FAN_IN:
@@ -97,6 +97,7 @@ def merge(
             {dimension: (first, count)},
             bounds,
             group_chunks({path: item.chunks or () for path, item in merged.items()}),
+            due[0].grids,
             sum(entry.commits for entry in due),
         )
         new_record = yield from record(head, {"verb": "merge"})

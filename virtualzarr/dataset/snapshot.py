@@ -54,6 +54,9 @@ class Entry:
     chunks : sequence of (runs, paths)
         How the rows of arrays are chunked: chunk lengths with how often each comes, and of which
         arrays; None for all arrays that are not listed.
+    grids : mapping of str to sequence of runs
+        Of arrays that are chunked otherwise than their document says along other axes: chunk
+        lengths along each of their axes but the growing one.
     commits : int
         How many commits' rows were merged into it.
     """
@@ -63,6 +66,7 @@ class Entry:
     rows: Mapping[str, tuple[int, int]]
     bounds: Mapping[str, tuple[Any, Any]] = field(default_factory=dict)
     chunks: tuple[tuple[ChunkRuns, tuple[str, ...] | None], ...] = ()
+    grids: Mapping[str, tuple[ChunkRuns, ...]] = field(default_factory=dict)
     commits: int = 1
 
     @classmethod
@@ -74,9 +78,13 @@ class Entry:
             {name: (int(first), int(count)) for name, (first, count) in document["rows"].items()},
             {name: (low, high) for name, (low, high) in document.get("bounds", {}).items()},
             tuple(
-                (tuple((int(a), int(n)) for a, n in runs), None if paths is None else tuple(paths))
+                (_to_runs(runs), None if paths is None else tuple(paths))
                 for runs, paths in document.get("chunks", ())
             ),
+            {
+                path: tuple(_to_runs(runs) for runs in axes)
+                for path, axes in document.get("grids", {}).items()
+            },
             int(document.get("commits", 1)),
         )
 
@@ -89,6 +97,11 @@ class Entry:
         }
         if self.bounds:
             document["bounds"] = {name: list(pair) for name, pair in self.bounds.items()}
+        if self.grids:
+            document["grids"] = {
+                path: [[list(run) for run in runs] for runs in axes]
+                for path, axes in self.grids.items()
+            }
         if self.commits > 1:
             document["commits"] = self.commits
         if self.chunks:
@@ -107,6 +120,10 @@ class Entry:
             elif path in paths:
                 return runs
         return others
+
+
+def _to_runs(document: Sequence[Any]) -> ChunkRuns:
+    return tuple((int(length), int(count)) for length, count in document)
 
 
 @dataclass(frozen=True, slots=True)
