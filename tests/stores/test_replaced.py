@@ -239,3 +239,64 @@ def test_dates_of_local_files_are_those_of_their_urls(tmp_path):
     os.utime(path, ns=(1_795_374_505_302_608_434,) * 2)  # two microseconds later
     with pytest.raises(SourceChangedError, match="modification time"):
         scanned.read(0, 8)
+
+
+# --- local files ---------------------------------------------------------------------------------
+
+
+def write_netcdf3(path, value, when):
+    scipy_io = pytest.importorskip("scipy.io")
+    with scipy_io.netcdf_file(path, "w") as file:
+        file.createDimension("x", 40)
+        file.createVariable("v", "i4", ("x",))[:] = value
+    os.utime(path, (when, when))
+
+
+def write_fits(path, value, when):
+    fits = pytest.importorskip("astropy.io.fits")
+    fits.PrimaryHDU(np.full(SHAPE, value, "i4")).writeto(path, overwrite=True)
+    os.utime(path, (when, when))
+
+
+def write_grib(path, value, when):
+    pytest.importorskip("eccodes")
+    from tests.formats.grib.helpers import small
+
+    Path(path).write_bytes(small(float(value)))
+    os.utime(path, (when, when))
+
+
+def write_dmrpp(path, value, when):
+    text = """<Dataset xmlns="http://xml.opendap.org/ns/DAP/4.0#" name="a" dapVersion="4.0"
+        xmlns:dmrpp="http://xml.opendap.org/dap/dmrpp/1.0.0#" dmrpp:href="a.bin"/>"""
+    Path(path).write_text(text + "\n" * value)
+    os.utime(path, (when, when))
+
+
+LOCAL_WRITERS = WRITERS | {
+    ".nc": write_netcdf3,
+    ".fits": write_fits,
+    ".grib2": write_grib,
+    ".dmrpp": write_dmrpp,
+}
+
+
+@pytest.mark.parametrize("kind", LOCAL_WRITERS)
+def test_local_files_that_are_replaced_while_they_are_scanned(tmp_path, monkeypatch, kind):
+    """The fingerprint is that of the old file, the header that of the new one."""
+    path, write = tmp_path / f"a{kind}", LOCAL_WRITERS[kind]
+    write(path, 1, OLD)
+    vz.virtualize(path)
+
+    def replace(location):
+        fingerprint = take_fingerprint(location)
+        if location.uri == str(path):
+            write(f"{path}.new", 2, NEW)
+            os.replace(f"{path}.new", path)
+        return fingerprint
+
+    monkeypatch.setattr("virtualzarr.manifest.sources.take_fingerprint", replace)
+    with pytest.raises(SourceChangedError, match=r"changed since it was scanned.*a\."):
+        vz.virtualize(path)
+    monkeypatch.undo()
+    vz.virtualize(path)

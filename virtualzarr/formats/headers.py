@@ -4,17 +4,10 @@ from __future__ import annotations
 
 from virtualzarr.errors import SourceError
 from virtualzarr.manifest import Source
-from virtualzarr.stores.files import ByteFile, LocalFile, RemoteFile, is_url
+from virtualzarr.stores.files import open_file
 
 FIRST = 64 * 1024
 """Bytes of the first read."""
-
-
-def byte_file(source: Source) -> ByteFile:
-    """Open a source for reads of bytes."""
-    if is_url(source.uri):
-        return RemoteFile(source.location, source.fingerprint)
-    return LocalFile(source.uri)
 
 
 def file_size(source: Source) -> int:
@@ -42,7 +35,7 @@ class HeaderReader:
     """
 
     def __init__(self, source: Source, start: int = 0) -> None:
-        self.file = byte_file(source)
+        self.file = open_file(source.location, source.fingerprint)
         self.size = file_size(source)
         self.position = start
         self._start = start

@@ -15,14 +15,14 @@ from virtualzarr.array import Array
 from virtualzarr.array.chunk_source import open_source
 from virtualzarr.choices import OnError
 from virtualzarr.errors import SourceError, UnsupportedError
-from virtualzarr.formats.headers import HeaderReader, byte_file
+from virtualzarr.formats.headers import HeaderReader
 from virtualzarr.formats.on_error import Refusals, name_file
 from virtualzarr.formats.plain import check_place, fortran, plain_array
 from virtualzarr.hierarchy.group import Group
 from virtualzarr.manifest import Source
 from virtualzarr.metadata import check_name
 from virtualzarr.stores.archive import MemberChecksums
-from virtualzarr.stores.files import is_url
+from virtualzarr.stores.files import is_url, open_file
 from virtualzarr.stores.zip import LOCAL_HEADER_BYTES, member_data_offset
 
 MAGIC = b"\x93NUMPY"
@@ -149,7 +149,8 @@ class _Seekable(io.RawIOBase):
     """Seekable file object of a source, for zipfile."""
 
     def __init__(self, source: Source) -> None:
-        self._file, self._size, self._at = byte_file(source), source.size or 0, 0
+        self._file = open_file(source.location, source.fingerprint)
+        self._size, self._at = source.size or 0, 0
 
     def readable(self) -> bool:
         return True

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from virtualzarr.stores.archive import MemberChecksums
 from virtualzarr.stores.files import Fingerprint, take_fingerprint
+from virtualzarr.stores.fingerprints import check_unchanged
 from virtualzarr.stores.location import Location
 
 
@@ -100,6 +101,14 @@ class Source:
     def fingerprint(self) -> Fingerprint:
         """The fingerprint of the file when it was scanned."""
         return Fingerprint(self.size, self.mtime_ns, self.etag, self.not_after_ns)
+
+    def check_unchanged(self) -> None:
+        """Raise `SourceChangedError` if a local file is not as it was when it was scanned.
+
+        Of a remote file each response says of which version it is.
+        """
+        if not self.location.is_remote:
+            check_unchanged(self.uri, self.fingerprint, take_fingerprint(self.location))
 
     @property
     def is_inline(self) -> bool:

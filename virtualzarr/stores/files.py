@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import os
 import stat
-import threading
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Protocol
@@ -20,6 +19,7 @@ from virtualzarr.stores.fingerprints import (
     truncated_error,
 )
 from virtualzarr.stores.fingerprints import check_length as check_length
+from virtualzarr.stores.forks import ForkSafeLock
 from virtualzarr.stores.fsspec_connection import Connection as Connection
 from virtualzarr.stores.fsspec_connection import filesystem as filesystem
 from virtualzarr.stores.location import Location as Location
@@ -303,7 +303,7 @@ class MissingFile:
         return nullcontext(self)
 
 
-_pinning = threading.Lock()
+_pinning = ForkSafeLock()
 
 
 class RemoteFile:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import threading
 from itertools import count
 from typing import Protocol
 from weakref import ref
+
+from virtualzarr.stores.forks import ForkSafeLock
 
 STRIPES = 1024
 """Slots for the tick of the last write; each is shared by all files whose names hash to it."""
@@ -23,14 +23,10 @@ class CacheListener(Protocol):
         """Drop the entries of all files in a folder."""
         ...
 
-    def reset_after_fork(self) -> None:
-        """Begin anew in a forked process: other threads may have been changing anything."""
-        ...
-
 
 # A tuple that is replaced, never changed: `notify_change` goes over it without a lock.
 _listeners: tuple[ref[CacheListener], ...] = ()
-_subscribing = threading.Lock()
+_subscribing = ForkSafeLock()
 _ticks = count(1)
 _last_write = [0] * STRIPES
 
@@ -78,16 +74,3 @@ def notify_change_below(uri: str) -> None:
     for reference in _listeners:
         if (listener := reference()) is not None:
             listener.invalidate_below(uri)
-
-
-def _reset_after_fork() -> None:
-    global _subscribing
-    # Another thread of the parent may have held the lock; here nobody would release it.
-    _subscribing = threading.Lock()
-    for reference in _listeners:
-        if (listener := reference()) is not None:
-            listener.reset_after_fork()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_reset_after_fork)

@@ -7,6 +7,8 @@ from collections import OrderedDict
 from collections.abc import Hashable
 from typing import Any, Generic, TypeVar
 
+from virtualzarr.stores.forks import reset_in_forks
+
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 
@@ -14,7 +16,7 @@ V = TypeVar("V")
 class LRUCache(Generic[K, V]):
     """Values of which the least recently used are evicted when they exceed a limit.
 
-    It may be used by several threads.
+    It may be used by several threads, and begins empty in a forked process.
 
     Parameters
     ----------
@@ -43,6 +45,7 @@ class LRUCache(Generic[K, V]):
             raise ValueError(f"a cache keeps 0 bytes or more, not {limit}")
         self._limit = limit
         self.reset_after_fork()
+        reset_in_forks(self)
 
     def reset_after_fork(self) -> None:
         """Begin empty: another thread may have held the lock when the process was forked."""

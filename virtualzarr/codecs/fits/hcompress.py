@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import struct
-import threading
 from collections.abc import Callable
 from functools import lru_cache
 
@@ -12,9 +11,10 @@ import numpy as np
 from virtualzarr.codecs.core.base import Block, Buffer, ChunkSpec, as_u1
 from virtualzarr.codecs.fits.read_only import ReadOnlyCodec
 from virtualzarr.errors import MissingDependencyError
+from virtualzarr.stores.forks import ForkSafeLock
 
 _PLANES = 60
-_lock = threading.Lock()  # cfitsio's decoder of HCOMPRESS keeps its state in global variables
+_lock = ForkSafeLock()  # cfitsio's decoder of HCOMPRESS keeps its state in global variables
 
 
 class HCompress(ReadOnlyCodec):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import threading
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from functools import cache
@@ -14,6 +13,7 @@ from numpy.typing import NDArray
 
 from virtualzarr.codecs.core.base import Buffer
 from virtualzarr.errors import CodecError, MissingDependencyError
+from virtualzarr.stores.forks import ForkSafeLock
 
 
 @cache
@@ -40,7 +40,7 @@ def _guard() -> AbstractContextManager[Any]:
     # Wheels differ in how the library was built, and only it knows.
     features = eccodes.codes_get_features(eccodes.CODES_FEATURES_ENABLED).split()
     safe = {"ECCODES_THREADS", "ECCODES_OMP_THREADS"}.intersection(features)
-    return contextlib.nullcontext() if safe else threading.RLock()
+    return contextlib.nullcontext() if safe else ForkSafeLock()
 
 
 @contextmanager

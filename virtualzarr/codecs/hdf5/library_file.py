@@ -6,11 +6,11 @@ import base64
 import binascii
 import ctypes
 import struct
-import threading
 from functools import lru_cache
 from typing import Any
 
 from virtualzarr.codecs.core.base import Codec
+from virtualzarr.stores.forks import ForkSafeLock
 
 _UNDEFINED_ADDRESS = b"\xff" * 8
 _LONGEST_MESSAGE = 1 << 16
@@ -119,7 +119,7 @@ def _size_check_entry(size: int) -> bytes:
 
 
 _registered: list[_FilterClass] = []
-_lock = threading.Lock()
+_lock = ForkSafeLock()
 
 
 def _register_size_check() -> int:

@@ -6,7 +6,6 @@ import base64
 import binascii
 import io
 import struct
-import threading
 from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import Any
@@ -17,6 +16,7 @@ from virtualzarr.codecs.core.base import SLACK, ArrayBytes, Block, Buffer, Chunk
 from virtualzarr.codecs.core.libraries import require_imagecodecs
 from virtualzarr.codecs.tiff.jpeg_frame import read_jpeg_frame
 from virtualzarr.errors import CodecError, MissingDependencyError, UnsupportedError
+from virtualzarr.stores.forks import ForkSafeLock
 
 WIDTH, LENGTH, COMPRESSION, SAMPLES, PLANAR = 256, 257, 259, 277, 284
 TILE_WIDTH, TILE_LENGTH, TILE_DEPTH, TABLES = 322, 323, 32998, 347
@@ -246,7 +246,7 @@ class TiffSegment(ArrayBytes):
             raise self.size_error(frame.nbytes, spec.nbytes)
 
 
-_lock = threading.Lock()
+_lock = ForkSafeLock()
 
 
 def _tag_value(value: Any) -> Any:

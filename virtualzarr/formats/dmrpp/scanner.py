@@ -34,13 +34,12 @@ from virtualzarr.formats.dmrpp.types import (
     parse_fill,
     parse_int,
 )
-from virtualzarr.formats.headers import byte_file
 from virtualzarr.formats.on_error import Refusals
 from virtualzarr.formats.plain import LIMIT, plain_pipeline
 from virtualzarr.hierarchy.group import Group
 from virtualzarr.manifest import Manifest, Source, Sources
 from virtualzarr.metadata import STRING, ArrayMetadata, check_name, json_attributes
-from virtualzarr.stores.files import is_url
+from virtualzarr.stores.files import is_url, open_file
 from virtualzarr.stores.location import Location
 
 SUFFIX = ".dmrpp"
@@ -95,7 +94,8 @@ def scan(
     try:
         if source.size is None or source.size > MAX_BYTES:
             raise UnsupportedError(f"a DMR++ document of {source.size} bytes")
-        document = Document(bytes(byte_file(source).read(0, source.size)))
+        file = open_file(source.location, source.fingerprint)
+        document = Document(bytes(file.read(0, source.size)))
         location = Location.of(source.uri, storage_options, allowed)
         return _Scan(source, document, location, Refusals(source, on_error)).group()
     except VirtualZarrError as error:

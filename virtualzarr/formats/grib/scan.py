@@ -134,6 +134,7 @@ class _Scan:
         # Only remote files: locally the chain of messages costs a few microseconds a step.
         starts = message_starts(self.source) if is_remote else []
         (variables,) = file.run([self._read(file.size, starts)])
+        self.source.check_unchanged()
         parts = arrange(variables)
         members: dict[str, Any] = {}
         for path, variables_of_group in parts:

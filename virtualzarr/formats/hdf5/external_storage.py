@@ -14,7 +14,7 @@ from virtualzarr.formats.hdf5.context import FileContext
 from virtualzarr.formats.hdf5.external_file_list import Slot
 from virtualzarr.formats.hdf5.inline_values import check_size
 from virtualzarr.manifest import Manifest, Source, Sources
-from virtualzarr.stores.files import LocalFile, RemoteFile, is_url
+from virtualzarr.stores.files import open_file
 
 _UNLIMITED = (1 << 64) - 1
 
@@ -95,8 +95,5 @@ def _read_segment(part: Segment) -> bytes:
     stop = min(offset + length, size)
     if offset >= stop:
         return bytes(length)
-    if is_url(source.uri):
-        data = RemoteFile(source.location, source.fingerprint).read(offset, stop)
-    else:
-        data = LocalFile(source.uri).read(offset, stop)
+    data = open_file(source.location, source.fingerprint).read(offset, stop)
     return bytes(data).ljust(length, b"\0")

@@ -146,6 +146,8 @@ def open_hdf5(
     except VirtualZarrError as error:
         raise error.at(file=source.uri) from error.__cause__
     yield OpenFile(source, data if objects is None else objects.source, objects, library)
+    # Values and attributes that were read meanwhile would be of another version than references.
+    source.check_unchanged()
 
 
 def _open_bytes(source: Source) -> ByteSource:

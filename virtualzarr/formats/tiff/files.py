@@ -113,6 +113,7 @@ def open_tiff(source: Source) -> Iterator[Files]:
             tiff = tifffile.TiffFile(source.uri)
         with tiff:
             yield Files(tiff, source)
+        source.check_unchanged()
         return
     # NDPI slides are only known by their extension: it has to be passed on.
     name = os.path.basename(re.split(r"[?#]", source.uri)[0])

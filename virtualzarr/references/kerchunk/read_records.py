@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import binascii
 import math
-import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
@@ -30,6 +29,7 @@ from virtualzarr.errors import (
 from virtualzarr.manifest import Manifest, Source, Sources
 from virtualzarr.references.kerchunk.columns import squeeze_constant
 from virtualzarr.stores.files import ByteFile
+from virtualzarr.stores.forks import ForkSafeLock
 from virtualzarr.stores.lru_cache import LRUCache
 
 Ints = npt.NDArray[np.int64]
@@ -238,7 +238,7 @@ class RecordChunks(ManifestChunks):
         self._files = {}
         self._table: list[Source] = []
         self._rows: dict[Source, int] = {}
-        self._lock = threading.Lock()
+        self._lock = ForkSafeLock()
         self._records: LRUCache[int, tuple[Any, ...] | None] = LRUCache(CACHED)
 
     @property

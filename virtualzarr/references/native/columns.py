@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
@@ -139,9 +138,6 @@ def _nbytes(block: NDArray[Any]) -> int:
 
 recent: LRUCache[Hashable, NDArray[Any]] = LRUCache(KEPT)
 """Blocks of columns, of all arrays."""
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=recent.reset_after_fork)
 
 
 class Cells:
