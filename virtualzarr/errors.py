@@ -127,6 +127,24 @@ class WriteError(PublishError, OSError):
     """A file cannot be written: there is no space, no permission, or no such folder."""
 
 
+class CommitFailedError(VirtualZarrError):
+    """A commit to a dataset did not take place, and will not."""
+
+
+class CommitUnknownError(VirtualZarrError):
+    """The store could not be asked whether a commit to a dataset took place.
+
+    Attributes
+    ----------
+    commit : str
+        Its id: ask for it later, or repeat the change with it, which is safe.
+    """
+
+    def __init__(self, message: str, commit: str = "") -> None:
+        super().__init__(message)
+        self.commit = commit
+
+
 class OutOfMemoryError(VirtualZarrError, MemoryError):
     """What is asked for is larger than the memory there is."""
 

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from virtualzarr.dataset import objects
-from virtualzarr.dataset.commit import CommitFailedError, CommitUnknownError, commit, create
+from virtualzarr.dataset.commit import commit, create
 from virtualzarr.dataset.head import (
     Head,
     VersionExpiredError,
@@ -27,6 +27,7 @@ from virtualzarr.dataset.head import (
 from virtualzarr.dataset.operations import (
     BackOff,
     Delete,
+    EndTurn,
     Get,
     ListNames,
     NewId,
@@ -34,11 +35,17 @@ from virtualzarr.dataset.operations import (
     Put,
     Replace,
     UnreachableError,
+    WaitTurn,
 )
 from virtualzarr.dataset.snapshot import Snapshot
 from virtualzarr.dataset.vacuum import vacuum
 from virtualzarr.dataset.verbs import Rows, Stored, add_rows, drop_rows, roll_back, set_tag
-from virtualzarr.errors import MismatchError, SourceNotFoundError
+from virtualzarr.errors import (
+    CommitFailedError,
+    CommitUnknownError,
+    MismatchError,
+    SourceNotFoundError,
+)
 
 
 class CrashError(Exception):
@@ -94,6 +101,9 @@ class Store:
             return f"{self.names:016x}"
         if isinstance(operation, BackOff):
             return operation.attempt < self.patience
+        if isinstance(operation, WaitTurn | EndTurn):
+            # A line that nobody keeps to: no guarantee may rest on it.
+            return self.chance.random() < 0.5
         fault = self.chance.random() < self.faults
         if isinstance(operation, Replace):
             return self._replace_badly(operation) if fault else self.replace(operation)

@@ -18,6 +18,7 @@ from virtualzarr.dataset.directory import Directory
 from virtualzarr.dataset.head import read_head, read_records, read_version
 from virtualzarr.dataset.vacuum import vacuum
 from virtualzarr.dataset.verbs import Rows, Stored, add_rows, drop_rows
+from virtualzarr.stores.location import Location
 
 fork = multiprocessing.get_context("fork") if hasattr(os, "fork") else None
 pytestmark = pytest.mark.skipif(fork is None, reason="forks processes")
@@ -41,7 +42,7 @@ def rows(place):
 
 
 def test_appends_inserts_and_versions(tmp_path):
-    place = Directory(str(tmp_path))
+    place = Directory(Location(str(tmp_path)))
     place.run(create())
     append(place, 10, 5)
     append(place, 0, 2)
@@ -54,14 +55,14 @@ def test_appends_inserts_and_versions(tmp_path):
 
 
 def write_some(path, writer, count):
-    place = Directory(path)
+    place = Directory(Location(path))
     for k in range(count):
         append(place, 1000 * k + writer, name=f"{writer}-{k}")
 
 
 @pytest.mark.parametrize("writers", [2, 8])
 def test_writers_that_race_lose_nothing(tmp_path, writers):
-    place = Directory(str(tmp_path))
+    place = Directory(Location(str(tmp_path)))
     place.run(create())
     processes = [
         fork.Process(target=write_some, args=(str(tmp_path), w, 20)) for w in range(writers)
@@ -79,7 +80,7 @@ def test_writers_that_race_lose_nothing(tmp_path, writers):
 
 
 def write_until_killed(path, writer, told):
-    place = Directory(path)
+    place = Directory(Location(path))
     for k in range(10**6):
         append(place, 10**6 * (writer + 1) + k, name=f"{writer}-{k}")
         os.write(told, f"{writer}-{k}\n".encode())
@@ -91,7 +92,7 @@ def write_until_killed(path, writer, told):
 def test_killed_anywhere(tmp_path):
     """What was reported is there, what is there was begun, and the dataset goes on."""
     chance = random.Random(1)
-    place = Directory(str(tmp_path))
+    place = Directory(Location(str(tmp_path)))
     place.run(create())
     reported = []
     for round in range(12):

@@ -13,28 +13,24 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from virtualzarr.dataset.head import Head, read_head, read_records
-from virtualzarr.dataset.operations import BackOff, NewId, Now, Protocol, Replace, UnreachableError
+from virtualzarr.dataset.operations import (
+    BackOff,
+    EndTurn,
+    NewId,
+    Now,
+    Protocol,
+    RefusedError,
+    Replace,
+    UnreachableError,
+    WaitTurn,
+)
 from virtualzarr.dataset.snapshot import Record, Snapshot
-from virtualzarr.errors import NodeExistsError, SourceNotFoundError, VirtualZarrError
-
-
-class CommitFailedError(VirtualZarrError):
-    """A commit did not take place, and will not."""
-
-
-class CommitUnknownError(VirtualZarrError):
-    """The store could not be asked whether a commit took place.
-
-    Attributes
-    ----------
-    commit : str
-        Its id: ask again later with it, or repeat the change with it, which is safe.
-    """
-
-    def __init__(self, message: str, commit: str) -> None:
-        super().__init__(message)
-        self.commit = commit
-
+from virtualzarr.errors import (
+    CommitFailedError,
+    CommitUnknownError,
+    NodeExistsError,
+    SourceNotFoundError,
+)
 
 Change = Callable[[Head], Protocol[Record]]
 """A change: what it does to a head, as a record, with what the record names put in the store.
@@ -116,11 +112,19 @@ def _commit(base: Head, change: Change, commit: str) -> Protocol[Head]:
         # A conflict that `change` finds is a true failure: no earlier request of ours can land any
         # more, as the head it was conditional on has been replaced by another.
         try:
-            new_record = replace((yield from change(head)), commit=commit)
-            result = yield from head.commit(new_record)
-        except UnreachableError as error:
-            raise CommitFailedError("the store cannot be reached; nothing was changed") from error
+            new_record = yield from change(head)
+            # What it names is stored now. Only what is quick is done while others wait in line.
+            current = yield from _wait_turn(head)
+            if current is not head:
+                if (yield from find_commit(current, commit, base.snapshot.version)):
+                    return current
+                head = current
+                new_record = yield from change(head)
+            result = yield from head.commit(replace(new_record, commit=commit))
+        except (UnreachableError, RefusedError) as error:
+            raise CommitFailedError(f"nothing was changed: {error}") from error
         current, is_done = yield from _replace(head, result, commit)
+        yield EndTurn()
         if is_done:
             return current
         if head.tag is None:
@@ -130,25 +134,37 @@ def _commit(base: Head, change: Change, commit: str) -> Protocol[Head]:
             raise CommitFailedError(f"{attempts} other commits were quicker; nothing was changed")
 
 
+def _wait_turn(head: Head) -> Protocol[Head]:
+    """Wait in line, where there is one: the head that there is then."""
+    if not (yield WaitTurn()):
+        return head
+    current = yield from _look(head)
+    return head if current is None else current
+
+
 def _replace(base: Head, result: Head, commit: str) -> Protocol[tuple[Head, bool]]:
     """Replace one head by another: what is there then, and whether the commit is in it.
 
     A request that was not answered may still arrive, as long as the head is the one that it asks
     for. So it is sent again, with the same bytes, until the head has changed, by it or by another.
     """
-    data, attempts = result.to_bytes(), 0
+    data, attempts, is_sent = result.to_bytes(), 0, False
     while True:
         try:
             tag = yield Replace(data, base.tag)
             if tag is not None:
                 return replace(result, tag=tag), True
+            is_sent = True
+        except RefusedError as error:
+            if not is_sent:
+                raise CommitFailedError(f"nothing was changed: {error}") from error
         except UnreachableError:
-            pass
+            is_sent = True
         try:
             current = yield from _look(base)
             if current is not None:
                 return current, (yield from find_commit(current, commit, base.snapshot.version))
-        except UnreachableError:
+        except (UnreachableError, RefusedError):
             pass
         attempts += 1
         if not (yield BackOff(attempts)):

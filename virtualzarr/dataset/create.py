@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -22,9 +23,9 @@ from virtualzarr.dataset.describe import (
     list_sources,
     read_coordinates,
 )
-from virtualzarr.dataset.directory import Directory
 from virtualzarr.dataset.head import Head
 from virtualzarr.dataset.merge import group_chunks
+from virtualzarr.dataset.open_storage import open_storage
 from virtualzarr.dataset.operations import Protocol
 from virtualzarr.dataset.segment import Cells, pack
 from virtualzarr.dataset.snapshot import Entry, Record
@@ -34,15 +35,34 @@ from virtualzarr.hierarchy.group import Group
 from virtualzarr.metadata import GroupMetadata, dumps_json
 from virtualzarr.metadata.node_documents import to_documents
 from virtualzarr.stores.files import resolve_uri
+from virtualzarr.stores.location import Location
 
 _MARKER = "virtualzarr.dataset"
-_LEFT_BEHIND = {"zarr.json", "schemas", "segments", "log", "head.__lock", "zarr.json.__lock"}
+_LEFT_BEHIND = {"zarr.json", "schemas", "segments", "log"}
 
 
 def create_dataset(
-    path: Any, group: Group, dimension: str, *, message: str | None = None
+    path: Any,
+    group: Group,
+    dimension: str,
+    *,
+    message: str | None = None,
+    allowed: str | Iterable[str] | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+    single_writer: bool = False,
 ) -> Dataset:
     """Make a dataset of virtual arrays, along one of whose dimensions rows come and go.
+
+    Parameters
+    ----------
+    path : path or str
+        A directory, or a URL; see `Dataset`.
+    group : Group
+    dimension : str
+    message : str, optional
+        For the history.
+    allowed, storage_options, single_writer
+        As for `Dataset`.
 
     Raises
     ------
@@ -52,8 +72,11 @@ def create_dataset(
         An array has no form in it.
     """
     folder = resolve_uri(path).rstrip("/")
+    options: dict[str, Any] = {"allowed": allowed, "storage_options": storage_options}
+    storage = open_storage(Location.of(folder, **options), single_writer)
+    storage.require_commits()
     # What a creation left that was stopped before its head was there is in nobody's way.
-    if os.path.isdir(folder) and not {*os.listdir(folder)} <= _LEFT_BEHIND:
+    if any(name not in _LEFT_BEHIND and name[-4:] != ".new" for name in storage.list_top()):
         raise NodeExistsError("there is something already", file=folder)
     group = group.map_arrays(as_virtual_v3)
     growing = find_growing(group, dimension)
@@ -76,7 +99,6 @@ def create_dataset(
         coordinates,
         group_chunks({path: item.chunks or () for path, item in cells.items()}),
     )
-    directory = Directory(folder)
 
     def change(head: Head) -> Protocol[Record]:
         new_record = yield from add_rows(
@@ -93,9 +115,9 @@ def create_dataset(
     marker = {_MARKER: {"must_understand": True, "version": 2}}
     root = to_documents(GroupMetadata({}, 3))["zarr.json"] | marker
     # Other readers refuse the dataset from its first moment on.
-    directory.store.set("zarr.json", dumps_json(root))
-    directory.run(create(change))
-    return Dataset(folder)
+    storage.put_root(dumps_json(root))
+    storage.run(create(change))
+    return Dataset(folder, single_writer=single_writer, **options)
 
 
 def is_dataset(path: str) -> bool:

@@ -11,7 +11,7 @@ from virtualzarr.combine.concat_stack import concat_rows
 from virtualzarr.combine.harmonize_to_stored import harmonize_to_stored
 from virtualzarr.dataset import objects
 from virtualzarr.dataset.arrays import Stretch, build_arrays, find_stretches
-from virtualzarr.dataset.commit import Change, CommitFailedError, commit
+from virtualzarr.dataset.commit import Change, commit
 from virtualzarr.dataset.describe import (
     as_virtual_v3,
     build_cells,
@@ -21,21 +21,19 @@ from virtualzarr.dataset.describe import (
     list_sources,
     read_coordinates,
 )
-from virtualzarr.dataset.directory import Directory
 from virtualzarr.dataset.head import (
     read_head,
     read_version,
 )
 from virtualzarr.dataset.history import Version, find_version, list_versions, to_nanoseconds
 from virtualzarr.dataset.merge import group_chunks, merge
+from virtualzarr.dataset.open_storage import open_storage
 from virtualzarr.dataset.segment import pack
 from virtualzarr.dataset.segment_opener import SegmentOpener
 from virtualzarr.dataset.snapshot import Snapshot
 from virtualzarr.dataset.vacuum import VacuumReport, vacuum
 from virtualzarr.dataset.verbs import Rows, Stored, add_rows, drop_rows, roll_back, set_tag
-from virtualzarr.errors import (
-    MismatchError,
-)
+from virtualzarr.errors import CommitFailedError, MismatchError
 from virtualzarr.hierarchy.group import Group
 from virtualzarr.metadata import (
     ArrayMetadata,
@@ -54,13 +52,17 @@ class Dataset:
     Parameters
     ----------
     path : path or str
-        A directory.
+        A directory, or the URL of a folder: ``s3://``, ``gs://`` or ``az://`` (with the extra
+        ``object-stores``), ``memory://``, and any other that can be read, such as ``https://``.
     version : int, optional
     at : datetime or str, optional
         The version that was the newest then; in UTC if there is no time zone.
     tag : str, optional
     allowed, storage_options
         As for `virtualzarr.open`.
+    single_writer : bool
+        Whether commits are made where the store cannot keep several writers apart: you answer for
+        it that nobody else writes at the same time.
 
     Raises
     ------
@@ -79,12 +81,18 @@ class Dataset:
         tag: str | None = None,
         allowed: str | Iterable[str] | None = None,
         storage_options: Mapping[str, Any] | None = None,
+        single_writer: bool = False,
     ) -> None:
         if sum(choice is not None for choice in (version, at, tag)) > 1:
             raise ValueError("give one of version, at and tag")
         self.path = resolve_uri(path).rstrip("/")
-        self._options: dict[str, Any] = {"allowed": allowed, "storage_options": storage_options}
-        self._place = Directory(self.path)
+        self._options: dict[str, Any] = {
+            "allowed": allowed,
+            "storage_options": storage_options,
+            "single_writer": single_writer,
+        }
+        location = Location.of(f"{self.path}/", storage_options, allowed)
+        self._place = open_storage(location, single_writer)
         self.head = self._place.run(read_head())
         if tag is not None:
             version = self.head.snapshot.tags[tag]
@@ -93,7 +101,6 @@ class Dataset:
         self.snapshot = self.head.snapshot
         if version is not None:
             self.snapshot = self._place.run(read_version(self.head, version))
-        location = Location.of(f"{self.path}/", storage_options, allowed)
         self._open = SegmentOpener(location, self.snapshot.version)
         self._schema = self._read_schema(self.snapshot)
 

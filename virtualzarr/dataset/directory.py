@@ -1,166 +1,181 @@
 """Datasets in directories: operations of protocols done with files, durable when they return.
 
-A head is replaced under a lock that the system releases when a process dies. Objects are written
+Writers stand in line at a lock that the system releases when a process dies. Objects are written
 aside, synced, renamed, and their folder synced: a power cut keeps them whole or not at all.
 """
 
 from __future__ import annotations
 
 import os
-import random
 import secrets
-import time
-from collections.abc import Generator, Iterable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Any, TypeVar
+from functools import partial
 
 from virtualzarr.dataset.objects import digest
-from virtualzarr.dataset.operations import (
-    HEAD,
-    BackOff,
-    Delete,
-    Get,
-    ListNames,
-    NewId,
-    Now,
-    Put,
-    Replace,
-    UnreachableError,
-)
-from virtualzarr.errors import SourceError
-from virtualzarr.stores.local import LocalStore
-
-T = TypeVar("T")
+from virtualzarr.dataset.operations import HEAD, Put, RefusedError
+from virtualzarr.dataset.storage import ROOT, Storage, refuse_commits
+from virtualzarr.stores.file_systems import find_file_system, has_reliable_locks
+from virtualzarr.stores.files import read_small
+from virtualzarr.stores.fingerprints import as_source_error
+from virtualzarr.stores.invalidation import notify_change
+from virtualzarr.stores.local import LocalStore, lock_file, retry_while_open, unlock_file
+from virtualzarr.stores.location import Location
+from virtualzarr.stores.locks import WRITER
+from virtualzarr.stores.store import LOCK_SUFFIX
 
 _ASIDE = ".new"
 """The suffix of files that are being written; what a dead process left is deleted by the vacuum."""
 
-_FIRST_WAIT, _LONGEST_WAIT, _PATIENCE = 0.002, 0.25, 60.0
-"""Seconds of back-off: at first, at most, and in all."""
 
+class Directory(Storage):
+    """A dataset's directory."""
 
-class Directory:
-    """A dataset's directory.
+    def __init__(self, location: Location, single_writer: bool = False) -> None:
+        super().__init__(location, single_writer)
+        self.store = LocalStore(self.uri)
 
-    Parameters
-    ----------
-    path : str
-    """
+    def check_commits(self) -> None:
+        """Refuse file systems whose locks may be lost in silence."""
+        kind = find_file_system(self.uri)
+        if not self.single_writer and not has_reliable_locks(kind):
+            raise refuse_commits(self.uri, f"on a file system of type {kind} locks may be lost")
 
-    def __init__(self, path: str) -> None:
-        self.store = LocalStore(path)
-        self.path = self.store.uri
-        self._waited = 0.0
+    def get(self, name: str) -> tuple[bytes, str] | None:
+        """Return a file's bytes and their digest."""
+        data = read_small(self.store.to_uri(name))
+        if data is None:
+            data = self.store.get(name)
+        return None if data is None else (data, digest(data))
 
-    def run(self, protocol: Generator[Any, Any, T]) -> T:
-        """Run a protocol to its end and return what it returns."""
-        self._waited = 0.0
-        answer: Any = None
-        try:
-            while True:
-                operation = (
-                    protocol.send(answer)
-                    if not isinstance(answer, Exception)
-                    else (protocol.throw(answer))
-                )
-                try:
-                    answer = self.perform(operation)
-                except (SourceError, OSError) as error:
-                    # Whether the disk has it or not, nobody can tell now.
-                    answer = UnreachableError(str(error))
-                    answer.__cause__ = error
-        except StopIteration as stop:
-            result: T = stop.value
-            return result
-
-    def perform(self, operation: Any) -> Any:
-        """Do one operation, or several at once."""
-        if isinstance(operation, list):
-            if operation and all(isinstance(one, Put) for one in operation):
-                return self._put_all(operation)
-            return [self.perform(one) for one in operation]
-        if isinstance(operation, Get):
-            data = self.store.get(operation.name)
-            return None if data is None else (data, digest(data))
-        if isinstance(operation, Put):
-            return self._put_all([operation])[0]
-        if isinstance(operation, Replace):
-            return self._replace(operation)
-        if isinstance(operation, ListNames):
-            return [key for key, _ in self.store.list()]
-        if isinstance(operation, Delete):
-            return self._delete(operation.name)
-        if isinstance(operation, Now):
-            return time.time_ns()
-        if isinstance(operation, NewId):
-            return secrets.token_hex(8)
-        assert isinstance(operation, BackOff), operation
-        return self._back_off(operation.attempt)
-
-    def _put_all(self, operations: Iterable[Put]) -> list[None]:
+    def put(self, operations: Sequence[Put]) -> list[None]:
+        """Write files."""
         # Files are synced before their folders, so that no name is there without its bytes; one
         # sync of a folder is enough for all that were renamed into it.
-        folders = {}
+        folders = set()
         for operation in operations:
             path = self.store.to_uri(operation.name)
             folder = os.path.dirname(path)
             if folder not in folders:
-                folders[folder] = _make_folder(folder, self.path)
-            with open(path + _ASIDE, "xb") as file:
-                file.write(operation.data)
-                file.flush()
-                os.fsync(file.fileno())
-            os.rename(path + _ASIDE, path)
+                self._make_folder(folder)
+                folders.add(folder)
+            _write(path, operation.data, path + _ASIDE)
         for folder in folders:
             _sync_folder(folder)
         return [None for _ in operations]
 
-    def _replace(self, operation: Replace) -> str | None:
-        def change(old: bytes | None) -> bytes:
-            if (None if old is None else digest(old)) != operation.tag:
-                raise _DiffersError
-            return operation.data
+    def put_root(self, data: bytes) -> None:
+        """Write the root's document, maybe while others do the same."""
+        self._make_folder(self.uri)
+        path = self.store.to_uri(ROOT)
+        _write(path, data, f"{path}.{secrets.token_hex(8)}{_ASIDE}")
+        _sync_folder(self.uri)
 
+    def wait_turn(self) -> Callable[[], None] | None:
+        """Wait for the lock of the writers."""
+        self._make_folder(self.uri)
+        if os.name == "nt":
+            lock = self.store.lock_key(WRITER)
+            lock.__enter__()
+            return partial(lock.__exit__, None, None, None)
+        return _take_lock(self.store.to_uri(WRITER + LOCK_SUFFIX))
+
+    def replace(self, data: bytes, tag: str | None, has_turn: bool = False) -> str | None:
+        """Replace the head with the lock of the writers held."""
+        release = None if has_turn else self.wait_turn()
         try:
-            self.store.update(HEAD, change)
-        except _DiffersError:
-            return None
-        return digest(operation.data)
+            current = self.get(HEAD)
+            if (None if current is None else current[1]) != tag:
+                return None
+            path = self.store.to_uri(HEAD)
+            try:
+                # Nobody else writes this file, and what a dead writer left in it goes.
+                _write_aside(path + _ASIDE, data, "wb")
+            except OSError as error:
+                raise RefusedError(str(error)) from as_source_error(error, path)
+            retry_while_open(partial(os.replace, path + _ASIDE, path))
+            _sync_folder(self.uri)
+            notify_change(path)
+        finally:
+            if release is not None:
+                release()
+        return digest(data)
 
-    def _delete(self, name: str) -> None:
-        with suppress(FileNotFoundError):
-            os.unlink(self.store.to_uri(name))
+    def list_names(self) -> list[str]:
+        """List all files."""
+        return [key for key, _ in self.store.list()]
 
-    def _back_off(self, attempt: int) -> bool:
-        # Full jitter: writers that collided once must not collide in step for ever.
-        most = min(_LONGEST_WAIT, _FIRST_WAIT * 2 ** min(attempt, 16))
-        wait = random.uniform(0, most)
-        if self._waited + wait > _PATIENCE:
-            return False
-        self._waited += wait
-        time.sleep(wait)
-        return True
+    def list_top(self) -> list[str]:
+        """List the directory."""
+        return [*self.store.list_dir("")]
+
+    def delete(self, names: Sequence[str]) -> None:
+        """Delete files."""
+        for name in names:
+            with suppress(FileNotFoundError):
+                os.unlink(self.store.to_uri(name))
+
+    def _make_folder(self, folder: str) -> None:
+        """Make a folder whose own name survives a power cut."""
+        if os.path.isdir(folder):
+            return
+        os.makedirs(folder, exist_ok=True)
+        # The folder of the dataset itself may be new as well, and its name is in the one above.
+        while len(folder) >= len(self.uri):
+            folder = os.path.dirname(folder)
+            _sync_folder(folder)
 
 
-class _DiffersError(Exception):
-    """The head is not the one that was read."""
+def _write(path: str, data: bytes, aside: str) -> None:
+    """Write a file that is there whole, on the disk, or not at all; its folder is not synced."""
+    _write_aside(aside, data, "xb")
+    retry_while_open(partial(os.replace, aside, path))
 
 
-def _make_folder(folder: str, top: str) -> bool:
-    """Make a folder whose own name survives a power cut; tell whether it was not there."""
-    if os.path.isdir(folder):
-        return False
-    os.makedirs(folder, exist_ok=True)
-    parent = os.path.dirname(folder)
-    while len(parent) >= len(top):
-        _sync_folder(parent)
-        parent = os.path.dirname(parent)
-    return True
+def _write_aside(path: str, data: bytes, mode: str) -> None:
+    with open(path, mode) as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
 
 
 def _sync_folder(path: str) -> None:
-    fd = os.open(path, os.O_RDONLY)
+    # Windows opens no folders; there a name is as durable as the system makes it.
+    with suppress(PermissionError):
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def _take_lock(path: str) -> Callable[[], None]:
+    """Wait for a lock; return what gives it back.
+
+    Its file stays. So all who wait do so for one file, and the system lets them in by their turn;
+    a file that was renamed or removed would wake them all.
+    """
+    while True:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+        try:
+            lock_file(descriptor)
+            # Others that lock keys remove the files of their locks.
+            if _is_same_file(descriptor, path):
+                return partial(_release_lock, descriptor)
+        except BaseException:
+            os.close(descriptor)
+            raise
+        os.close(descriptor)
+
+
+def _is_same_file(descriptor: int, path: str) -> bool:
     try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
+        return os.path.samestat(os.fstat(descriptor), os.stat(path))
+    except FileNotFoundError:
+        return False
+
+
+def _release_lock(descriptor: int) -> None:
+    # Closing is not enough: a process forked meanwhile has the same open file.
+    unlock_file(descriptor)
+    os.close(descriptor)

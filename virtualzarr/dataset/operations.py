@@ -21,6 +21,10 @@ class UnreachableError(Exception):
     """The store could not be asked: whether an operation took place is not known."""
 
 
+class RefusedError(Exception):
+    """The store does not allow an operation: it did not take place."""
+
+
 @dataclass(frozen=True, slots=True)
 class Get:
     """Read an object: its bytes and tag, or None where there is none."""
@@ -46,6 +50,19 @@ class Replace:
 
     data: bytes
     tag: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class WaitTurn:
+    """Wait in line with other writers, where the store has a line: whether it has.
+
+    Until `EndTurn` nobody else in the line replaces the head. Nothing but speed depends on it.
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class EndTurn:
+    """Let the next one in the line go on."""
 
 
 @dataclass(frozen=True, slots=True)

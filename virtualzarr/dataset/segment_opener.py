@@ -6,13 +6,13 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from virtualzarr.dataset.directory import Directory
 from virtualzarr.dataset.head import VersionExpiredError, read_head
+from virtualzarr.dataset.open_storage import open_storage
 from virtualzarr.dataset.operations import Protocol
 from virtualzarr.dataset.segment import Segment
 from virtualzarr.dataset.snapshot import Entry, Named
 from virtualzarr.errors import MetadataError, SourceNotFoundError, VirtualZarrError
-from virtualzarr.stores.files import LocalFile
+from virtualzarr.stores.files import open_file
 from virtualzarr.stores.location import Location
 
 _MOST_SEGMENTS = 128
@@ -30,7 +30,7 @@ class SegmentOpener:
         """Return a segment."""
         segment = self._segments.pop(named.name, None)
         if segment is None:
-            file = LocalFile(f"{self.folder}/{named.name}")
+            file = open_file(self.location.with_uri(f"{self.folder}/{named.name}"))
             try:
                 segment = Segment(file, named, self.folder, self.location)
             except SourceNotFoundError as error:
@@ -45,7 +45,7 @@ class SegmentOpener:
 
     def _explain(self, error: SourceNotFoundError) -> VirtualZarrError:
         """Tell a version that a vacuum took away from a dataset that is damaged."""
-        now = Directory(self.folder).run(read_head()).snapshot
+        now = open_storage(self.location).run(read_head()).snapshot
         if self.version < now.expired and self.version not in now.tags.values():
             return VersionExpiredError(
                 f"version {self.version} has expired; open the dataset anew", file=error.file

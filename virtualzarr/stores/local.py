@@ -194,7 +194,7 @@ class LocalStore:
 
     def _unlink(self, path: str) -> None:
         try:
-            _retry_while_open(partial(os.unlink, path))
+            retry_while_open(partial(os.unlink, path))
         except FileNotFoundError:
             return
         except OSError as error:
@@ -232,7 +232,7 @@ class _KeyLock:
     def _try_acquire(self) -> bool:
         self.fd = _open_lock_file(self.name)
         try:
-            _lock(self.fd)
+            lock_file(self.fd)
             locked = os.fstat(self.fd)
             try:
                 current = os.stat(self.name)
@@ -275,7 +275,7 @@ class _KeyLock:
                 os.unlink(self.name)
         notify_change(self.path)
         # Closing is not enough: a process forked meanwhile has the same open file.
-        _unlock(self.fd)
+        unlock_file(self.fd)
         os.close(self.fd)
 
 
@@ -307,7 +307,7 @@ class _WindowsKeyLock(_KeyLock):
                 if config.sync_files:
                     file.flush()
                     os.fsync(file.fileno())
-            _retry_while_open(partial(os.replace, new, self.path))
+            retry_while_open(partial(os.replace, new, self.path))
         except OSError as error:
             raise _as_source_error(error, self.path) from error
 
@@ -319,7 +319,7 @@ class _WindowsKeyLock(_KeyLock):
             os.unlink(self.name)
 
 
-def _retry_while_open(step: Callable[[], None]) -> None:
+def retry_while_open(step: Callable[[], None]) -> None:
     """Repeat what Windows refuses while others have the file open, as readers do for a moment."""
     for attempt in count():
         try:
@@ -359,18 +359,22 @@ if hasattr(fcntl, "F_OFD_SETLKW") and sys.maxsize > 2**32:
     _TAKE = struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
     _GIVE = struct.pack("hhqqi4x", fcntl.F_UNLCK, os.SEEK_SET, 0, 0, 0)
 
-    def _lock(fd: int) -> None:
+    def lock_file(fd: int) -> None:
+        """Wait for the exclusive lock of an open file, which excludes threads, too."""
         fcntl.fcntl(fd, fcntl.F_OFD_SETLKW, _TAKE)
 
-    def _unlock(fd: int) -> None:
+    def unlock_file(fd: int) -> None:
+        """Give the lock of an open file back."""
         fcntl.fcntl(fd, fcntl.F_OFD_SETLKW, _GIVE)
 
 else:
 
-    def _lock(fd: int) -> None:
+    def lock_file(fd: int) -> None:
+        """Wait for the exclusive lock of an open file, which excludes threads, too."""
         fcntl.flock(fd, fcntl.LOCK_EX)
 
-    def _unlock(fd: int) -> None:
+    def unlock_file(fd: int) -> None:
+        """Give the lock of an open file back."""
         fcntl.flock(fd, fcntl.LOCK_UN)
 
 

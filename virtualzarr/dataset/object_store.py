@@ -1,0 +1,229 @@
+"""Datasets in object stores: S3, GCS and Azure, by the conditions that they put on replacing.
+
+Nothing but the head is ever replaced, and nobody waits for anybody: of two writers that replace the
+same head, the store lets one through. Whether it does is tried before anything is committed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import secrets
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from functools import partial
+from typing import Any, TypeVar
+
+from virtualzarr.config import config
+from virtualzarr.dataset.operations import HEAD, Put, RefusedError, UnreachableError
+from virtualzarr.dataset.storage import ROOT, Storage, refuse_commits
+from virtualzarr.errors import AccessError, SourceError
+from virtualzarr.stores.location import Location
+from virtualzarr.stores.retry import back_off_seconds
+
+T = TypeVar("T")
+
+_enforcing: set[str] = set()
+"""Places that were tried and keep conditions, each for the whole process."""
+
+
+class ObjectStore(Storage):
+    """A dataset's folder in an object store.
+
+    Parameters
+    ----------
+    location : Location
+    store : obstore.store.ObjectStore
+        Of the dataset's folder. It must not repeat requests by itself.
+    single_writer : bool
+    """
+
+    first_wait = 0.02
+    longest_wait = 2.0
+
+    def __init__(self, location: Location, store: Any, single_writer: bool = False) -> None:
+        super().__init__(location, single_writer)
+        self.store = store
+        self._process = os.getpid()
+
+    def check_commits(self) -> None:
+        """Try whether the store refuses to create an object twice, and to replace what changed."""
+        if self.single_writer or self.uri in _enforcing:
+            return
+        # Who dies or may not delete here leaves it to the next vacuum.
+        name = f"log/0-{secrets.token_hex(8)}"
+        try:
+            self._retry(partial(self._put, name, b"1", "create"), name)
+            for mode in ("create", {"e_tag": '"00000000000000000000000000000000"'}):
+                if self._try_to_replace(name, mode):
+                    raise refuse_commits(
+                        self.uri, "the store replaces objects whether or not conditions hold"
+                    )
+        except (UnreachableError, RefusedError) as error:
+            raise AccessError(
+                "datasets cannot be committed to there, or it could not be tried whether they "
+                f"can: {error}",
+                file=self.uri,
+            ) from None
+        with suppress(UnreachableError, RefusedError):
+            self.delete([name])
+        _enforcing.add(self.uri)
+
+    def _try_to_replace(self, name: str, mode: Any) -> bool:
+        try:
+            self._retry(partial(self._put, name, b"2", mode), name)
+        except _ConditionError:
+            return False
+        return True
+
+    def get(self, name: str) -> tuple[bytes, str] | None:
+        """Request an object."""
+
+        def request() -> tuple[bytes, str]:
+            response = self.store.get(name)
+            data = bytes(response.bytes())
+            return data, _join_tag(response.meta)
+
+        try:
+            return self._retry(request, name)
+        except FileNotFoundError:
+            return None
+
+    def get_all(self, names: Sequence[str]) -> list[tuple[bytes, str] | None]:
+        """Request objects side by side."""
+        return self._side_by_side(self.get, names)
+
+    def put(self, operations: Sequence[Put]) -> list[None]:
+        """Store objects side by side; a request that is repeated stores the same again."""
+
+        def put(operation: Put) -> None:
+            self._retry(partial(self._put, operation.name, operation.data), operation.name)
+
+        return self._side_by_side(put, operations)
+
+    def put_root(self, data: bytes) -> None:
+        """Store the root's document."""
+        self._retry(partial(self._put, ROOT, data), ROOT)
+
+    def replace(self, data: bytes, tag: str | None, has_turn: bool = False) -> str | None:
+        """Replace the head, by one request that is not repeated here."""
+        mode: Any = "create" if tag is None else json.loads(tag)
+        if self.single_writer:
+            current = self.get(HEAD)
+            if (None if current is None else current[1]) != tag:
+                return None
+            mode = "overwrite"
+        try:
+            result = self._request(partial(self._put, HEAD, data, mode), HEAD)
+        except (_ConditionError, FileNotFoundError):
+            return None
+        if result.get("e_tag") or result.get("version"):
+            return _join_tag(result)
+        # It is stored, and the store did not say under which tag.
+        current = self.get(HEAD)
+        return current[1] if current is not None and current[0] == data else None
+
+    def list_names(self) -> list[str]:
+        """List all objects."""
+
+        def request() -> list[str]:
+            return [item["path"] for page in self.store.list() for item in page]
+
+        return self._retry(request, "")
+
+    def list_top(self) -> list[str]:
+        """List what is right below the dataset's folder."""
+        result = self._retry(self.store.list_with_delimiter, "")
+        names = [*result["common_prefixes"], *(item["path"] for item in result["objects"])]
+        return [name.strip("/") for name in names]
+
+    def delete(self, names: Sequence[str]) -> None:
+        """Delete objects, by few requests where the store can do that."""
+        try:
+            self._retry(partial(self.store.delete, [*names]), names[0])
+        except FileNotFoundError:
+            if len(names) > 1:
+                for name in names:
+                    self.delete([name])
+
+    def _put(self, name: str, data: bytes, mode: Any = "overwrite") -> Any:
+        return self.store.put(name, data, mode=mode, use_multipart=False)
+
+    def _side_by_side(self, function: Callable[[Any], T], items: Sequence[Any]) -> list[T]:
+        if len(items) == 1:
+            return [function(items[0])]
+        with ThreadPoolExecutor(min(config.requests, max(len(items), 1))) as pool:
+            return [*pool.map(function, items)]
+
+    def _retry(self, request: Callable[[], T], name: str) -> T:
+        """Do what may be done twice, and again if it fails for no lasting reason."""
+        for number in range(config.retries):
+            try:
+                return self._request(request, name)
+            except UnreachableError:
+                time.sleep(back_off_seconds(number))
+        return self._request(request, name)
+
+    def _request(self, request: Callable[[], T], name: str) -> T:
+        """Do something once; errors say what they mean for protocols, and no credentials.
+
+        Raises
+        ------
+        FileNotFoundError
+            There is no such object.
+        _ConditionError
+            The condition does not hold.
+        RefusedError
+            It is not allowed.
+        UnreachableError
+            Whether it was done is not known.
+        """
+        from obstore import exceptions
+
+        if self._process != os.getpid():
+            # Its threads, without which no request is ever sent, were not forked.
+            raise AccessError(
+                "object stores cannot be used by a process that was forked after they were "
+                "opened: open the dataset in the new process, or start processes by spawning",
+                file=self.uri,
+            )
+        try:
+            return request()
+        except FileNotFoundError:
+            raise
+        except exceptions.PreconditionError:
+            raise _ConditionError from None
+        except exceptions.AlreadyExistsError as error:
+            # 409 is a race that nobody has won yet, which says nothing of the condition.
+            if "409" in _describe(error):
+                raise self._unreachable(error, name) from None
+            raise _ConditionError from None
+        except (exceptions.PermissionDeniedError, exceptions.UnauthenticatedError) as error:
+            cause = AccessError(_describe(error), file=f"{self.uri}/{name}")
+            raise RefusedError(cause.message) from cause
+        except (exceptions.BaseError, OSError) as error:
+            raise self._unreachable(error, name) from None
+
+    def _unreachable(self, error: Exception, name: str) -> UnreachableError:
+        cause = SourceError(_describe(error), file=f"{self.uri}/{name}")
+        unreachable = UnreachableError(cause.message)
+        unreachable.__cause__ = cause
+        return unreachable
+
+
+class _ConditionError(Exception):
+    """The condition of a request does not hold."""
+
+
+def _join_tag(meta: Any) -> str:
+    """Return what a store calls a state of an object: entity tag, or generation, or both."""
+    return json.dumps({key: meta[key] for key in ("e_tag", "version") if meta.get(key)})
+
+
+def _describe(error: Exception) -> str:
+    """Return the first line of an error, without queries of URLs: signatures are among them."""
+    lines = str(error).splitlines() or [type(error).__name__]
+    return re.sub(r"\?\S*", "", lines[0])

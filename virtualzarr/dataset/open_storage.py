@@ -1,0 +1,183 @@
+"""Opening of storages: what a path or URL of a dataset is, and which options object stores take.
+
+Options are those of fsspec's file systems, as everywhere in this package, so that the same ones
+open a dataset and the files that it refers to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import timedelta
+from typing import Any
+from urllib.parse import urlsplit
+
+from virtualzarr.dataset.directory import Directory
+from virtualzarr.dataset.fsspec_storage import FsspecStorage
+from virtualzarr.dataset.object_store import ObjectStore
+from virtualzarr.dataset.storage import Storage
+from virtualzarr.errors import MissingDependencyError, UnsupportedError, VirtualZarrError
+from virtualzarr.stores.location import Location
+
+_SERVICES = {
+    "s3": "s3", "s3a": "s3", "gs": "gs", "gcs": "gs", "az": "az", "abfs": "az", "abfss": "az",
+}  # fmt: skip
+
+_NO_RETRIES = {"max_retries": 0, "retry_timeout": timedelta(seconds=60)}
+"""A library that repeats a request on its own hides that the first one was not answered."""
+
+_NAMES: Mapping[str, Mapping[str, str | None]] = {
+    "s3": {
+        "key": "access_key_id",
+        "secret": "secret_access_key",
+        "token": "session_token",
+        "anon": "skip_signature",
+        "endpoint_url": "endpoint",
+        "region_name": "region",
+        "requester_pays": "request_payer",
+    },
+    "gs": {
+        "endpoint_url": "base_url",
+        "project": None,
+        "access": None,
+    },
+    "az": {
+        "account_name": "account_name",
+        "account_key": "account_key",
+        "sas_token": "sas_key",
+        "tenant_id": "tenant_id",
+        "client_id": "client_id",
+        "client_secret": "client_secret",
+        "anon": "skip_signature",
+        "account_host": None,
+    },
+}
+"""Names of options in fsspec's file systems and in obstore; None for what it has no use for."""
+
+_HARMLESS = frozenset(
+    ["asynchronous", "skip_instance_cache", "use_listings_cache", "listings_expiry_time",
+     "max_paths", "default_block_size", "default_fill_cache", "default_cache_type", "cache_regions",
+     "use_ssl", "version_aware", "consistency", "cache_timeout"]
+)  # fmt: skip
+"""Options that say how fsspec lists and caches."""
+
+
+def open_storage(location: Location, single_writer: bool = False) -> Storage:
+    """Return the storage of a dataset, there or not; one that cannot be committed to is read."""
+    if not location.is_remote:
+        return Directory(location, single_writer)
+    service = _SERVICES.get(urlsplit(location.uri).scheme.lower())
+    if service is None or "::" in location.uri:
+        return FsspecStorage(location, single_writer)
+    refusal: VirtualZarrError
+    try:
+        return ObjectStore(location, _open_service(service, location), single_writer)
+    except ImportError:
+        refusal = MissingDependencyError(
+            "committing to datasets in object stores needs obstore: "
+            "pip install 'virtualzarr[object-stores]'",
+            file=location.uri,
+        )
+    except UnsupportedError as error:
+        refusal = error
+    return FsspecStorage(location, single_writer, refusal)
+
+
+def _open_service(service: str, location: Location) -> Any:
+    from obstore.store import AzureStore, GCSStore, S3Store
+
+    parts = urlsplit(location.uri)
+    bucket, prefix = parts.netloc, parts.path.strip("/") or None
+    options = dict(location.storage_options or {})
+    common: dict[str, Any] = {"prefix": prefix, "retry_config": _NO_RETRIES}
+    if service == "gs":
+        return GCSStore(bucket, **common, **_translate_gs(options, location.uri))
+    if service == "az":
+        container, _, host = bucket.partition("@")
+        if host:
+            options.setdefault("account_name", host.partition(".")[0])
+        return AzureStore(container, **common, **_translate("az", options, location.uri))
+    return S3Store(bucket, **common, **_translate_s3(options, location.uri))
+
+
+def _translate_s3(options: dict[str, Any], uri: str) -> dict[str, Any]:
+    options |= options.pop("client_kwargs", None) or {}
+    options |= {
+        new: options.pop(old)
+        for old, new in [("username", "key"), ("password", "secret")]
+        if old in options
+    }
+    profile = options.pop("profile", None)
+    client: dict[str, Any] = {}
+    if options.pop("verify", True) is False:
+        client["allow_invalid_certificates"] = True
+    if str(options.get("endpoint_url") or "").startswith("http://"):
+        client["allow_http"] = True
+    # Style of addresses, timeouts and such: paths are understood by all services.
+    options.pop("config_kwargs", None)
+    settings = _translate("s3", options, uri)
+    if not {"access_key_id", "skip_signature"} & {*settings}:
+        provider = _find_credentials(profile, settings)
+        if provider is not None:
+            settings["credential_provider"] = provider
+    return settings | ({"client_options": client} if client else {})
+
+
+def _find_credentials(
+    profile: str | None, settings: dict[str, Any]
+) -> Callable[[], dict[str, Any]] | None:
+    """Return what asks for credentials where the files that a dataset refers to ask: botocore.
+
+    It reads the user's configuration, which obstore does not; the region comes from there, too.
+    """
+    try:
+        from botocore.session import Session
+    except ImportError:
+        return None
+    session = Session(profile=profile)
+    if "region" not in settings and (region := session.get_config_variable("region")):
+        settings["region"] = region
+    credentials = session.get_credentials()
+    if credentials is None:
+        return None
+
+    def provide() -> dict[str, Any]:
+        frozen = credentials.get_frozen_credentials()
+        found = {"access_key_id": frozen.access_key, "secret_access_key": frozen.secret_key}
+        # Those with a token expire; asked for again, botocore has newer ones in time.
+        return found | {
+            "token": frozen.token, "expires_at": getattr(credentials, "_expiry_time", None)
+        }  # fmt: skip
+
+    return provide
+
+
+def _translate_gs(options: dict[str, Any], uri: str) -> dict[str, Any]:
+    token = options.pop("token", None)
+    settings = _translate("gs", options, uri)
+    if token == "anon":
+        settings["skip_signature"] = True
+    elif isinstance(token, str) and token not in ("google_default", "cache", "cloud"):
+        settings["application_credentials"] = token
+    elif token is not None and not isinstance(token, str):
+        raise _unsupported(["token"], uri)
+    return settings
+
+
+def _translate(service: str, options: Mapping[str, Any], uri: str) -> dict[str, Any]:
+    names = _NAMES[service]
+    unknown = [name for name in options if name not in names and name not in _HARMLESS]
+    if unknown:
+        raise _unsupported(unknown, uri)
+    return {
+        new: value
+        for name, value in options.items()
+        if (new := names.get(name)) is not None and value is not None
+    }
+
+
+def _unsupported(names: list[str], uri: str) -> UnsupportedError:
+    # Names only: values may be secrets.
+    return UnsupportedError(
+        f"storage_options {', '.join(map(repr, names))} cannot be used to commit to object stores",
+        file=uri,
+    )
