@@ -6,16 +6,14 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 import grids
 from grids import Axis
 from virtualzarr.array import Array
 from virtualzarr.array.read.cache_policy import combine_policies
 from virtualzarr.codecs import Pipeline, make
-from virtualzarr.codecs.constant import constant_bytes
 from virtualzarr.codecs.core.widen import widen_pipeline
 from virtualzarr.combine.attributes import combine_attributes
+from virtualzarr.combine.cf_packing import get_fill_value
 from virtualzarr.combine.common_chunks import (
     concat_manifests,
     cut_to_chunks,
@@ -35,24 +33,23 @@ from virtualzarr.combine.compatibility import (
 from virtualzarr.combine.dtypes import common_dtype, iter_inexact_masks
 from virtualzarr.combine.error_report import ErrorReport
 from virtualzarr.combine.harmonize import harmonize
-from virtualzarr.combine.options import DEFAULT, ParsedOptions
+from virtualzarr.combine.options import ParsedOptions
 from virtualzarr.errors import CodecError, UnsupportedError
-from virtualzarr.manifest import Decoder, Manifest, Source, Sources
-from virtualzarr.metadata import default_fill
+from virtualzarr.manifest import Decoder, Manifest
 from virtualzarr.metadata.dimension_names import join_names
 from virtualzarr.metadata.dimension_units import axis_members
 from virtualzarr.virtual.cast import cast_array, resolve_dtype
 from virtualzarr.virtual.from_store import as_virtual, unshard
 from virtualzarr.virtual.rechunk import with_decoder, without_shards
-from virtualzarr.virtual.transforms import with_manifest
+from virtualzarr.virtual.transforms import fill_constant, with_manifest
 
 
 def concat_arrays(
     arrays: Sequence[Array],
     axis: int,
     report: ErrorReport,
-    variable: str = "",
-    options: ParsedOptions = DEFAULT,
+    variable: str,
+    options: ParsedOptions,
 ) -> Array | None:
     """Join arrays along one of their axes.
 
@@ -76,8 +73,8 @@ def stack_arrays(
     axis: int,
     dim: str | None,
     report: ErrorReport,
-    variable: str = "",
-    options: ParsedOptions = DEFAULT,
+    variable: str,
+    options: ParsedOptions,
 ) -> Array | None:
     """Join arrays along a new axis, one cell for each.
 
@@ -357,25 +354,10 @@ def _is_portable(pipeline: Pipeline) -> bool:
 
 def _inline_missing_chunks(array: Array) -> Array:
     """Return an array whose missing chunks are references to its own fill value."""
-    manifest = array.manifest
-    missing = manifest.source < 0
+    missing = array.manifest.source < 0
     if not missing.any():
         return array
-    value = default_fill(array.dtype) if array.fill_value is None else array.fill_value
-    # One element serves all missing chunks, whatever their size: the codec repeats it.
-    data = constant_bytes(value, array.dtype)
-    rows = {decoder: row for row, decoder in enumerate(manifest.decoders)}
-    row = rows.setdefault(Decoder(Pipeline([make("virtualzarr.constant")])), len(rows))
-    stored = np.int32(-1) if manifest.decoder is None else manifest.decoder
-    columns = {
-        "source": np.where(missing, np.int32(len(manifest.sources)), manifest.source),
-        "offset": np.where(missing, 0, np.asarray(manifest.offset)),
-        "length": np.where(missing, len(data), np.asarray(manifest.length)),
-        "decoder": np.where(missing, np.int32(row), stored),
-    }
-    sources = Sources([*manifest.sources, Source.inline(data)])
-    filled = manifest.replace(sources=sources, decoders=tuple(rows), **columns)
-    return with_manifest(array, filled)
+    return with_manifest(array, fill_constant(array, missing, get_fill_value(array)))
 
 
 def resolve_axis(arrays: Sequence[Array], axis: int | None, dim: str | None) -> int:

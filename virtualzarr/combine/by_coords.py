@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import product
-from typing import Unpack
+from typing import Any, Unpack
+
+from numpy.typing import NDArray
 
 from virtualzarr.array import Array
 from virtualzarr.choices import Gaps, Overlap, check_choice
@@ -160,7 +162,8 @@ def _arrange(
     template = groups[0]
     for position in product(*map(range, shape)):
         if position not in grid:
-            grid[position] = _missing_group(template, orders, position)
+            values = [order.get_values(rank) for order, rank in zip(orders, position, strict=True)]
+            grid[position] = _missing_group(template, list(zip(orders, values, strict=True)))
         for order, rank in zip(orders, position, strict=True):
             grid[position] = _prepend_gap(grid[position], order, rank)
     return grid
@@ -204,25 +207,24 @@ def _absorb_empty(
         first = inputs[neighbour][0]
         report = ErrorReport(labels.select([first, *empty]))
         parts = [groups[i] for i in empty]
-        joined = concat_items([result[first], *parts], None, dims[0], report, options)
-        assert isinstance(joined, Group)
-        result[first] = joined
+        result[first] = concat_items([result[first], *parts], None, dims[0], report, options)
     return result
 
 
-def _missing_group(template: Group, orders: Sequence[DimensionOrder], position: Position) -> Group:
-    """Return a group of missing values at a position that no input has."""
-    parts = {
-        order.dim: order.get_values(rank) for order, rank in zip(orders, position, strict=True)
+def _missing_group(template: Group, parts: Sequence[tuple[DimensionOrder, NDArray[Any]]]) -> Group:
+    """Return a group of missing values, with coordinates along some dimensions."""
+    lengths = {order.dim: len(values) for order, values in parts}
+    coordinates = {
+        order.dim: inline_array(
+            values.view(order.template.dtype), (order.dim,), order.template.attrs, order.dim
+        )
+        for order, values in parts
     }
-    lengths = {dim: len(part) for dim, part in parts.items()}
     members: dict[str, Array | Group] = {}
     for name in template:
         node = template[name]
-        if name in parts and isinstance(node, Array):
-            order = next(order for order in orders if order.dim == name)
-            stored = parts[name].view(order.template.dtype)
-            members[name] = inline_array(stored, (name,), order.template.attrs, name)
+        if name in coordinates and isinstance(node, Array):
+            members[name] = coordinates[name]
         elif _has_any_dim(node, lengths):
             members[name] = missing_node(node, lengths)
         else:
@@ -241,25 +243,11 @@ def _prepend_gap(group: Group, order: DimensionOrder, rank: int) -> Group:
     between = order.gap_values[rank]
     if not len(between):
         return group
-    lengths = {order.dim: len(between)}
-    members: dict[str, Array | Group] = {}
-    for name in group:
-        node = group[name]
-        if name == order.dim and isinstance(node, Array):
-            members[name] = inline_array(between, (name,), order.template.attrs, name)
-        elif _has_any_dim(node, lengths):
-            members[name] = missing_node(node, lengths)
-        else:
-            members[name] = node
     # Concatenating a group of missing values reuses all rules for fill values and masks, instead of
     # having them here again.
-    gap = group.replace(members=members)
+    gap = _missing_group(group, [(order, between)])
     options = ParsedOptions.parse(harmonize=["fill", "time"])
-    joined = concat_items(
-        [gap, group], None, order.dim, ErrorReport(InputLabels([gap, group])), options
-    )
-    assert isinstance(joined, Group)
-    return joined
+    return _concat_row([gap, group], order.dim, options)
 
 
 def _concat_grid(
@@ -280,6 +268,5 @@ def _concat_grid(
 
 
 def _concat_row(groups: list[Group], dim: str, options: ParsedOptions) -> Group:
-    joined = concat_items(groups, None, dim, ErrorReport(InputLabels(groups)), options)
-    assert isinstance(joined, Group)
+    joined: Group = concat_items(groups, None, dim, ErrorReport(InputLabels(groups)), options)
     return joined

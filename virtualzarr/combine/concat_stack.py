@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Unpack, overload
+from typing import Any, TypeVar, Unpack
 
 from virtualzarr.array import Array
 from virtualzarr.combine.arrays import concat_arrays, harmonize_inputs, resolve_axis, stack_arrays
@@ -13,31 +13,17 @@ from virtualzarr.combine.options import JoinOptions, ParsedOptions
 from virtualzarr.hierarchy.group import Group
 from virtualzarr.keywords import strict_keywords
 
+Node = TypeVar("Node", Array, Group)
 
-@overload
-def concat(
-    items: Sequence[Array],
-    axis: int | None = None,
-    *,
-    dim: str | None = None,
-    **options: Unpack[JoinOptions],
-) -> Array: ...
-@overload
-def concat(
-    items: Sequence[Group],
-    axis: int | None = None,
-    *,
-    dim: str | None = None,
-    **options: Unpack[JoinOptions],
-) -> Group: ...
+
 @strict_keywords(JoinOptions)
 def concat(
-    items: Sequence[Array] | Sequence[Group],
+    items: Sequence[Node],
     axis: int | None = None,
     *,
     dim: str | None = None,
     **options: Unpack[JoinOptions],
-) -> Array | Group:
+) -> Node:
     """Join arrays or groups along an axis they have. Nothing is copied.
 
     Parameters
@@ -111,28 +97,15 @@ def concat(
     >>> joined.chunks, joined[1:]
     (((3, 2),), array([1, 2, 0, 1], dtype=uint8))
     """
-    items = _check_items(items)
-    return concat_items(
-        items, axis, dim, ErrorReport(InputLabels(items)), ParsedOptions.parse(**options)
-    )
+    report = ErrorReport(InputLabels(_check_items(items)))
+    joined: Node = concat_items(items, axis, dim, report, ParsedOptions.parse(**options))
+    return joined
 
 
-@overload
-def stack(
-    items: Sequence[Array], axis: int = 0, *, dim: str | None = None, **options: Unpack[JoinOptions]
-) -> Array: ...
-@overload
-def stack(
-    items: Sequence[Group], axis: int = 0, *, dim: str | None = None, **options: Unpack[JoinOptions]
-) -> Group: ...
 @strict_keywords(JoinOptions)
 def stack(
-    items: Sequence[Array] | Sequence[Group],
-    axis: int = 0,
-    *,
-    dim: str | None = None,
-    **options: Unpack[JoinOptions],
-) -> Array | Group:
+    items: Sequence[Node], axis: int = 0, *, dim: str | None = None, **options: Unpack[JoinOptions]
+) -> Node:
     """Join arrays or groups along a new axis. Nothing is copied.
 
     Parameters
@@ -165,10 +138,9 @@ def stack(
     >>> stack([a, b], dim="time")  # doctest: +SKIP
     <Group: 1 member>
     """
-    items = _check_items(items)
-    return stack_items(
-        items, axis, dim, ErrorReport(InputLabels(items)), ParsedOptions.parse(**options)
-    )
+    report = ErrorReport(InputLabels(_check_items(items)))
+    joined: Node = stack_items(items, axis, dim, report, ParsedOptions.parse(**options))
+    return joined
 
 
 def concat_rows(groups: Sequence[Group], dim: str, **options: Unpack[JoinOptions]) -> Group:
@@ -183,69 +155,59 @@ def concat_rows(groups: Sequence[Group], dim: str, **options: Unpack[JoinOptions
 
 
 def concat_items(
-    items: Sequence[Array] | Sequence[Group],
+    items: Sequence[Any],
     axis: int | None,
     dim: str | None,
     report: ErrorReport,
     options: ParsedOptions,
-) -> Array | Group:
+) -> Any:
     """Do what `concat` does, with names for the inputs."""
-    action = f"concatenate along {dim or f'axis {axis or 0}'}"
-    arrays = [item for item in items if isinstance(item, Array)]
-    if arrays:
-        axis_number, path = resolve_axis(arrays, axis, dim), arrays[0].path
-        arrays = list(harmonize_inputs(arrays, report, path, options))
+    joined: Array | Group | None
+    if isinstance(items[0], Array):
+        axis_number, path = resolve_axis(items, axis, dim), items[0].path
+        arrays = harmonize_inputs(items, report, path, options)
         joined = concat_arrays(arrays, axis_number, report, path, options)
-        report.raise_problems(action, options)
-        assert joined is not None
-        return joined
-    if options.dtype is not None:
-        raise ValueError("dtype is for arrays: the variables of groups have one each")
-    groups = [item for item in items if isinstance(item, Group)]
-    if (axis is None) == (dim is None):
-        raise ValueError("give dim, the name of the dimension along which groups are joined")
-    # Checked here: deep in the join, a dimension that nobody has would seem to leave every variable
-    # as it is, which is silent nonsense for a misspelt name.
-    if dim is not None and not any(has_dimension(group, dim) for group in groups):
-        raise ValueError(
-            f"no variable has a dimension {dim!r}; stack() joins groups along a new dimension"
-        )
-    group = join_groups(groups, ConcatJoin(dim, axis, options), report, options)
-    report.raise_problems(action, options)
-    return group
+    else:
+        _check_no_dtype(options)
+        if (axis is None) == (dim is None):
+            raise ValueError("give dim, the name of the dimension along which groups are joined")
+        # Checked here: deep in the join, a dimension that nobody has would seem to leave every
+        # variable as it is, which is silent nonsense for a misspelt name.
+        if dim is not None and not any(has_dimension(group, dim) for group in items):
+            raise ValueError(
+                f"no variable has a dimension {dim!r}; stack() joins groups along a new dimension"
+            )
+        joined = join_groups(items, ConcatJoin(dim, axis, options), report, options)
+    report.raise_problems(f"concatenate along {dim or f'axis {axis or 0}'}", options)
+    return joined
 
 
 def stack_items(
-    items: Sequence[Array] | Sequence[Group],
-    axis: int,
-    dim: str | None,
-    report: ErrorReport,
-    options: ParsedOptions,
-) -> Array | Group:
+    items: Sequence[Any], axis: int, dim: str | None, report: ErrorReport, options: ParsedOptions
+) -> Any:
     """Do what `stack` does, with names for the inputs."""
-    action = f"stack along a new axis {axis}"
-    arrays = [item for item in items if isinstance(item, Array)]
-    if arrays:
-        ndim = arrays[0].ndim
+    joined: Array | Group | None
+    if isinstance(items[0], Array):
+        ndim, path = items[0].ndim, items[0].path
         if not -ndim - 1 <= axis <= ndim:
             raise ValueError(f"arrays of {ndim} axes cannot have a new axis {axis}")
-        path = arrays[0].path
-        arrays = list(harmonize_inputs(arrays, report, path, options))
+        arrays = harmonize_inputs(items, report, path, options)
         joined = stack_arrays(arrays, axis % (ndim + 1), dim, report, path, options)
-        report.raise_problems(action, options)
-        assert joined is not None
-        return joined
+    else:
+        _check_no_dtype(options)
+        if dim is None:
+            raise ValueError("give dim, a name for the new dimension")
+        # Groups may be empty: the first that has members says which of them are coordinates.
+        template = next((group for group in items if len(group)), items[0])
+        join = StackJoin(axis, dim, coordinate_names(template), options)
+        joined = join_groups(items, join, report, options)
+    report.raise_problems(f"stack along a new axis {axis}", options)
+    return joined
+
+
+def _check_no_dtype(options: ParsedOptions) -> None:
     if options.dtype is not None:
         raise ValueError("dtype is for arrays: the variables of groups have one each")
-    groups = [item for item in items if isinstance(item, Group)]
-    if dim is None:
-        raise ValueError("give dim, a name for the new dimension")
-    # Groups may be empty: the first that has members says which of them are coordinates.
-    template = next((group for group in groups if len(group)), groups[0])
-    join = StackJoin(axis, dim, coordinate_names(template), options)
-    group = join_groups(groups, join, report, options)
-    report.raise_problems(action, options)
-    return group
 
 
 def has_dimension(group: Group, dim: str) -> bool:
@@ -253,8 +215,8 @@ def has_dimension(group: Group, dim: str) -> bool:
     return any(isinstance(node, Array) and dim in node.dims for _, node in group.members(None))
 
 
-def _check_items(items: Sequence[Array] | Sequence[Group]) -> list[Any]:
-    """Return the items as a list, if they are all arrays or all groups."""
+def _check_items(items: Sequence[Any]) -> Sequence[Any]:
+    """Return the items, if they are all arrays or all groups."""
     if not len(items):
         raise ValueError("there is nothing to join")
     # Subclasses of Array count as arrays; a group and an array never join.
@@ -262,4 +224,4 @@ def _check_items(items: Sequence[Array] | Sequence[Group]) -> list[Any]:
     if kinds != {Array} and kinds != {Group}:
         names = sorted(kind.__name__ for kind in kinds)
         raise TypeError(f"give arrays only or groups only, not {' and '.join(names)}")
-    return list(items)
+    return items

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, overload
 
@@ -27,6 +27,13 @@ class Decoder:
 
     pipeline: Pipeline
     shape: tuple[int, ...] | None = None
+
+    def with_shape(
+        self, change: Callable[[tuple[int, ...]], tuple[int, ...]], pipeline: Pipeline | None = None
+    ) -> Decoder:
+        """Return a decoder with what a function returns for the shape, if that is given."""
+        shape = None if self.shape is None else change(self.shape)
+        return Decoder(pipeline or self.pipeline, shape)
 
 
 class DecoderTable(Sequence[Decoder]):

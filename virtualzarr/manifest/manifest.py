@@ -193,6 +193,18 @@ class Manifest:
         """Return a manifest with some of the constructor's arguments changed."""
         return Manifest(**{name: getattr(self, name) for name in self.__slots__} | changes)
 
+    def map_columns(
+        self,
+        shape: Sequence[int],
+        function: Callable[[Any], Any],
+        decoders: Sequence[Decoder],
+        origin: NDArray[Any] | None,
+    ) -> Manifest:
+        """Return a manifest of other cells, whose columns but for `origin` a function returns."""
+        source, offset, length = map(function, (self.source, self.offset, self.length))
+        decoder = None if self.decoder is None else function(self.decoder)
+        return Manifest(shape, self.sources, source, offset, length, decoders, decoder, origin)
+
     @property
     def ndim(self) -> int:
         """Number of axes."""
@@ -409,15 +421,12 @@ def _widen(manifest: Manifest, axis: int) -> Manifest:
     shape = (*manifest.shape[:axis], 1, *manifest.shape[axis:])
 
     def widen(column: Any) -> Any:
-        return None if column is None else np.expand_dims(np.asarray(column), axis)
+        return np.expand_dims(np.asarray(column), axis)
 
     # Origins have a number per axis, and decoders the shape of their blocks: both get one, too.
     origin = None
     if manifest.origin is not None:
         origin = np.insert(widen(manifest.origin), axis, 0, axis=-1)
-    decoders = tuple(
-        Decoder(d.pipeline, None if d.shape is None else (*d.shape[:axis], 1, *d.shape[axis:]))
-        for d in manifest.decoders
-    )
-    return Manifest(shape, manifest.sources, widen(manifest.source), widen(manifest.offset),
-                    widen(manifest.length), decoders, widen(manifest.decoder), origin)  # fmt: skip
+    decoders = [d.with_shape(lambda edges: (*edges[:axis], 1, *edges[axis:]))
+                for d in manifest.decoders]  # fmt: skip
+    return manifest.map_columns(shape, widen, decoders, origin)

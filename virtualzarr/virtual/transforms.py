@@ -183,7 +183,8 @@ def _pick(
         origin[..., axis] = 0
     picked = manifest.replace(decoders=tuple(rows_of), decoder=column, origin=origin)
     if steps is not None:
-        grid = simplify(_with_item(get_axes(array), axis, steps[1]))
+        axes = get_axes(array)
+        grid = simplify([*axes[:axis], steps[1], *axes[axis + 1 :]])
         return with_manifest(array, simplify_manifest(picked), shape=grid.shape, grid=grid)
     return _drop_axis(array, picked, axis, declared)
 
@@ -207,20 +208,17 @@ def _part_decoder(
     decoder: Decoder, axis: int, ndim: int, index: int, length: int, count: int, step: int | None
 ) -> Decoder:
     """Return a decoder of a part of a block; `count` is its length, unless the axis is dropped."""
-    shape = decoder.shape
-    if step is None:
-        if shape is not None:
-            shape = shape[:axis] + shape[axis + 1 :]
-        # Bytes of a block do not change with an axis of length 1: no codec, so that all readers can
-        # read the result.
-        if length == 1 and (narrow := narrow_pipeline(decoder.pipeline, axis, ndim)) is not None:
-            return Decoder(narrow, shape)
-        codec = make("virtualzarr.pick", axis=axis, index=index, length=length)
-    else:
-        if shape is not None:
-            shape = (*shape[:axis], count, *shape[axis + 1 :])
-        codec = make("virtualzarr.pick", axis=axis, index=index, step=step, length=length)
-    return Decoder(Pipeline([codec, *decoder.pipeline.codecs]), shape)
+    members = {"axis": axis, "index": index, "length": length}
+    edge = []
+    if step is not None:
+        members["step"], edge = step, [count]
+    # Bytes of a block do not change with an axis of length 1: no codec, so that all readers can
+    # read the result.
+    narrow = narrow_pipeline(decoder.pipeline, axis, ndim) if step is None and length == 1 else None
+    if narrow is None:
+        codec = make("virtualzarr.pick", **members)
+        narrow = Pipeline([codec, *decoder.pipeline.codecs])
+    return decoder.with_shape(lambda shape: (*shape[:axis], *edge, *shape[axis + 1 :]), narrow)
 
 
 def _declare_pipeline(pipeline: Pipeline, axis: int, ndim: int) -> Pipeline:
@@ -237,19 +235,13 @@ def _drop_axis(array: Array, manifest: Manifest, axis: int, pipeline: Pipeline) 
             return Affine(
                 _without_item(column.shape, axis), column.base, _without_item(column.strides, axis)
             )
-        return None if column is None else column[(slice(None),) * axis + (0,)]
+        return column[(slice(None),) * axis + (0,)]
 
-    origin = drop(manifest.origin)
-    narrow = Manifest(
-        _without_item(manifest.shape, axis),
-        manifest.sources,
-        drop(manifest.source),
-        drop(manifest.offset),
-        drop(manifest.length),
-        manifest.decoders,
-        drop(manifest.decoder),
-        None if origin is None else np.delete(origin, axis, -1),
-    )
+    origin = manifest.origin
+    if origin is not None:
+        origin = np.delete(drop(origin), axis, -1)
+    shape = _without_item(manifest.shape, axis)
+    narrow = manifest.map_columns(shape, drop, manifest.decoders, origin)
     grid = simplify(_without_item(get_axes(array), axis))
     members = axis_members(array.metadata, _without_item(range(array.ndim), axis))
     members |= {"shape": grid.shape, "grid": grid, "pipeline": pipeline}
@@ -258,10 +250,6 @@ def _drop_axis(array: Array, manifest: Manifest, axis: int, pipeline: Pipeline) 
 
 def _without_item(items: Sequence[Any], axis: int) -> tuple[Any, ...]:
     return (*items[:axis], *items[axis + 1 :])
-
-
-def _with_item(items: Sequence[Any], axis: int, item: Any) -> tuple[Any, ...]:
-    return (*items[:axis], item, *items[axis + 1 :])
 
 
 # -- more axes --------------------------------------------------------------------------------
@@ -284,10 +272,7 @@ def with_axis(array: Array, axis: int, dim: str | None = None, length: int = 1) 
         return Pipeline([make("virtualzarr.repeat", axis=axis), *pipeline.codecs])
 
     decoders = [
-        Decoder(
-            widen(d.pipeline),
-            None if d.shape is None else (*d.shape[:axis], edge, *d.shape[axis:]),
-        )
+        d.with_shape(lambda shape: (*shape[:axis], edge, *shape[axis:]), widen(d.pipeline))
         for d in manifest.decoders
     ]
     order = (*range(axis), None, *range(axis, array.ndim))
@@ -307,8 +292,6 @@ def _broadcast_manifest(
     """Return a manifest with the same planes everywhere along a new axis."""
 
     def broadcast(column: Any) -> Any:
-        if column is None:
-            return None
         # A stride of 0 repeats what is there, so that a broadcast of millions takes no memory.
         if isinstance(column, Affine):
             strides = column.strides
@@ -319,17 +302,7 @@ def _broadcast_manifest(
     origin = manifest.origin
     if origin is not None:
         origin = broadcast(np.insert(origin, axis, 0, axis=-1))
-    source, offset, length = map(broadcast, (manifest.source, manifest.offset, manifest.length))
-    return Manifest(
-        shape,
-        manifest.sources,
-        source,
-        offset,
-        length,
-        decoders,
-        broadcast(manifest.decoder),
-        origin,
-    )
+    return manifest.map_columns(shape, broadcast, decoders, origin)
 
 
 def repeat_axis(array: Array, axis: int, length: int) -> Array:
@@ -349,33 +322,20 @@ def transpose(array: Array, axes: Sequence[int]) -> Array:
 
     def reorder(column: Any) -> Any:
         if isinstance(column, Affine):
-            strides = [column.strides[axis] for axis in axes]
-            return Affine([column.shape[axis] for axis in axes], column.base, strides)
-        return None if column is None else column.transpose(axes)
+            return Affine(reorder_items(column.shape), column.base, reorder_items(column.strides))
+        return column.transpose(axes)
 
-    decoders = [
-        Decoder(
-            _transpose_pipeline(d.pipeline, order),
-            None if d.shape is None else tuple(d.shape[axis] for axis in axes),
-        )
-        for d in manifest.decoders
-    ]
+    def reorder_items(items: Sequence[Any]) -> tuple[Any, ...]:
+        return tuple(items[axis] for axis in axes)
+
+    decoders = [d.with_shape(reorder_items, _transpose_pipeline(d.pipeline, order))
+                for d in manifest.decoders]  # fmt: skip
     origin = manifest.origin
     if origin is not None:
         # Its last axis has one number for each axis of the array, which change places as well.
         origin = origin.transpose(*axes, array.ndim)[..., list(axes)]
-    reordered = Manifest(
-        [manifest.shape[axis] for axis in axes],
-        manifest.sources,
-        reorder(manifest.source),
-        reorder(manifest.offset),
-        reorder(manifest.length),
-        decoders,
-        reorder(manifest.decoder),
-        origin,
-    )
-    stored_axes = get_axes(array)
-    grid = simplify([stored_axes[axis] for axis in axes])
+    reordered = manifest.map_columns(reorder_items(manifest.shape), reorder, decoders, origin)
+    grid = simplify(reorder_items(get_axes(array)))
     return with_manifest(
         array,
         reordered,
@@ -433,7 +393,7 @@ def slice_with_fill(
     if complete and storable and not shards and array.metadata.zarr_format == 3:
         return with_manifest(sliced, sliced.manifest, fill_value=value)
     missing = np.broadcast_to(missing, sliced.manifest.shape)
-    return with_manifest(sliced, _fill_constant(sliced, missing, value))
+    return with_manifest(sliced, fill_constant(sliced, missing, value))
 
 
 def _is_storable(pipeline: Pipeline, value: Any, dtype: np.dtype[Any]) -> bool:
@@ -474,7 +434,7 @@ def _to_bits(value: Any, dtype: np.dtype[Any]) -> Any:
     return value if dtype.hasobject else np.asarray(value, dtype).tobytes()
 
 
-def _fill_constant(array: Array, where: NDArray[np.bool_], value: Any) -> Manifest:
+def fill_constant(array: Array, where: NDArray[np.bool_], value: Any) -> Manifest:
     """Return a manifest whose chunks in some cells hold nothing but a value."""
     if array.dtype.hasobject:
         raise UnsupportedError(
