@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import reprlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib import import_module
 from typing import Any
 
 
@@ -151,6 +154,30 @@ class OutOfMemoryError(VirtualZarrError, MemoryError):
 
 class SkippedVariableWarning(UserWarning):
     """A variable is skipped, as it could not be virtualized or published; the others are there."""
+
+
+@contextmanager
+def error_context(**where: str) -> Iterator[None]:
+    """Add file, variable and chunk, those that are given, to errors raised in the body."""
+    try:
+        yield
+    except VirtualZarrError as error:
+        # The cause is passed on: `raise error` alone would chain the error to itself.
+        raise error.at(**where) from error.__cause__
+
+
+def import_optional(module: str, problem: str) -> Any:
+    """Return a module of an optional package.
+
+    Raises
+    ------
+    MissingDependencyError
+        It is not installed; the message is `problem`, which says what needs it.
+    """
+    try:
+        return import_module(module)
+    except ImportError as error:
+        raise MissingDependencyError(problem) from error
 
 
 def as_memory_error(

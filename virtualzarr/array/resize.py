@@ -23,7 +23,7 @@ from virtualzarr.array.thread_pools import run_tasks
 from virtualzarr.array.write import write, writing_grid
 from virtualzarr.codecs.core.fill_value import full_block, is_filled
 from virtualzarr.codecs.sharding import find_sharding
-from virtualzarr.errors import MismatchError, VirtualZarrError
+from virtualzarr.errors import MismatchError, error_context
 from virtualzarr.metadata import ArrayMetadata, default_fill
 from virtualzarr.stores.store import Store, lock_key
 
@@ -131,12 +131,8 @@ def _clear_chunk(
             return old
         return codec.encode(cleared)
 
-    try:
+    with error_context(file=f"{chunks.store.uri}/{key}", variable=array.path):
         chunks.store.update(key, change)
-    except VirtualZarrError as error:
-        uri = f"{chunks.store.uri}/{key}"
-        error.at(file=uri, variable=array.path)
-        raise
 
 
 def append(array: Array, chunks: StoreChunks, data: Any, axis: int) -> tuple[int, ...]:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from virtualzarr.array import Array
 from virtualzarr.combine.cf_time import UNIT_NANOSECONDS
-from virtualzarr.errors import MismatchError, VirtualZarrError
+from virtualzarr.errors import MismatchError, error_context
 from virtualzarr.hierarchy.group import Group
 from virtualzarr.keywords import strict_keywords
 from virtualzarr.virtual.inline import inline_array
@@ -121,10 +121,8 @@ def coordinate_values(
     if callable(coordinate):
         values = []
         for file, group in zip(files, groups, strict=True):
-            try:
+            with error_context(file=file):
                 values.append(coordinate(file, group))
-            except VirtualZarrError as error:
-                raise error.at(file=file) from error.__cause__
     else:
         values = list(coordinate)
     if len(values) != len(groups):

@@ -16,7 +16,7 @@ from virtualzarr.combine.harmonize import harmonize_bounds
 from virtualzarr.combine.missing import dimension_lengths, missing_node
 from virtualzarr.combine.options import ParsedOptions
 from virtualzarr.combine.value_checks import check_equal, check_order, find_different_values
-from virtualzarr.errors import SkippedVariableWarning, VirtualZarrError
+from virtualzarr.errors import SkippedVariableWarning, error_context
 from virtualzarr.hierarchy.group import Group
 from virtualzarr.metadata.dimension_names import join_names
 from virtualzarr.metadata.ome_axes import join_ome_attributes
@@ -163,10 +163,8 @@ def _join_nodes(
         return None
     if inner:
         return join_groups(inner, join, report, options, path, skipped)
-    try:
+    with error_context(variable=path):
         return join(arrays, path, report)
-    except VirtualZarrError as error:
-        raise error.at(variable=path) from error.__cause__
 
 
 def _all_skipped(groups: Sequence[Group], report: ErrorReport) -> dict[str, str]:

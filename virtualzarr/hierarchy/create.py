@@ -9,7 +9,7 @@ import numpy as np
 
 from virtualzarr.array import Array, ChunkCache
 from virtualzarr.array.read.cache_policy import CachePolicy, Recheck
-from virtualzarr.errors import MetadataError, MismatchError, NodeExistsError
+from virtualzarr.errors import MismatchError, NodeExistsError, error_context
 from virtualzarr.hierarchy.resolve import Mode, ResolvedTarget, check_node_type, resolve
 from virtualzarr.keywords import strict_keywords
 from virtualzarr.metadata import ArrayMetadata
@@ -134,11 +134,8 @@ def create_array(
     # Chunks of both would have the same keys, which no listing of documents can tell apart.
     if not overwrite:
         _check_shared(target, path)
-    try:
+    with error_context(file=target.uri, variable=path or "/"):
         write_node(target, path, metadata, overwrite=overwrite)
-    except (MetadataError, NodeExistsError) as error:
-        error.at(file=target.uri, variable=path or "/")
-        raise
     # Read back what was written: whoever opens the array later must see exactly this one.
     stored = read_node(target, path, metadata.zarr_format)
     array = Array.from_store(check_node_type(stored, "array", target, path), target, path)

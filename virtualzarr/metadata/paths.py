@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from virtualzarr.config import config
-from virtualzarr.errors import MetadataError, UnsupportedError
+from virtualzarr.errors import MetadataError
 from virtualzarr.metadata.json_documents import short
 
 
@@ -29,10 +29,7 @@ def normalize_path(path: str) -> str:
     steps = [step for step in path.replace("\\", "/").split("/") if step]
     if "." in steps or ".." in steps:
         raise MetadataError(f"the path {short(path)} contains the step '.' or '..'")
-    try:
-        config.limits.check("depth", len(steps), "groups in one another")
-    except UnsupportedError as error:
-        raise error.at(variable=short(path)) from None
+    config.limits.check("depth", len(steps), "groups in one another", short(path))
     return "/".join(steps)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from virtualzarr.errors import VirtualZarrError
+from virtualzarr.errors import error_context
 from virtualzarr.metadata.convert_format import convert_array, convert_group
 from virtualzarr.models.array import ArraySpecBase
 from virtualzarr.models.classes import spec_classes
@@ -19,7 +19,7 @@ def convert(model: NodeSpec[Any], zarr_format: int, *, new_keys: bool = False) -
     converted: dict[str, NodeSpec] = {}
     # Node by node, so that an error names the one that has no form in the other format.
     for path, node in model.to_flat().items():
-        try:
+        with error_context(variable=path or "/"):
             if isinstance(node, ArraySpecBase):
                 metadata = convert_array(node.metadata, zarr_format, new_keys=new_keys)
                 converted[path] = array.from_metadata(metadata)
@@ -27,6 +27,4 @@ def convert(model: NodeSpec[Any], zarr_format: int, *, new_keys: bool = False) -
                 # Members of flat groups: none, or None where nobody looked. from_flat nests them.
                 new: Any = convert_group(node.metadata, zarr_format)  # type: ignore[arg-type]
                 converted[path] = group._of(new, members=node.members)  # type: ignore[attr-defined]
-        except VirtualZarrError as error:
-            raise error.at(variable=path or "/") from error.__cause__
     return converted[""] if model.node_type == "array" else group.from_flat(converted)

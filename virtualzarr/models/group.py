@@ -7,7 +7,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self
 
-from virtualzarr.errors import MetadataError, UnsupportedError, VirtualZarrError
+from virtualzarr.errors import MetadataError, UnsupportedError, error_context
 from virtualzarr.metadata import ArrayMetadata, GroupMetadata, check_name
 from virtualzarr.metadata.create.group import create_group_metadata
 from virtualzarr.metadata.json_documents import as_object, member, require_format
@@ -178,7 +178,7 @@ class GroupSpecBase(_Node, Generic[A, M]):
 
     @classmethod
     def _from_json(cls, document: Any, path: str) -> Self:
-        try:
+        with error_context(variable=path or "/"):
             document = as_object(document)
             require_format(document, cls.zarr_format)
             members = document.pop("members", None)
@@ -188,8 +188,6 @@ class GroupSpecBase(_Node, Generic[A, M]):
                 inner = None if members is None else as_object(members)
                 for name in inner or ():
                     check_name(name, cls.zarr_format)
-        except VirtualZarrError as error:
-            raise error.at(variable=path or "/") from error.__cause__
         if inner is None:
             return cls._of(metadata)
         nodes = {name: cls._member(node, f"{path}/{name}") for name, node in inner.items()}
@@ -203,10 +201,8 @@ class GroupSpecBase(_Node, Generic[A, M]):
         )
         if not is_array:
             return cls._from_json(document, path)
-        try:
+        with error_context(variable=path):
             return cls._types()[0].from_json(document)
-        except VirtualZarrError as error:
-            raise error.at(variable=path) from error.__cause__
 
     @classmethod
     def from_metadata(

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from grids import RectilinearGrid
-from virtualzarr.errors import MismatchError, NodeNotFoundError, VirtualZarrError
+from virtualzarr.errors import MismatchError, NodeNotFoundError, error_context
 from virtualzarr.metadata import ArrayMetadata, dumps_json, loads_json
 from virtualzarr.metadata.node_documents import parse_array, to_documents
 from virtualzarr.metadata.storage_transformers import fit_transformers
@@ -111,11 +111,8 @@ def _parse(
         raise NodeNotFoundError("the array is not there any more", file=store.uri, variable=path)
     if cached is not None and cached[0] == data:
         return cached
-    try:
+    with error_context(file=store.uri, variable=path):
         documents = {DOCUMENTS[zarr_format]: loads_json(data)}
         if zarr_format == 2 and (zattrs := store.get(join(path, ".zattrs"))) is not None:
             documents[".zattrs"] = loads_json(zattrs)
         return data, parse_array(documents, zarr_format)
-    except VirtualZarrError as error:
-        error.at(file=store.uri, variable=path)
-        raise

@@ -9,7 +9,7 @@ from virtualzarr.errors import (
     MetadataError,
     NodeExistsError,
     NodeNotFoundError,
-    VirtualZarrError,
+    error_context,
 )
 from virtualzarr.metadata import (
     ArrayMetadata,
@@ -105,7 +105,7 @@ def read_node(
                 documents[name] = loads_json(data)
         return bool(documents)
 
-    try:
+    with error_context(file=store.uri, variable=path or "/"):
         is_v3 = zarr_format != 2 and load("zarr.json")
         # Each document costs a request at a server: attributes only where there is a node, and
         # consolidated metadata only where there is no array.
@@ -113,23 +113,17 @@ def read_node(
             load(".zattrs")
         if documents:
             return from_documents(documents)
-    except VirtualZarrError as error:
-        error.at(file=store.uri, variable=path or "/")
-        raise
     kind = "Zarr" if zarr_format is None else f"Zarr v{zarr_format}"
     raise NodeNotFoundError(f"no {kind} array or group at {path!r}", file=store.uri)
 
 
 def load_document(data: bytes, store: Store, path: str) -> Document:
     """Parse a metadata document; errors name the store and the node."""
-    try:
+    with error_context(file=store.uri, variable=path or "/"):
         document = loads_json(data)
         if not isinstance(document, dict):
             raise MetadataError("the metadata document is not a JSON object")
-    except MetadataError as error:
-        error.at(file=store.uri, variable=path or "/")
-        raise
-    return document
+        return document
 
 
 def check_writable(store: Store) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from virtualzarr.errors import MetadataError, NodeExistsError, NodeNotFoundError
+from virtualzarr.errors import MetadataError, NodeNotFoundError, error_context
 from virtualzarr.metadata import ArrayMetadata, GroupMetadata, dumps_json
 from virtualzarr.metadata.node_documents import to_documents
 from virtualzarr.nodes.consolidated import iter_documents, refresh_consolidated
@@ -73,11 +73,9 @@ def write_hierarchy(
     """Create nodes by their paths from a root, groups before what is in them; see `write_node`."""
     for name, metadata in nodes.items():
         path = join(root, name)
-        try:
+        with error_context(file=store.uri, variable=path or "/"):
             # The root is deleted with everything in it, so that nothing else needs to be.
             write_node(store, path, metadata, overwrite=overwrite and not name)
-        except (MetadataError, NodeExistsError) as error:
-            raise error.at(file=store.uri, variable=path or "/") from error.__cause__
 
 
 def _require_new(data: bytes, store: Store, path: str) -> Callable[[bytes | None], bytes]:

@@ -11,7 +11,7 @@ from typing import Any, Unpack
 
 from virtualzarr.array import Array
 from virtualzarr.choices import OnError
-from virtualzarr.errors import MetadataError, UnsupportedError, VirtualZarrError
+from virtualzarr.errors import MetadataError, UnsupportedError, error_context
 from virtualzarr.hierarchy.group import Group
 from virtualzarr.keywords import strict_keywords
 from virtualzarr.metadata import GroupMetadata
@@ -326,12 +326,10 @@ def _check_dimension_names(nodes: Mapping[str, Array | Group], options: CopyOpti
 def _plan_node(
     node: Array | Group, key: str, zarr_format: int, options: CopyOptions
 ) -> ArrayPlan | GroupPlan:
-    try:
+    with error_context(variable=key or "/"):
         if isinstance(node, Array):
             return plan_array(node, zarr_format, options)
         return plan_group(node, zarr_format)
-    except VirtualZarrError as error:
-        raise error.at(variable=key or "/") from error.__cause__
 
 
 def _plan_transfer(
@@ -342,10 +340,8 @@ def _plan_transfer(
     write_empty_chunks: bool | None,
     key: str,
 ) -> ArrayTransfer:
-    try:
+    with error_context(variable=key or "/"):
         work = ArrayTransfer(source, target, plan, memory, write_empty_chunks)
-    except VirtualZarrError as error:
-        raise error.at(variable=key or "/") from error.__cause__
     if work.reads >= READS_WARNED:
         warnings.warn(
             f"/{key}: within {work.memory:,} bytes of memory each chunk is decoded "

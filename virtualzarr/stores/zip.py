@@ -21,7 +21,7 @@ from types import TracebackType
 from typing import Any, BinaryIO, Literal, Self
 
 from virtualzarr.config import config
-from virtualzarr.errors import SourceError, SourceNotFoundError, UnsupportedError
+from virtualzarr.errors import SourceError, SourceNotFoundError, UnsupportedError, error_context
 from virtualzarr.stores.archive import MemberChecksums
 from virtualzarr.stores.files import (
     Buffer,
@@ -227,14 +227,11 @@ class ZipStore:
                 "place in it); pack the files again without compression (zip -0)",
                 file=self.uri,
             )
-        with LocalFile(self.uri).open() as file:
-            try:
-                begins = [
-                    member_data_offset(file.read(at := e.header_offset, at + LOCAL_HEADER_BYTES), e)
-                    for e in entries
-                ]
-            except (SourceError, UnsupportedError) as error:
-                raise error.at(file=self.uri) from error.__cause__
+        with LocalFile(self.uri).open() as file, error_context(file=self.uri):
+            begins = [
+                member_data_offset(file.read(at := e.header_offset, at + LOCAL_HEADER_BYTES), e)
+                for e in entries
+            ]
         sizes = [entry.file_size for entry in entries]
         self.checksums.add(begins, sizes, (entry.CRC for entry in entries))
         return begins, sizes

@@ -16,7 +16,7 @@ from virtualzarr.codecs.bytes import Bytes
 from virtualzarr.codecs.core.base import BytesBytes
 from virtualzarr.codecs.sharding import Sharding
 from virtualzarr.codecs.transpose import Transpose
-from virtualzarr.errors import UnsupportedError
+from virtualzarr.errors import UnsupportedError, error_context
 from virtualzarr.metadata import ArrayMetadata
 from virtualzarr.nodes.array_document import ParsedDocument
 
@@ -53,11 +53,8 @@ def view_as_bytes(array: Array) -> FieldView:
             "declares",
             variable=array.path or "/",
         )
-    try:
+    with error_context(variable=array.path or "/"):
         metadata = _to_byte_metadata(array.metadata)
-    except UnsupportedError as error:
-        error.at(variable=array.path or "/")
-        raise
     return FieldView(_ByteArray(metadata, chunks, array.path, **array._settings), (NAME,))
 
 

@@ -19,7 +19,7 @@ from virtualzarr.codecs.core.base import (
 )
 from virtualzarr.codecs.core.byte_order import native
 from virtualzarr.codecs.core.scratch import allocate
-from virtualzarr.errors import MissingDependencyError
+from virtualzarr.errors import import_optional
 
 
 class Filter(ArrayArray):
@@ -75,12 +75,8 @@ class Filter(ArrayArray):
 
     @cached_property
     def _codec(self) -> Any:
-        try:
-            import numcodecs
-        except ImportError as error:
-            raise MissingDependencyError(
-                f"codec {self.name} needs the package numcodecs: install it"
-            ) from error
+        problem = f"codec {self.name} needs the package numcodecs: install it"
+        numcodecs = import_optional("numcodecs", problem)
         try:
             return numcodecs.get_codec({"id": self.v2_id, **self.configuration})
         except (TypeError, ValueError, KeyError) as error:

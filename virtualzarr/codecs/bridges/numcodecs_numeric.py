@@ -18,7 +18,7 @@ from virtualzarr.codecs.core.zfp_stream import (
     encode_stream,
     read_header,
 )
-from virtualzarr.errors import MissingDependencyError
+from virtualzarr.errors import import_optional
 
 # The member of the configuration that says how much.
 _ZFP_MODES = {FIXED_RATE: "rate", FIXED_PRECISION: "precision", FIXED_ACCURACY: "tolerance"}
@@ -85,14 +85,8 @@ class Pcodec(_Numeric):
     @property
     def _package(self) -> tuple[Any, Any]:
         """The package and its module for streams that stand alone."""
-        try:
-            import pcodec
-            from pcodec import standalone
-        except ImportError as error:
-            raise MissingDependencyError(
-                "codec pcodec: pip install 'virtualzarr[pcodec]'"
-            ) from error
-        return pcodec, standalone
+        problem = "codec pcodec: pip install 'virtualzarr[pcodec]'"
+        return import_optional("pcodec", problem), import_optional("pcodec.standalone", problem)
 
     @cached_property
     def _chunk_config(self) -> Any:

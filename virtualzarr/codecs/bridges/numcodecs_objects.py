@@ -11,7 +11,7 @@ import numpy as np
 from virtualzarr.codecs.core.base import ArrayBytes, Block, Buffer, ChunkSpec, as_u1
 from virtualzarr.codecs.core.scratch import allocate
 from virtualzarr.codecs.vlen import VlenBytes
-from virtualzarr.errors import MissingDependencyError
+from virtualzarr.errors import import_optional
 
 
 class VlenArray(VlenBytes):
@@ -151,13 +151,7 @@ class MsgPack(_NestedList):
 
     @staticmethod
     def _package() -> Any:
-        try:
-            import msgpack
-        except ImportError as error:
-            raise MissingDependencyError(
-                "codec msgpack2 needs the package msgpack: install it"
-            ) from error
-        return msgpack
+        return import_optional("msgpack", "codec msgpack2 needs the package msgpack: install it")
 
     def decoding_key(self, dtype: np.dtype[Any]) -> Hashable:
         """Return whether text is left as bytes."""

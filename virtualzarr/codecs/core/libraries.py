@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Any
 
-from virtualzarr.errors import MissingDependencyError
+from virtualzarr.errors import import_optional
 
 
 @lru_cache(maxsize=64)
@@ -35,10 +35,5 @@ def require_imagecodecs(name: str) -> Any:
     MissingDependencyError
         It is not installed.
     """
-    try:
-        import imagecodecs
-    except ImportError as error:
-        raise MissingDependencyError(
-            f"codec {name} needs the package imagecodecs: install it"
-        ) from error
-    return imagecodecs
+    problem = f"codec {name} needs the package imagecodecs: install it"
+    return import_optional("imagecodecs", problem)

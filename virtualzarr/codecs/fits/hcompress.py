@@ -10,7 +10,7 @@ import numpy as np
 
 from virtualzarr.codecs.core.base import Block, Buffer, ChunkSpec, as_u1
 from virtualzarr.codecs.fits.read_only import ReadOnlyCodec
-from virtualzarr.errors import MissingDependencyError
+from virtualzarr.errors import import_optional
 from virtualzarr.stores.forks import ForkSafeLock
 
 _PLANES = 60
@@ -66,11 +66,9 @@ class HCompress(ReadOnlyCodec):
 @lru_cache(1)
 def _hdecompress() -> tuple[Callable[..., bytes], type[Exception]]:
     """Return cfitsio's decoder, and what it raises."""
-    try:
-        from astropy.io.fits.hdu.compressed import _compression
-    except ImportError as error:
-        raise MissingDependencyError(
-            "HCOMPRESS_1 images of FITS are decoded by astropy (6.1 or later): "
-            "pip install 'virtualzarr[fits]'"
-        ) from error
+    _compression = import_optional(
+        "astropy.io.fits.hdu.compressed._compression",
+        "HCOMPRESS_1 images of FITS are decoded by astropy (6.1 or later): "
+        "pip install 'virtualzarr[fits]'",
+    )
     return _compression.decompress_hcompress_1_c, _compression.CfitsioException

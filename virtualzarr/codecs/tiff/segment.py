@@ -15,7 +15,7 @@ import numpy as np
 from virtualzarr.codecs.core.base import SLACK, ArrayBytes, Block, Buffer, ChunkSpec
 from virtualzarr.codecs.core.libraries import require_imagecodecs
 from virtualzarr.codecs.tiff.jpeg_frame import read_jpeg_frame
-from virtualzarr.errors import CodecError, MissingDependencyError, UnsupportedError
+from virtualzarr.errors import CodecError, MissingDependencyError, UnsupportedError, import_optional
 from virtualzarr.stores.forks import ForkSafeLock
 
 WIDTH, LENGTH, COMPRESSION, SAMPLES, PLANAR = 256, 257, 259, 277, 284
@@ -264,12 +264,8 @@ def _as_u4(value: Any) -> int:
 
 def _first_page(file: bytes) -> Any:
     """Return the first page of a file, as tifffile sees it."""
-    try:
-        import tifffile
-    except ImportError as error:
-        raise MissingDependencyError(
-            "codec virtualzarr.tiff_segment needs tifffile: pip install 'virtualzarr[tiff]'"
-        ) from error
+    problem = "codec virtualzarr.tiff_segment needs tifffile: pip install 'virtualzarr[tiff]'"
+    tifffile = import_optional("tifffile", problem)
     return tifffile.TiffFile(io.BytesIO(file)).pages[0]
 
 
