@@ -6,43 +6,27 @@ from typing import Any
 
 import numpy as np
 
-from virtualzarr.codecs.core.base import ArrayArray, Block, ChunkSpec, Codec
-
-_MEMBERS = {"data_type", "lossy"}
+from virtualzarr.codecs.core.base import Block, ChunkSpec, Codec, ElementCast
 
 
-class AsType(ArrayArray):
+class AsType(ElementCast):
     """Blocks are stored as `data_type`, numpy's name of a dtype, and decoded by ``astype``.
 
     Unless `lossy` is set, an element that is not the same number, text or time afterwards is an
     error. For what `cast_value` does not cast: complex numbers, texts, times, and casts that lose.
     """
 
-    in_v2 = False
-
-    elementwise = True
-
     def validate(self) -> None:
         """Check the members."""
-        if "data_type" not in self.configuration or set(self.configuration) - _MEMBERS:
-            raise self.invalid(f"needs data_type and knows {sorted(_MEMBERS)}")
+        self.check_members(["data_type"], ["lossy"])
         if self.dtype.hasobject or self.dtype.names is not None:
             raise self.invalid(f"does not cast {self.dtype}")
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """The dtype of what is stored."""
-        return self.get_dtype("data_type")
 
     def resolve(self, spec: ChunkSpec) -> Codec:
         """Check that there is such a cast."""
         if spec.dtype.names is not None or not np.can_cast(self.dtype, spec.dtype, "unsafe"):
             raise self.invalid(f"cannot cast {self.dtype} to {spec.dtype}")
         return self
-
-    def encode_spec(self, spec: ChunkSpec) -> ChunkSpec:
-        """Return the spec with the stored dtype."""
-        return ChunkSpec(spec.shape, self.dtype)
 
     def is_identity(self, spec: ChunkSpec) -> bool:
         """Whether there is nothing to cast."""

@@ -24,11 +24,8 @@ class BitRound(LossyFilter):
 
     def validate(self) -> None:
         """Check keepbits."""
-        keepbits = self.configuration.get("keepbits")
-        if set(self.configuration) != {"keepbits"}:
-            raise self.invalid(
-                f"expects the one member 'keepbits', not {sorted(self.configuration)}"
-            )
+        self.check_members(["keepbits"])
+        keepbits = self.configuration["keepbits"]
         if isinstance(keepbits, bool) or not isinstance(keepbits, int) or keepbits < 1:
             raise self.invalid(f"keepbits must be an integer from 1 on, not {keepbits!r}")
 

@@ -9,16 +9,14 @@ from typing import Any
 from virtualzarr.codecs.core.base import (
     Block,
     Buffer,
-    BytesBytes,
     ChunkSpec,
     Codec,
     Endian,
     as_u1,
     as_view,
-    nbytes_of,
 )
 from virtualzarr.codecs.core.libraries import find_imagecodecs, require_imagecodecs
-from virtualzarr.codecs.core.scratch import allocate
+from virtualzarr.codecs.core.streams import SizedStream
 from virtualzarr.errors import UnsupportedError
 
 _NAMES = ("lz4", "lz4hc", "blosclz", "snappy", "zlib", "zstd")
@@ -27,11 +25,8 @@ _RANGES = {"clevel": (0, 9), "blocksize": (0, 2**31 - 1), "typesize": (0, 2**31 
 _LARGEST = 255  # bytes of the elements that Blosc shuffles; those of longer ones stay as they are
 
 
-class Blosc(BytesBytes):
+class Blosc(SizedStream):
     """A Blosc buffer; source: zarr-specs, codecs/blosc."""
-
-    decoding_fields = ()
-    compressor = True
 
     def validate(self) -> None:
         """Check the members that encoding needs."""
@@ -68,26 +63,18 @@ class Blosc(BytesBytes):
             return 2 if self.configuration.get("typesize", 1) == 1 else 1
         return int(shuffle)
 
-    def decode(self, data: Buffer, size: int | None, limit: int) -> Buffer:
-        """Decompress what the header announces, if it is allowed."""
-        header = as_view(data)[:16]
-        if len(header) < 16:
-            raise self.error(f"{nbytes_of(data)} bytes are too few for a Blosc header")
-        announced = int.from_bytes(header[4:8], "little")
-        if announced > (limit if size is None else size):
-            raise self.size_error(announced, limit if size is None else size)
-        out = allocate((announced,), "u1")
-        self.decode_into(data, out)
-        return out
+    def read_size(self, data: Buffer) -> int:
+        """Return the size in the header: bytes 4 to 7 (c-blosc, README_CHUNK_FORMAT)."""
+        if len(data) < 16:
+            raise self.error(f"{len(data)} bytes are too few for a Blosc header")
+        return int.from_bytes(data[4:8], "little")
 
     def decode_into(self, data: Buffer, out: Block) -> None:
         """Decompress straight into `out`."""
         view = data if type(data) is bytes else as_view(data)
-        if len(view) < 16:
-            raise self.error(f"{len(view)} bytes are too few for a Blosc header")
-        # Bytes 4 to 7 and 12 to 15 of the header (c-blosc, README_CHUNK_FORMAT): decoded and
-        # encoded size. Checked before the library is given input and memory.
-        announced = int.from_bytes(view[4:8], "little")
+        # Both sizes are checked before the library is given input and memory: the encoded one is in
+        # bytes 12 to 15 of the header.
+        announced = self.read_size(view)
         if announced != out.size:
             raise self.size_error(announced, out.size)
         stored = int.from_bytes(view[12:16], "little")
@@ -151,23 +138,19 @@ class Blosc(BytesBytes):
             typesize = {}
         else:
             raise UnsupportedError("codec blosc: v3 metadata need a typesize; give one")
-        fields = {
-            **typesize,
-            "cname": fields.get("cname", "lz4"),
-            "clevel": fields.get("clevel", 5),
-            "shuffle": shuffle,
-            "blocksize": fields.get("blocksize", 0),
-        }
-        return {"name": self.name, "configuration": fields}
+        return {"name": self.name, "configuration": typesize | self._fields(shuffle)}
 
     def to_v2(self, spec: ChunkSpec, endian: Endian) -> dict[str, Any]:
         """Return the v2 form."""
+        return {"id": "blosc", **self._fields(self._shuffle())}
+
+    def _fields(self, shuffle: int | str) -> dict[str, Any]:
+        """Return what documents of both formats have."""
         fields = self.configuration
         return {
-            "id": "blosc",
             "cname": fields.get("cname", "lz4"),
             "clevel": fields.get("clevel", 5),
-            "shuffle": self._shuffle(),
+            "shuffle": shuffle,
             "blocksize": fields.get("blocksize", 0),
         }
 

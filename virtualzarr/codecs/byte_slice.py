@@ -21,8 +21,7 @@ class ByteSlice(BytesBytes):
 
     def validate(self) -> None:
         """Check the members."""
-        if set(self.configuration) != {"start", "length"}:
-            raise self.invalid("needs start and length")
+        self.check_members(["start", "length"])
         for name, value in self.configuration.items():
             if type(value) is not int or not 0 <= value <= _LIMIT:
                 raise self.invalid(f"{name} is a number of bytes, not {value!r:.50}")

@@ -34,9 +34,7 @@ class Bytes(ArrayBytes):
 
     def validate(self) -> None:
         """Check that endian is known."""
-        unknown = set(self.configuration) - {"endian"}
-        if unknown:
-            raise self.invalid(f"unknown members {sorted(unknown)}")
+        self.check_members((), ["endian"])
         endian = self.configuration.get("endian")
         if endian is None:
             self.configuration.pop("endian", None)

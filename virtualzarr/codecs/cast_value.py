@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from virtualzarr.codecs.core.base import ArrayArray, Block, ChunkSpec, Codec
+from virtualzarr.codecs.core.base import Block, ChunkSpec, Codec, ElementCast
 from virtualzarr.codecs.core.numbers import NARROW, narrow_dtype, number_format
 from virtualzarr.codecs.core.rounding import OUT_OF_RANGE, ROUNDINGS, cast
 from virtualzarr.codecs.core.scalars import number_from_json
@@ -15,10 +15,9 @@ from virtualzarr.errors import CodecError, MetadataError
 
 _PLAIN = [f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64)]
 _PLAIN += ["float16", "float32", "float64"]
-_MEMBERS = {"data_type", "rounding", "out_of_range", "scalar_map"}
 
 
-class CastValue(ArrayArray):
+class CastValue(ElementCast):
     """Numbers are cast to `data_type` for storing, and back.
 
     Source: zarr-extensions, codecs/cast_value. Exact values stay; others are rounded as `rounding`
@@ -28,18 +27,11 @@ class CastValue(ArrayArray):
 
     portable_formats = ()
     # zarr-python has it from 3.2 on, and only where another package is installed.
-    in_v2 = False
-
-    elementwise = True
 
     def validate(self) -> None:
         """Check the members."""
         fields = self.configuration
-        unknown = set(fields) - _MEMBERS
-        if unknown or "data_type" not in fields:
-            raise self.invalid(
-                f"needs data_type and knows {sorted(_MEMBERS)}, not {sorted(unknown)}"
-            )
+        self.check_members(["data_type"], ["rounding", "out_of_range", "scalar_map"])
         # What depends on the array's dtype, as the numbers of the map do, is checked by `resolve`.
         target = number_format(self.dtype)
         assert target is not None
@@ -93,10 +85,6 @@ class CastValue(ArrayArray):
             return [(_scalar(a, source), _scalar(b, target)) for a, b in pairs]
         except MetadataError as error:
             raise self.invalid(f"scalar_map: {way}: {error.message}") from error
-
-    def encode_spec(self, spec: ChunkSpec) -> ChunkSpec:
-        """Return the spec with the stored dtype."""
-        return ChunkSpec(spec.shape, self.dtype)
 
     def is_identity(self, spec: ChunkSpec) -> bool:
         """Whether there is nothing to cast or map when decoding."""

@@ -22,8 +22,7 @@ class Constant(ArrayBytes):
 
     def validate(self) -> None:
         """Check that nothing is configured."""
-        if self.configuration:
-            raise self.invalid(f"has no configuration, not {self.configuration}")
+        self.check_members()
 
     def compute_encoded_size(self, spec: ChunkSpec) -> int | None:
         """Return the bytes of one element."""

@@ -4,40 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any
 
-from virtualzarr.codecs.core.base import Block, Buffer, BytesBytes, as_view, nbytes_of
+from virtualzarr.codecs.core.base import Block, Buffer, as_view, nbytes_of
 from virtualzarr.codecs.core.libraries import find_imagecodecs
-from virtualzarr.codecs.core.scratch import allocate
+from virtualzarr.codecs.core.streams import SizedStream
 
 
-class Lz4(BytesBytes):
+class Lz4(SizedStream):
     """numcodecs' LZ4: the size in four little-endian bytes, then one LZ4 block."""
-
-    decoding_fields: ClassVar[tuple[str, ...] | None] = ()
-    compressor = True
 
     @cached_property
     def _fast(self) -> Callable[..., Any] | None:
         return find_imagecodecs("lz4_decode", "LZ4")
 
-    def _read_size(self, data: Buffer) -> int:
+    def read_size(self, data: Buffer) -> int:
+        """Return the size in the head."""
         if nbytes_of(data) < 4:
             raise self.error(f"{nbytes_of(data)} bytes are too few for the header")
         return int.from_bytes(as_view(data)[:4], "little")
 
-    def decode(self, data: Buffer, size: int | None, limit: int) -> Buffer:
-        """Decompress what the header announces, if it is allowed."""
-        announced = self._read_size(data)
-        if announced > (limit if size is None else size):
-            raise self.size_error(announced, limit if size is None else size)
-        out = allocate((announced,), "u1")
-        self.decode_into(data, out)
-        return out
-
     def decode_into(self, data: Buffer, out: Block) -> None:
         """Decompress straight into `out`."""
-        announced = self._read_size(data)
+        announced = self.read_size(data)
         if announced != out.size:
             raise self.size_error(announced, out.size)
         try:

@@ -31,8 +31,7 @@ class N5Default(ArrayBytes):
 
     def validate(self) -> None:
         """Build the chain; it reverses the axes, and is big-endian."""
-        if set(self.configuration) != {"codecs"}:
-            raise self.invalid(f"expects the one member 'codecs', not {sorted(self.configuration)}")
+        self.check_members(["codecs"])
         codecs = self.configuration["codecs"]
         try:
             chain = codecs if isinstance(codecs, Pipeline) else Pipeline.from_v3(codecs)

@@ -26,9 +26,7 @@ class PackBits(ArrayBytes):
 
     def validate(self) -> None:
         """Check the members."""
-        unknown = set(self.configuration) - {"padding_encoding", "first_bit", "last_bit"}
-        if unknown:
-            raise self.invalid(f"unknown members {sorted(unknown)}")
+        self.check_members((), ["padding_encoding", "first_bit", "last_bit"])
         for key in ("first_bit", "last_bit"):
             value = self.configuration.get(key)
             if value is None:

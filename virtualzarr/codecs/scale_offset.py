@@ -25,9 +25,7 @@ class ScaleOffset(ArrayArray):
 
     def validate(self) -> None:
         """Check the members; their values depend on the dtype."""
-        unknown = set(self.configuration) - {"offset", "scale"}
-        if unknown:
-            raise self.invalid(f"unknown members {sorted(unknown)}")
+        self.check_members((), ["offset", "scale"])
 
     def resolve(self, spec: ChunkSpec) -> Codec:
         """Check offset and scale with the dtype of the array."""

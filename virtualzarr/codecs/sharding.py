@@ -81,7 +81,7 @@ class Sharding(ArrayBytes):
     def validate(self) -> None:
         """Build the two pipelines; check that the index has a fixed size."""
         fields = self.configuration
-        check_members(self, fields)
+        check_sharding_members(self)
         self.chunk_shape = as_chunk_shape(self, fields.get("chunk_shape"))
         self.pipeline = self._chain("codecs", fields.get("codecs"))
         self.index_pipeline = self._chain("index_codecs", fields.get("index_codecs", INDEX_CODECS))
@@ -190,11 +190,10 @@ class Sharding(ArrayBytes):
         return shard.join(parts)
 
 
-def check_members(codec: Codec, configuration: Mapping[str, Any]) -> None:
+def check_sharding_members(codec: Codec) -> None:
     """Refuse members of a sharding configuration that have no meaning."""
-    if unknown := set(configuration) - set(_MEMBERS):
-        raise codec.invalid(f"unknown members {sorted(unknown)}")
-    location = configuration.get("index_location", "end")
+    codec.check_members((), _MEMBERS)
+    location = codec.configuration.get("index_location", "end")
     if location not in ("start", "end"):
         raise codec.invalid(f"index_location must be 'start' or 'end', not {location!r}")
 

@@ -7,19 +7,18 @@ from typing import Any
 
 import numpy as np
 
-from virtualzarr.codecs.core.base import ArrayArray, Block, ChunkSpec, Codec
+from virtualzarr.codecs.core.base import Block, ChunkSpec, Codec, ElementCast
 from virtualzarr.codecs.core.netcdf_fill import NETCDF_FILL
 from virtualzarr.codecs.core.scalars import equal_scalars
 from virtualzarr.errors import CodecError
 
-_MEMBERS = {"data_type", "factor", "shift", "masks", "least", "fill"}
 # Those of all data types: blocks may have been widened.
 _NETCDF_FILL = tuple(NETCDF_FILL.values())
 NAT = np.iinfo(np.int64).min
 """What a missing time is."""
 
 
-class TimeUnits(ArrayArray):
+class TimeUnits(ElementCast):
     """Decodes ``stored * factor + shift`` to int64, exactly or with an error.
 
     Members are `data_type`, the dtype of what is stored; the integers `factor` and `shift`;
@@ -29,15 +28,10 @@ class TimeUnits(ArrayArray):
     product cut to an integer, as xarray decodes times to nanoseconds. For reading only.
     """
 
-    in_v2 = False
-
-    elementwise = True
-
     def validate(self) -> None:
         """Check the members."""
         fields = self.configuration
-        if set(fields) - _MEMBERS or not {"data_type", "factor", "shift"} <= set(fields):
-            raise self.invalid(f"needs data_type, factor and shift, and knows {sorted(_MEMBERS)}")
+        self.check_members(["data_type", "factor", "shift"], ["masks", "least", "fill"])
         for name in ("factor", "shift", "least"):
             value = fields.get(name, 1)
             if isinstance(value, bool) or not isinstance(value, int):
@@ -48,10 +42,6 @@ class TimeUnits(ArrayArray):
             raise self.invalid(f"masks must be a list, not {fields['masks']!r}")
         if self.get_dtype("data_type").kind not in "iuf":
             raise self.invalid(f"data_type must be a dtype of numbers, not {fields['data_type']!r}")
-
-    def encode_spec(self, spec: ChunkSpec) -> ChunkSpec:
-        """Return the spec of what is stored."""
-        return ChunkSpec(spec.shape, self.get_dtype("data_type"))
 
     def resolve(self, spec: ChunkSpec) -> Codec:
         """Check that the array is one of int64."""

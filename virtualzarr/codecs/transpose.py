@@ -19,9 +19,8 @@ class Transpose(Rearrangement):
 
     def validate(self) -> None:
         """Check that the order is a permutation."""
-        order = self.configuration.get("order")
-        if set(self.configuration) != {"order"}:
-            raise self.invalid(f"expects the one member 'order', not {sorted(self.configuration)}")
+        self.check_members(["order"])
+        order = self.configuration["order"]
         if order in ("C", "F"):
             return
         if not isinstance(order, (list, tuple)) or sorted(order) != list(range(len(order))):

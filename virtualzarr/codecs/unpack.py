@@ -6,15 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from virtualzarr.codecs.core.base import ArrayArray, Block, ChunkSpec, Codec
+from virtualzarr.codecs.core.base import Block, ChunkSpec, Codec, ElementCast
 from virtualzarr.codecs.core.scalars import equal_scalars
 
-_MEMBERS = {
-    *("data_type", "view", "masks", "calculated", "scale_factor", "add_offset", "factors", "fill")
-}
+_OPTIONAL = ("view", "masks", "scale_factor", "add_offset", "factors", "fill")
 
 
-class Unpack(ArrayArray):
+class Unpack(ElementCast):
     """Decodes ``stored * scale_factor + add_offset``, and NaN where `masks` has the stored number.
 
     Source: CF conventions 1.11, sections 2.5.1 and 8.1. Members are `data_type`, the dtype of what
@@ -23,32 +21,19 @@ class Unpack(ArrayArray):
     step is calculated before it is rounded; and `fill`, the stored fill value. For reading only.
     """
 
-    in_v2 = False
-
-    elementwise = True
-
     def validate(self) -> None:
         """Check the members."""
         fields = self.configuration
-        unknown = set(fields) - _MEMBERS
-        if unknown or not {"data_type", "calculated"} <= set(fields):
-            raise self.invalid(f"needs data_type and calculated, and knows {sorted(_MEMBERS)}")
+        self.check_members(["data_type", "calculated"], _OPTIONAL)
         for name in ("data_type", "view", "calculated", "factors"):
             if name in fields and self.get_dtype(name).kind not in "iufc":
                 raise self.invalid(f"{name} must be a dtype of numbers, not {fields[name]!r}")
-        if (
-            "view" in fields
-            and self.get_dtype("view").itemsize != self.get_dtype("data_type").itemsize
-        ):
+        if "view" in fields and self.get_dtype("view").itemsize != self.dtype.itemsize:
             raise self.invalid("view must be as wide as data_type")
         if not isinstance(fields.get("masks", []), list | tuple):
             raise self.invalid(f"masks must be a list, not {fields['masks']!r}")
         if fields.get("masks") and self.get_dtype("calculated").kind not in "fc":
             raise self.invalid("masked numbers become NaN, for which calculated must be a float")
-
-    def encode_spec(self, spec: ChunkSpec) -> ChunkSpec:
-        """Return the spec of what is stored."""
-        return ChunkSpec(spec.shape, self.get_dtype("data_type"))
 
     def resolve(self, spec: ChunkSpec) -> Codec:
         """Check that the array's dtype holds what is calculated."""

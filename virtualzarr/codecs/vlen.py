@@ -18,8 +18,7 @@ class _Vlen(ArrayBytes):
 
     def validate(self) -> None:
         """Check that there is no configuration."""
-        if self.configuration:
-            raise self.invalid(f"unknown members {sorted(self.configuration)}")
+        self.check_members()
 
     def _value(self, raw: bytes) -> Any:
         raise NotImplementedError

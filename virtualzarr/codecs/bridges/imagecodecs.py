@@ -152,11 +152,12 @@ class _Bridged(Codec):
         fields = dict(self.configuration)
         for key in _BINARY:
             if isinstance(fields.get(key), str):  # lzf and szip have a flag of that name
-                try:
-                    fields[key] = base64.b64decode(fields[key], validate=True)
-                except (ValueError, TypeError) as error:
-                    raise self.invalid(f"{key} is not base64") from error
+                fields[key] = self.decode_base64(fields[key], f"{key} is not base64")
         return fields
+
+    @cached_property
+    def _decode(self) -> Callable[..., Any]:
+        return self.function("decode")
 
     def function(self, suffix: str) -> Callable[..., Any]:
         """Return a function of imagecodecs, or say that it is not there."""
@@ -219,10 +220,6 @@ class ImageBytes(_Bridged, BytesBytes):
         """Drop what only arrays have."""
         super().validate()
         self.configuration.pop("squeeze", None)
-
-    @cached_property
-    def _decode(self) -> Callable[..., Any]:
-        return self.function("decode")
 
     @cached_property
     def _options(self) -> dict[str, Any]:
@@ -320,10 +317,6 @@ class Image(_Bridged, ArrayBytes):
 
     takes = IMAGES
     compressor = True
-
-    @cached_property
-    def _decode(self) -> Callable[..., Any]:
-        return self.function("decode")
 
     @cached_property
     def _options(self) -> dict[str, Any]:

@@ -42,6 +42,12 @@ class _Layout(_Bridged, ArrayBytes):
         "zfp": ("", "level mode execution chunksize header"),
     }
 
+    def check_size(self, data: Buffer, spec: ChunkSpec) -> None:
+        """Refuse data that are not as long as the block needs."""
+        need = self.compute_encoded_size(spec)
+        if need is not None and nbytes_of(data) != need:
+            raise self.error(f"{nbytes_of(data)} bytes, the block needs {need}")
+
     def as_block(self, result: Any, spec: ChunkSpec) -> Block:
         """Return a result as the block, or say how it differs."""
         block = np.asarray(result)
@@ -58,7 +64,7 @@ class _Layout(_Bridged, ArrayBytes):
     def decode(self, data: Buffer, spec: ChunkSpec) -> Block:
         """Return the block."""
         out = allocate(spec.shape, spec.dtype)
-        result = self.call(self.function("decode"), data, out=out, **self.options(False))
+        result = self.call(self._decode, data, out=out, **self.options(False))
         return self.as_block(result, spec)
 
     def encode(self, block: Block, spec: ChunkSpec) -> Buffer:
@@ -109,10 +115,10 @@ class SameSize(_Layout):
         source = as_u1(data)
         if self.short == "bitshuffle":
             options = {"itemsize": spec.dtype.itemsize, **self.options(False)}
-            result = self.call(self.function("decode"), source.tobytes(), **options)
+            result = self.call(self._decode, source.tobytes(), **options)
             return self.as_block(as_u1(result), spec)
         array = source.view(spec.dtype).reshape(self._shape(spec))
-        return self.as_block(self.call(self.function("decode"), array, **self.options(False)), spec)
+        return self.as_block(self.call(self._decode, array, **self.options(False)), spec)
 
     def encode(self, block: Block, spec: ChunkSpec) -> Buffer:
         """Return the bytes in the other order."""
@@ -142,17 +148,12 @@ class Float(_Layout):
 
     def decode(self, data: Buffer, spec: ChunkSpec) -> Block:
         """Return the block."""
-        self._expect(data, spec)
-        result = self.call(self.function("decode"), bytes(as_u1(data)), **self.options(False))
+        self.check_size(data, spec)
+        result = self.call(self._decode, bytes(as_u1(data)), **self.options(False))
         block = np.asarray(result)
         if block.size != spec.size or block.dtype != spec.dtype:
             raise self.error(f"decoded {block.size} {block.dtype}, the block needs {spec}")
         return block.reshape(spec.shape)
-
-    def _expect(self, data: Buffer, spec: ChunkSpec) -> None:
-        need = self.compute_encoded_size(spec)
-        if need is not None and nbytes_of(data) != need:
-            raise self.error(f"{nbytes_of(data)} bytes, the block needs {need}")
 
 
 class PackInts(_Layout):
@@ -166,18 +167,10 @@ class PackInts(_Layout):
 
     def decode(self, data: Buffer, spec: ChunkSpec) -> Block:
         """Return the integers."""
-        need = self.compute_encoded_size(spec)
-        if nbytes_of(data) != need:
-            raise self.error(f"{nbytes_of(data)} bytes, the block needs {need}")
+        self.check_size(data, spec)
         bits = int(self.configuration.get("bitspersample", 8))
-        result = self.call(
-            self.function("decode"),
-            bytes(as_u1(data)),
-            spec.dtype,
-            bits,
-            **self.pick_options("bitorder runlen"),
-        )
-        block = np.asarray(result)
+        options = self.pick_options("bitorder runlen")
+        block = np.asarray(self.call(self._decode, bytes(as_u1(data)), spec.dtype, bits, **options))
         if block.size < spec.size or block.dtype != spec.dtype:
             raise self.error(f"decoded {block.size} {block.dtype}, the block needs {spec}")
         return block.reshape(-1)[: spec.size].reshape(spec.shape)
@@ -200,7 +193,7 @@ class Fax(_Layout):
         height, width = spec.shape[-2:]
         out = allocate((height, width), spec.dtype)
         options = {"height": height, "width": width, **self.options(False)}
-        return self.as_block(self.call(self.function("decode"), data, out=out, **options), spec)
+        return self.as_block(self.call(self._decode, data, out=out, **options), spec)
 
     def encode(self, block: Block, spec: ChunkSpec) -> Buffer:
         """Refuse: imagecodecs has no encoder of fax codes."""
@@ -228,7 +221,7 @@ class Shaped(_Layout):
             args = (data, tuple(self.configuration.get("shape") or spec.shape[-2:]))
         elif self.short != "zfp" or self.configuration.get("header") is False:
             arguments |= {"shape": spec.shape, "dtype": spec.dtype}
-        return self.as_block(self.call(self.function("decode"), *args, **arguments), spec)
+        return self.as_block(self.call(self._decode, *args, **arguments), spec)
 
     def _pad(self, data: Buffer, spec: ChunkSpec) -> bytes:
         """Return a ZFP stream that can be decoded; without header it still begins with a mode."""

@@ -138,20 +138,11 @@ class Quantize(Filter):
         return None if inner == dtype else ("AsType", inner.str)
 
 
-class AsType(Filter):
-    """A cast (numcodecs ``astype``)."""
+class AsType(Quantize):
+    """A cast (numcodecs ``astype``), which quantized numbers are decoded by, too."""
 
     outer = "decode_dtype"
     inner = "encode_dtype"
-
-    def decoding_key(self, dtype: np.dtype[Any]) -> Hashable | None:
-        """Return the encoded dtype."""
-        inner = self.encode_spec(ChunkSpec((1,), dtype)).dtype
-        return None if inner == dtype else ("AsType", inner.str)
-
-    def is_identity(self, spec: ChunkSpec) -> bool:
-        """Whether there is nothing to cast."""
-        return self.encode_spec(spec).dtype == spec.dtype
 
 
 class BitRound(LossyFilter, Filter):

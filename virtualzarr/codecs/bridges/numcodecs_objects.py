@@ -145,9 +145,7 @@ class MsgPack(_NestedList):
 
     def validate(self) -> None:
         """Check the members."""
-        unknown = set(self.configuration) - {"raw", "use_single_float", "use_bin_type"}
-        if unknown:
-            raise self.invalid(f"unknown members {sorted(unknown)}")
+        self.check_members((), ["raw", "use_single_float", "use_bin_type"])
 
     @staticmethod
     def _package() -> Any:

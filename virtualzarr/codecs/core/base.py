@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import math
 import operator
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias
 
@@ -98,10 +99,24 @@ class Codec:
     def validate(self) -> None:
         """Check the configuration; raise `CodecError` when it is wrong."""
 
+    def check_members(self, needed: Iterable[str] = (), others: Iterable[str] = ()) -> None:
+        """Check that all members that are needed are there, and but for the others no more."""
+        needed, given = {*needed}, {*self.configuration}
+        if unknown := given - needed - {*others}:
+            raise self.invalid(f"unknown members {sorted(unknown)}")
+        if missing := needed - given:
+            raise self.invalid(f"needs the members {sorted(missing)}")
+
+    def decode_base64(self, text: Any, problem: str) -> bytes:
+        """Return the bytes that a member of the configuration has as text, or say what is wrong."""
+        try:
+            return base64.b64decode(text, validate=True)
+        except (TypeError, ValueError) as error:  # that of base64 is a ValueError, too
+            raise self.invalid(problem) from error
+
     def check_integers(self, minima: Mapping[str, int]) -> None:
         """Check that the members are just these, each an integer of at least its minimum."""
-        if set(self.configuration) != set(minima):
-            raise self.invalid(f"expects {sorted(minima)}, not {sorted(self.configuration)}")
+        self.check_members(minima)
         for name, minimum in minima.items():
             value = self.configuration[name]
             if isinstance(value, bool) or not hasattr(value, "__index__") or value < minimum:
@@ -271,6 +286,25 @@ class Rearrangement(ArrayArray):
         """Check that the block has the axes that are moved."""
         self.encode_spec(spec)
         return self
+
+
+class ElementCast(ArrayArray):
+    """Base of array-to-array codecs that decode elements of another dtype, each on its own.
+
+    The member `data_type` of the configuration is numpy's name of the dtype that is stored.
+    """
+
+    in_v2 = False
+    elementwise = True
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The dtype of what is stored."""
+        return self.get_dtype("data_type")
+
+    def encode_spec(self, spec: ChunkSpec) -> ChunkSpec:
+        """Return the spec with the stored dtype."""
+        return ChunkSpec(spec.shape, self.dtype)
 
 
 class LossyFilter(ArrayArray):

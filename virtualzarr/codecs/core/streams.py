@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from virtualzarr.codecs.core.base import Block, Buffer, BytesBytes, as_view, nbytes_of
+from virtualzarr.codecs.core.scratch import allocate
 
 # More bytes than there can be, but fewer than the integers of the C libraries overflow at.
 MAX_LENGTH = 1 << 62
@@ -48,6 +49,26 @@ class DeflateStreams(BytesBytes):
     def inflate(self, data: Buffer, limit: int) -> bytes:
         """Inflate by the standard library, at most `limit` bytes."""
         raise NotImplementedError
+
+
+class SizedStream(BytesBytes):
+    """Base of Blosc and LZ4: a head that states the decoded size, and one stream."""
+
+    decoding_fields = ()
+    compressor = True
+
+    def read_size(self, data: Buffer) -> int:
+        """Return the decoded size that the head states."""
+        raise NotImplementedError
+
+    def decode(self, data: Buffer, size: int | None, limit: int) -> Buffer:
+        """Decompress what the head states, if it is allowed."""
+        stated, allowed = self.read_size(as_view(data)), limit if size is None else size
+        if stated > allowed:
+            raise self.size_error(stated, allowed)
+        out = allocate((stated,), "u1")
+        self.decode_into(data, out)
+        return out
 
 
 class ConcatenatedStreams(BytesBytes):

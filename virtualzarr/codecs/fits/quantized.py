@@ -29,9 +29,7 @@ class Quantized(ArrayArray):
     def validate(self) -> None:
         """Check the members."""
         fields = self.configuration
-        needed = {"data_type", "scale", "zero", "dither"}
-        if not needed <= set(fields) <= needed | {"blank", "seed"}:
-            raise self.invalid(f"needs {sorted(needed)}, and knows blank and seed")
+        self.check_members(["data_type", "scale", "zero", "dither"], ["blank", "seed"])
         if fields["data_type"] not in ("uint8", "int16", "int32", "int64"):
             raise self.invalid(f"there are no integers of type {fields['data_type']!r}")
         for name in ("scale", "zero"):

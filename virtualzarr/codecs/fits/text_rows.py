@@ -24,8 +24,7 @@ class Text(ReadOnlyCodec):
 
     def validate(self) -> None:
         """Check that the fields lie in the row."""
-        if set(self.configuration) != {"width", "fields"}:
-            raise self.invalid("the members are width and fields")
+        self.check_members(["width", "fields"])
         width, fields = self.configuration["width"], self.configuration["fields"]
         for field in fields:
             name, first, form, null = field

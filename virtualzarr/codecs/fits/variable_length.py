@@ -19,8 +19,7 @@ class Cell(ReadOnlyCodec):
     def validate(self) -> None:
         """Check the members."""
         fields = self.configuration
-        if not {"data_type"} <= set(fields) <= {"data_type", "text", "scale", "zero"}:
-            raise self.invalid("needs data_type, and knows text, scale and zero")
+        self.check_members(["data_type"], ["text", "scale", "zero"])
         self._dtype = self.get_dtype("data_type")
         if self._dtype.hasobject or not self._dtype.itemsize:
             raise self.invalid(f"there are no elements of type {self._dtype}")

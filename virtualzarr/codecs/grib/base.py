@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
 from functools import cached_property
 
 import numpy as np
@@ -40,8 +38,7 @@ class _Grib(ArrayBytes):
 
     def validate(self) -> None:
         """Check the configuration."""
-        if not set(self.members).issuperset(self.configuration):
-            raise self.invalid(f"the members are {', '.join(self.members)}")
+        self.check_members((), self.members)
         if self._order not in ORDERS:
             raise self.invalid(f"order is one of {ORDERS}")
         self._before  # noqa: B018
@@ -53,10 +50,7 @@ class _Grib(ArrayBytes):
 
     @cached_property
     def _before(self) -> bytes:
-        try:
-            return base64.b64decode(self.configuration.get("before", ""), validate=True)
-        except (binascii.Error, TypeError, ValueError) as error:
-            raise self.invalid("before must be base64") from error
+        return self.decode_base64(self.configuration.get("before", ""), "before must be base64")
 
     def _as_block(self, values: Block, spec: ChunkSpec) -> Block:
         """Return values in rows, as the array has them."""

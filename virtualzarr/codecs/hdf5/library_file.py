@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
 import ctypes
 import struct
 from functools import lru_cache
@@ -150,10 +148,7 @@ def _is_number_used(number: int) -> bool:
 
 def _message(codec: Codec, member: str) -> bytes:
     """Return the bytes of a message of the configuration."""
-    text = codec.configuration.get(member)
+    text, problem = codec.configuration.get(member), f"{member} must be a message in base64"
     if not isinstance(text, str) or len(text) > 2 * _LONGEST_MESSAGE:
-        raise codec.invalid(f"{member} must be a message in base64")
-    try:
-        return base64.b64decode(text, validate=True)
-    except (binascii.Error, ValueError) as error:
-        raise codec.invalid(f"{member} must be a message in base64") from error
+        raise codec.invalid(problem)
+    return codec.decode_base64(text, problem)

@@ -38,8 +38,7 @@ class Filters(BytesBytes):
 
     def validate(self) -> None:
         """Check that the message is one."""
-        if set(self.configuration) != {"filters"}:
-            raise self.invalid("the only member is filters, a filter pipeline message")
+        self.check_members(["filters"])
         self._parsed  # noqa: B018
 
     @cached_property

@@ -25,8 +25,7 @@ class Type(ArrayBytes):
 
     def validate(self) -> None:
         """Check that the message is one."""
-        if set(self.configuration) != {"datatype"}:
-            raise self.invalid("the only member is datatype, a datatype message")
+        self.check_members(["datatype"])
         message = _message(self, "datatype")
         if len(message) < 8 or not 1 <= self._size < 1 << 31:
             raise self.invalid("the datatype message is not one")

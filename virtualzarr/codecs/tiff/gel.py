@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 
-from virtualzarr.codecs.core.base import ArrayArray, Block, ChunkSpec, Codec
+from virtualzarr.codecs.core.base import Block, ChunkSpec, Codec, ElementCast
 
 
-class TiffGel(ArrayArray):
+class TiffGel(ElementCast):
     """Integers that stand for floats of 32 bits (MD Gel, tags 33445 and 33446 of TIFF).
 
     Members of the configuration:
@@ -28,33 +27,21 @@ class TiffGel(ArrayArray):
     """
 
     portable_formats = ()
-    in_v2 = False
-    elementwise = True
 
     def validate(self) -> None:
         """Check the members."""
-        if set(self.configuration) != {"data_type", "scale", "square"}:
-            raise self.invalid("the members are data_type, scale and square")
+        self.check_members(["data_type", "scale", "square"])
         scale, square = self.configuration["scale"], self.configuration["square"]
         if not isinstance(scale, int | float) or not math.isfinite(scale) or square not in (0, 1):
             raise self.invalid("scale is a number, square is true or false")
         if self.dtype.kind not in "iu":
             raise self.invalid(f"{self.dtype} is no type of integers")
 
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """The dtype of what is stored."""
-        return self.get_dtype("data_type")
-
     def resolve(self, spec: ChunkSpec) -> Codec:
         """Check the type of what comes out."""
         if spec.dtype != np.float32:
             raise self.invalid(f"gives float32, not {spec.dtype}")
         return self
-
-    def encode_spec(self, spec: ChunkSpec) -> ChunkSpec:
-        """Return the spec with the stored dtype."""
-        return ChunkSpec(spec.shape, self.dtype)
 
     def decode(self, block: Block, spec: ChunkSpec) -> Block:
         """Compute what tifffile does, operation by operation."""

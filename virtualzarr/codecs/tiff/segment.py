@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
 import io
 import struct
 from collections.abc import Callable, Mapping
@@ -33,7 +31,6 @@ CODECS = {
     48124: "jetraw",
 }  # fmt: skip
 """TIFF compressions whose decoders can be kept to the size of the block, and imagecodecs' names."""
-_MEMBERS = {"byteorder", "tags", "jfif", "jpegheader"}
 _TAGS = {
     WIDTH, LENGTH, COMPRESSION, SAMPLES, PLANAR, TILE_WIDTH, TILE_LENGTH, TILE_DEPTH, TABLES,
     258, 262, 266, 292, 317, 338, 339, 530, 65007, 65008, 65009,
@@ -64,8 +61,7 @@ class TiffSegment(ArrayBytes):
 
     def validate(self) -> None:
         """Check the configuration as far as it can be without tifffile."""
-        if not {"byteorder", "tags"} <= set(self.configuration) <= _MEMBERS:
-            raise self.invalid(f"the members are byteorder and tags, and of {sorted(_MEMBERS)}")
+        self.check_members(["byteorder", "tags"], ["jfif", "jpegheader"])
         if self.configuration["byteorder"] not in ("<", ">"):
             raise self.invalid("byteorder must be '<' or '>'")
         if self._compression != 1 and self._compression not in CODECS:
@@ -105,12 +101,8 @@ class TiffSegment(ArrayBytes):
         return self._binary(self._tags.get(TABLES))
 
     def _binary(self, text: Any) -> bytes | None:
-        if text is None:
-            return None
-        try:
-            return base64.b64decode(text, validate=True)
-        except (binascii.Error, TypeError, ValueError) as error:
-            raise self.invalid("JPEG tables and headers must be base64") from error
+        problem = "JPEG tables and headers must be base64"
+        return None if text is None else self.decode_base64(text, problem)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return TiffSegment, (self.name, self.configuration)

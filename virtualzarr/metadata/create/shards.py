@@ -9,7 +9,7 @@ import numpy as np
 
 from virtualzarr.codecs import Codec, Pipeline
 from virtualzarr.codecs.core.base import ArrayBytes, ChunkSpec
-from virtualzarr.codecs.sharding import INDEX_CODECS, as_chunk_shape, check_members
+from virtualzarr.codecs.sharding import INDEX_CODECS, as_chunk_shape, check_sharding_members
 from virtualzarr.codecs.transpose import Transpose, inverse
 from virtualzarr.errors import MetadataError
 from virtualzarr.metadata.json_documents import member
@@ -29,7 +29,7 @@ class ShardingRequest(ArrayBytes):
 
     def validate(self) -> None:
         """Check the members that do not depend on the array."""
-        check_members(self, self.configuration)
+        check_sharding_members(self)
         shape = self.configuration.get("chunk_shape")
         self.chunk_shape = None if shape is None else as_chunk_shape(self, shape)
 
