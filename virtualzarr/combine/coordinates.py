@@ -20,6 +20,32 @@ from virtualzarr.virtual.inline import inline_array
 CoordinateGetter = Callable[[str, Group], Any]
 """Gives the coordinate of an input: called with its file, and what was found in it."""
 
+DESCRIPTION = "__virtualzarr_description__"
+"""The attribute of a getter of this module that says how to make it again, as JSON."""
+
+
+def _describe(getter: CoordinateGetter, *description: str | None) -> CoordinateGetter:
+    setattr(getter, DESCRIPTION, list(description))
+    return getter
+
+
+def getter_from_description(description: Sequence[Any]) -> CoordinateGetter:
+    """Return the getter that has a description.
+
+    Examples
+    --------
+    >>> getter = getter_from_description(["from_attribute", "orbit"])
+    >>> getter("a.nc", Group({"orbit": 7}))
+    7
+    """
+    name, *arguments = description
+    makers: dict[str, Callable[..., CoordinateGetter]] = {
+        "from_filename": from_filename,
+        "from_attribute": from_attribute,
+        "from_variable": from_variable,
+    }
+    return makers[name](*arguments)
+
 Coordinate = Sequence[Any] | NDArray[Any] | CoordinateGetter
 
 
@@ -57,7 +83,7 @@ def from_filename(pattern: str, format: str | None = None) -> CoordinateGetter:
                 f"the file name has no date {format!r}: {error}", file=file
             ) from error
 
-    return value
+    return _describe(value, "from_filename", pattern, format)
 
 
 def _parse_number(text: str) -> Any:
@@ -86,7 +112,7 @@ def from_attribute(name: str) -> CoordinateGetter:
             raise MismatchError(f"there is no attribute {name!r}", file=file)
         return node.attrs[key]
 
-    return value
+    return _describe(value, "from_attribute", name)
 
 
 @strict_keywords()
@@ -105,7 +131,7 @@ def from_variable(path: str) -> CoordinateGetter:
             raise MismatchError(f"{path!r} is no variable with one value", file=file)
         return array.read().reshape(-1)[0]
 
-    return value
+    return _describe(value, "from_variable", path)
 
 
 def coordinate_values(

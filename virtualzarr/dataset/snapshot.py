@@ -180,6 +180,10 @@ class Record:
         The documents of arrays and groups, where they change.
     tags : mapping
         Tags that are set to a version, or taken away (None).
+    leases : mapping
+        Until when tags are in force, in nanoseconds since 1970; others are for ever.
+    floors : mapping
+        By growing dimension, the least coordinate that rows may have from now on.
     epoch : int, optional
         A vacuum's fence: objects that come from now on have this epoch in their names.
     expired : int, optional
@@ -196,6 +200,8 @@ class Record:
     tags: Mapping[str, int | None] = field(default_factory=dict)
     epoch: int | None = None
     expired: int | None = None
+    leases: Mapping[str, int] = field(default_factory=dict)
+    floors: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> Record:
@@ -215,6 +221,8 @@ class Record:
             document.get("tags", {}),
             document.get("epoch"),
             document.get("expired"),
+            document.get("leases", {}),
+            document.get("floors", {}),
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -233,6 +241,8 @@ class Record:
             "tags": dict(self.tags),
             "epoch": self.epoch,
             "expired": self.expired,
+            "leases": dict(self.leases),
+            "floors": dict(self.floors),
         }
         return {name: value for name, value in document.items() if value not in (None, {}, [])}
 
@@ -255,6 +265,8 @@ class Snapshot:
         The sequence of the next entry.
     entries : mapping of str to Entry
         By name of the segment, the oldest first.
+    tags, leases, floors : mapping
+        See `Record`.
     """
 
     version: int
@@ -268,6 +280,8 @@ class Snapshot:
     sequence: int = 0
     entries: Mapping[str, Entry] = field(default_factory=dict)
     tags: Mapping[str, int] = field(default_factory=dict)
+    leases: Mapping[str, int] = field(default_factory=dict)
+    floors: Mapping[str, Any] = field(default_factory=dict)
 
     def apply(self, record: Record) -> Snapshot:
         """Return the version after this one.
@@ -288,7 +302,13 @@ class Snapshot:
             if entries.pop(name, None) is None:
                 raise MetadataError(f"there is no entry of segment {name} to remove")
         entries |= {entry.segment.name: entry for entry in record.added}
+        for entry in record.added:
+            # Also rows that have no position: no other entry gets their ids.
+            for dimension, (first, count) in entry.rows.items():
+                next_ids[dimension] = max(next_ids.get(dimension, 0), first + count)
         tags = dict(self.tags) | dict(record.tags)
+        # A tag that is set anew is for ever, unless its record says until when.
+        leases = {name: until for name, until in self.leases.items() if name not in record.tags}
         return replace(
             self,
             version=self.version + 1,
@@ -302,6 +322,8 @@ class Snapshot:
             sequence=max([self.sequence, *(entry.sequence + 1 for entry in record.added)]),
             entries=entries,
             tags={name: version for name, version in tags.items() if version is not None},
+            leases=leases | dict(record.leases),
+            floors=dict(self.floors) | dict(record.floors),
         )
 
     @classmethod
@@ -320,6 +342,8 @@ class Snapshot:
             int(document["sequence"]),
             {entry.segment.name: entry for entry in map(Entry.from_json, document["entries"])},
             dict(document["tags"]),
+            dict(document["leases"]),
+            dict(document["floors"]),
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -336,4 +360,6 @@ class Snapshot:
             "sequence": self.sequence,
             "entries": [entry.to_json() for entry in self.entries.values()],
             "tags": dict(self.tags),
+            "leases": dict(self.leases),
+            "floors": dict(self.floors),
         }

@@ -9,7 +9,7 @@ Source: ``specs/dataset.md``, *Vacuum*.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from virtualzarr.dataset import objects
 from virtualzarr.dataset.commit import commit, record
@@ -50,7 +50,9 @@ def vacuum(base: Head, keep_from: int, name: str | None = None) -> Protocol[Vacu
         now = head.snapshot
         # The version that this replaces stays: a reader may have opened it just now.
         oldest = max(now.expired, min(keep_from, now.version), 1)
-        return (yield from record(head, {"verb": "vacuum"}, epoch=now.epoch + 1, expired=oldest))
+        fenced = yield from record(head, {"verb": "vacuum"}, epoch=now.epoch + 1, expired=oldest)
+        ended = {name: None for name, until in now.leases.items() if until < fenced.time}
+        return replace(fenced, tags=ended)
 
     head = yield from commit(base, fence, name)
     # Someone may have committed after the fence: what is kept now is at least what was kept then,

@@ -1,4 +1,4 @@
-"""Changes of a dataset: rows that are appended, inserted, replaced and dropped; tags; rollbacks.
+"""Changes of a dataset: rows that come, go and are replaced; attributes; tags; rollbacks.
 
 Each is a function from a head to a record, which `commit` asks again when another writer was
 quicker. What a change puts in the store it puts once, and anew only after a vacuum's fence.
@@ -6,23 +6,31 @@ quicker. What a change puts in the store it puts once, and anew only after a vac
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from virtualzarr.choices import Duplicates, Overlap
 from virtualzarr.dataset import objects
 from virtualzarr.dataset.commit import Change, record
 from virtualzarr.dataset.head import Head, read_version
 from virtualzarr.dataset.operations import Protocol
+from virtualzarr.dataset.placing import Coordinates, find_unused, locate, merge_rows, read_stored
 from virtualzarr.dataset.runs import EMPTY, Runs
+from virtualzarr.dataset.schema import Schema, merge_schemas, read_named_schema, read_schema
 from virtualzarr.dataset.snapshot import Entry, Named, Record, Snapshot, Splice
 from virtualzarr.errors import MismatchError
 
-Coordinates = Callable[[Entry], Protocol[NDArray[Any]]]
-"""Reads the coordinates of the rows of an entry's segment, all that it was stored with."""
+
+class NothingToDoError(MismatchError):
+    """A change would change nothing."""
+
+
+class BelowFloorError(MismatchError):
+    """Rows are from before the least coordinate that a dataset keeps."""
 
 
 class Stored:
@@ -62,6 +70,8 @@ class Rows:
         Increasing, without duplicates; None where the rows just follow those that are there.
     chunks : sequence
         How they are chunked, see `Entry`.
+    schema : Named, optional
+        The schema in whose terms the references are; None if it does not matter.
     """
 
     dimension: str
@@ -69,10 +79,28 @@ class Rows:
     count: int
     coordinates: NDArray[Any] | None
     chunks: tuple[Any, ...] = ()
+    schema: Named | None = None
+
+    def bounds(self) -> dict[str, tuple[Any, Any]]:
+        """Return the first and last coordinate, as an entry has them."""
+        if self.coordinates is None:
+            return {}
+        return {self.dimension: (plain(self.coordinates[0]), plain(self.coordinates[-1]))}
+
+
+Unfilled = Callable[[Snapshot, int, int], Protocol[NDArray[np.bool_]]]
+"""Tells which of the rows from one position to another have no references."""
 
 
 def add_rows(
-    rows: Rows, coordinates: Coordinates, about: Mapping[str, Any], *, replaced: bool = False
+    rows: Rows,
+    coordinates: Coordinates,
+    about: Mapping[str, Any],
+    *,
+    replaced: bool = False,
+    overlap: Overlap = "raise",
+    old_rows: Duplicates = "raise",
+    unfilled: Unfilled | None = None,
 ) -> Change:
     """Rows come where their coordinates belong: at the end, or between others.
 
@@ -85,80 +113,236 @@ def add_rows(
         For the history.
     replaced : bool
         Whether rows of the same coordinates, and all between them, go.
+    overlap : {"raise", "first", "last"}
+        What is done about single coordinates that are there already.
+    old_rows : {"raise", "skip"}
+        What is done about rows below the floor.
+    unfilled : callable, optional
+        Which rows may be replaced in any case, as they stand for a gap.
 
     Raises
     ------
     MismatchError
-        By the change: a coordinate is there already, or rows are to be replaced and are not there,
-        or the new rows belong in several places.
+        By the change: a coordinate is there already, or rows are to be replaced and are not there.
+    BelowFloorError, NothingToDoError, SchemaChangedError
     """
 
     def change(head: Head) -> Protocol[Record]:
         state, dimension = head.snapshot, rows.dimension
-        start, stop = yield from _place_of(rows, state, coordinates, replaced)
+        if rows.schema is not None and state.schema != rows.schema:
+            base = yield from read_named_schema(rows.schema)
+            (yield from read_schema(state)).check_meaning(base)
+        first = state.next_ids.get(dimension, 0)
+        keep = _above_floor(rows, state, old_rows)
+        if replaced:
+            splices = yield from _replace(rows, state, coordinates, first, keep)
+        else:
+            splices = yield from _insert(rows, state, coordinates, first, overlap, keep, unfilled)
+        if not splices:
+            raise NothingToDoError("all rows are there already, or too old")
         named = yield from rows.segment.put(state.epoch)
-        first, count = state.next_ids.get(dimension, 0), rows.count
-        bounds = {}
-        if rows.coordinates is not None:
-            bounds = {dimension: (_plain(rows.coordinates[0]), _plain(rows.coordinates[-1]))}
-        entry = Entry(named, state.sequence, {dimension: (first, count)}, bounds, rows.chunks)
-        splice = Splice(start, stop - start, ((first, count),))
+        entry = Entry(
+            named, state.sequence, {dimension: (first, rows.count)}, rows.bounds(), rows.chunks
+        )
         new_record = yield from record(head, dict(about))
         return replace(
             new_record,
-            splices={dimension: (splice,)},
+            splices={dimension: splices},
             added=(entry,),
-            removed=find_unused(state, dimension, splice),
+            removed=find_unused(state, dimension, splices),
         )
 
     return change
 
 
-def _place_of(
-    rows: Rows, state: Snapshot, coordinates: Coordinates, replaced: bool
-) -> Protocol[tuple[int, int]]:
-    """Return the positions of the rows that go, and where the new ones come."""
+def _above_floor(rows: Rows, state: Snapshot, old_rows: Duplicates) -> NDArray[np.bool_] | None:
+    """Return which rows are not below the floor; None for all."""
+    floor = state.floors.get(rows.dimension)
+    if floor is None or rows.coordinates is None or rows.coordinates[0] >= floor:
+        return None
+    if old_rows == "raise":
+        raise BelowFloorError(
+            f"rows from {rows.coordinates[0]} along {rows.dimension!r} are below {floor}, before "
+            'which all was dropped; duplicates="skip" leaves them out'
+        )
+    keep: NDArray[np.bool_] = rows.coordinates >= floor
+    return keep
+
+
+def _replace(
+    rows: Rows,
+    state: Snapshot,
+    coordinates: Coordinates,
+    first: int,
+    keep: NDArray[np.bool_] | None,
+) -> Protocol[tuple[Splice, ...]]:
+    """Return the splice by which new rows come for all stored ones between the same bounds."""
     dimension = rows.dimension
     if rows.coordinates is None:
-        if replaced:
-            raise MismatchError(f"{dimension!r} has no coordinate that rows are found by")
-        end = len(state.runs.get(dimension, EMPTY))
-        return end, end
+        raise MismatchError(f"{dimension!r} has no coordinate that rows are found by; name the "
+                            "file that is replaced (source=)")  # fmt: skip
     low, high = rows.coordinates[0], rows.coordinates[-1]
     start, stop = yield from locate(state, dimension, coordinates, low, high)
-    if start != stop and not replaced:
-        raise MismatchError(f"there are rows from {low} to {high} along {dimension!r} already")
-    if start == stop and replaced:
+    if start == stop:
         raise MismatchError(f"there are no rows from {low} to {high} along {dimension!r}")
-    return start, stop
+    # Coordinates increase: rows below the floor are the first ones.
+    skipped = 0 if keep is None else int(np.argmax(keep)) if keep.any() else rows.count
+    new = ((first + skipped, rows.count - skipped),) if skipped < rows.count else ()
+    return (Splice(start, stop - start, new),)
+
+
+def _insert(
+    rows: Rows,
+    state: Snapshot,
+    coordinates: Coordinates,
+    first: int,
+    overlap: Overlap,
+    keep: NDArray[np.bool_] | None,
+    unfilled: Unfilled | None,
+) -> Protocol[tuple[Splice, ...]]:
+    """Return the splices by which new rows come between those that are stored."""
+    dimension = rows.dimension
+    if rows.coordinates is None:
+        end = len(state.runs.get(dimension, EMPTY))
+        return (Splice(end, 0, ((first, rows.count),)),)
+    low, high = rows.coordinates[0], rows.coordinates[-1]
+    start, stop = yield from locate(state, dimension, coordinates, low, high)
+    if start == stop and keep is None:
+        return (Splice(start, 0, ((first, rows.count),)),)
+    stored = yield from read_stored(state, dimension, coordinates, start, stop)
+    free = None
+    if unfilled is not None and start < stop and np.isin(stored, rows.coordinates).any():
+        free = yield from unfilled(state, start, stop)
+    return merge_rows(
+        dimension, rows.coordinates, stored, start, first,
+        overlap=overlap, keep=keep, unfilled=free,
+    )  # fmt: skip
 
 
 def drop_rows(
-    dimension: str, low: Any, high: Any, coordinates: Coordinates, about: Mapping[str, Any]
+    dimension: str,
+    low: Any,
+    high: Any,
+    coordinates: Coordinates,
+    about: Mapping[str, Any],
 ) -> Change:
-    """Rows with coordinates from `low` to `high` go, no matter how they are chunked."""
+    """Rows with coordinates from `low` to `high` go, no matter how they are chunked.
+
+    None stands for the first one, or the last.
+    """
 
     def change(head: Head) -> Protocol[Record]:
         state = head.snapshot
-        start, stop = yield from locate(state, dimension, coordinates, low, high)
-        if start == stop:
+        runs = state.runs.get(dimension, EMPTY)
+        start, stop = 0, len(runs)
+        if low is not None:
+            start, _ = yield from locate(state, dimension, coordinates, low, low)
+        if high is not None:
+            _, stop = yield from locate(state, dimension, coordinates, high, high)
+        if start >= stop:
             raise MismatchError(f"there are no rows from {low} to {high} along {dimension!r}")
-        splice = Splice(start, stop - start, ())
-        new_record = yield from record(head, dict(about))
-        gone = find_unused(state, dimension, splice)
-        return replace(new_record, splices={dimension: (splice,)}, removed=gone)
+        splices = (Splice(start, stop - start, ()),)
+        return (yield from _cut(head, dimension, splices, about))
 
     return change
 
 
-def set_tag(name: str, version: int | None, about: Mapping[str, Any]) -> Change:
-    """A tag holds a version, as long as it is set; None takes it away."""
+def drop_before(
+    dimension: str, least: Any, coordinates: Coordinates, about: Mapping[str, Any]
+) -> Change:
+    """Rows with coordinates below one go, and none such can come again: the floor is raised."""
 
     def change(head: Head) -> Protocol[Record]:
-        if version is not None:
-            yield from read_version(head, version)  # it must not have expired
+        state = head.snapshot
+        floor = state.floors.get(dimension)
+        start, _ = yield from locate(state, dimension, coordinates, least, least)
+        if floor is not None and floor >= least and not start:
+            raise NothingToDoError(f"all before {least} was dropped already")
+        splices = (Splice(0, start, ()),) if start else ()
+        new_record = yield from _cut(head, dimension, splices, about)
+        highest = least if floor is None else max(floor, least)
+        return replace(new_record, floors={dimension: plain(highest)})
+
+    return change
+
+
+Ranges = Callable[[Snapshot], Protocol[list[tuple[int, int]]]]
+"""Finds rows in a version: ranges of positions, in order."""
+
+
+def drop_ranges(dimension: str, find: Ranges, about: Mapping[str, Any]) -> Change:
+    """Rows go that are found in the version that is changed, such as those of a file."""
+
+    def change(head: Head) -> Protocol[Record]:
+        ranges = yield from find(head.snapshot)
+        splices = tuple(Splice(start, stop - start, ()) for start, stop in reversed(ranges))
+        return (yield from _cut(head, dimension, splices, about))
+
+    return change
+
+
+def _cut(
+    head: Head, dimension: str, splices: tuple[Splice, ...], about: Mapping[str, Any]
+) -> Protocol[Record]:
+    new_record = yield from record(head, dict(about))
+    if not splices:
+        return new_record
+    gone = find_unused(head.snapshot, dimension, splices)
+    return replace(new_record, splices={dimension: splices}, removed=gone)
+
+
+def change_schema(
+    base: Named | None, new: Schema, about: Mapping[str, Any], fixed: Stored | None = None
+) -> Change:
+    """Arrays or attributes change; what others changed since stays.
+
+    Parameters
+    ----------
+    base : Named, optional
+        The schema that `new` was made from.
+    fixed : Stored, optional
+        A segment of arrays that do not grow, and come with the schema.
+
+    Raises
+    ------
+    SchemaChangedError
+        By the change: another commit changed the same attribute or array.
+    """
+    stored: dict[bytes, Stored] = {}
+
+    def change(head: Head) -> Protocol[Record]:
+        state, merged = head.snapshot, new
+        if state.schema != base:
+            theirs = yield from read_schema(state)
+            merged = merge_schemas((yield from read_named_schema(base)), new, theirs)
+        data = objects.encode(merged.to_json())
+        named = yield from stored.setdefault(data, Stored("schemas", data)).put(state.epoch)
         new_record = yield from record(head, dict(about))
-        return replace(new_record, tags={name: version})
+        if fixed is not None:
+            entry = Entry((yield from fixed.put(state.epoch)), state.sequence, {})
+            new_record = replace(new_record, added=(entry,))
+        return replace(new_record, schema=named)
+
+    return change
+
+
+def set_tag(
+    name: str, version: int | None, about: Mapping[str, Any], until: int | None = None
+) -> Change:
+    """A tag holds a version, as long as it is set; None takes it away; 0 is the commit's own.
+
+    `until`, in nanoseconds since 1970, lets a vacuum after that take it away.
+    """
+
+    def change(head: Head) -> Protocol[Record]:
+        tagged = head.snapshot.version + 1 if version == 0 else version
+        if version:
+            yield from read_version(head, version)  # it must not have expired
+        if version is None and name not in head.snapshot.tags:
+            raise MismatchError(f"there is no tag {name!r}")
+        new_record = yield from record(head, dict(about))
+        leases = {} if until is None else {name: until}
+        return replace(new_record, tags={name: tagged}, leases=leases)
 
     return change
 
@@ -179,92 +363,66 @@ def roll_back(version: int, about: Mapping[str, Any]) -> Change:
             added=tuple(e for name, e in then.entries.items() if name not in now.entries),
             removed=tuple(name for name in now.entries if name not in then.entries),
             schema=then.schema,
+            # A floor that was raised since then is lowered again; one cannot be taken away.
+            floors={name: then.floors.get(name) for name in now.floors},
         )
 
     return change
+
+
+def join_changes(changes: Sequence[Change], about: Mapping[str, Any]) -> Change:
+    """Several changes, one after the other, as one commit.
+
+    Those that would change nothing are left out, unless all are.
+
+    Raises
+    ------
+    NothingToDoError
+    """
+
+    def change(head: Head) -> Protocol[Record]:
+        total, state = (yield from record(head, dict(about))), head.snapshot
+        count = 0
+        for one in changes:
+            try:
+                part = yield from one(replace(head, snapshot=state))
+            except NothingToDoError:
+                continue
+            count += 1
+            total = _join_records(total, part)
+            # The version stays that of the head: what follows is of the same commit.
+            state = replace(state.apply(part), version=state.version, time=state.time)
+        if not count:
+            raise NothingToDoError("there is nothing to change")
+        return total
+
+    return change
+
+
+def _join_records(first: Record, second: Record) -> Record:
+    """Return the record of one change after another, with the time and words of the first."""
+    names = {entry.segment.name for entry in first.added}
+    splices = {
+        dimension: (*first.splices.get(dimension, ()), *second.splices.get(dimension, ()))
+        for dimension in dict.fromkeys([*first.splices, *second.splices])
+    }
+    return replace(
+        first,
+        splices=splices,
+        # What both add and remove was never there.
+        added=(*(e for e in first.added if e.segment.name not in second.removed), *second.added),
+        removed=(*first.removed, *(name for name in second.removed if name not in names)),
+        schema=second.schema or first.schema,
+        tags={**first.tags, **second.tags},
+        leases={**first.leases, **second.leases},
+        floors={**first.floors, **second.floors},
+    )
 
 
 def _pairs(runs: Runs) -> tuple[tuple[int, int], ...]:
     return tuple((first, count) for first, count in runs.pairs)
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
+    """Return a number of numpy as one of Python, which JSON has."""
     return value.item() if isinstance(value, np.generic) else value
-
-
-def find_unused(state: Snapshot, dimension: str, splice: Splice) -> tuple[str, ...]:
-    """Return the segments that no row is in any more after a splice."""
-    if not splice.removed:
-        return ()
-    left = splice.apply(state.runs[dimension])
-    cut = state.runs[dimension].slice(splice.position, splice.position + splice.removed)
-    names = []
-    for entry in entries_of(state, dimension, cut):
-        first, count = entry.rows[dimension]
-        if not overlaps(left, first, first + count):
-            names.append(entry.segment.name)
-    return tuple(names)
-
-
-def entries_of(state: Snapshot, dimension: str, runs: Runs) -> list[Entry]:
-    """Return the entries that have any of some rows, the oldest first."""
-    return [
-        entry
-        for entry in state.entries.values()
-        if dimension in entry.rows
-        and overlaps(runs, entry.rows[dimension][0], sum(entry.rows[dimension]))
-    ]
-
-
-def overlaps(runs: Runs, low: int, high: int) -> bool:
-    """Tell whether runs have an id from `low` to before `high`."""
-    return bool(((runs.first < high) & (runs.first + runs.count > low)).any())
-
-
-def locate(
-    state: Snapshot, dimension: str, coordinates: Coordinates, low: Any, high: Any
-) -> Protocol[tuple[int, int]]:
-    """Return the positions at which rows with coordinates from `low` to `high` start and stop.
-
-    Where there are none, both are the position at which they would be inserted.
-    """
-    runs = state.runs.get(dimension, EMPTY)
-    start = yield from _bisect(state, dimension, runs, coordinates, low, "left")
-    stop = yield from _bisect(state, dimension, runs, coordinates, high, "right")
-    return start, stop
-
-
-def _bisect(
-    state: Snapshot, dimension: str, runs: Runs, coordinates: Coordinates, value: Any, side: str
-) -> Protocol[int]:
-    """Return the position before which (left) or after which (right) a coordinate belongs."""
-    low, high = 0, len(runs)
-    while low < high:
-        # Rows of one segment that follow each other are looked at together: one read for each.
-        middle = (low + high) // 2
-        start, stop, entry, offset = _piece(state, dimension, runs, middle, low, high)
-        values = (yield from coordinates(entry))[offset : offset + stop - start]
-        at = int(np.searchsorted(values, value, side))  # type: ignore[call-overload]
-        if 0 < at < len(values):
-            return start + at
-        low, high = (stop, high) if at else (low, start)
-    return low
-
-
-def _piece(
-    state: Snapshot, dimension: str, runs: Runs, position: int, low: int, high: int
-) -> tuple[int, int, Entry, int]:
-    """Return the rows around a position that are consecutive in one segment, and where in it."""
-    run = int(np.searchsorted(runs.starts, position, "right")) - 1
-    first = int(runs.first[run]) + position - int(runs.starts[run])
-    entry = next(
-        entry
-        for entry in reversed(tuple(state.entries.values()))
-        if dimension in entry.rows
-        and entry.rows[dimension][0] <= first < sum(entry.rows[dimension])
-    )
-    begin, count = entry.rows[dimension]
-    shift = first - position  # ids minus positions within this run
-    start = max(begin - shift, int(runs.starts[run]), low)
-    stop = min(begin + count - shift, int(runs.starts[run + 1]), high)
-    return start, stop, entry, start + shift - begin

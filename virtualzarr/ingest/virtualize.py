@@ -132,6 +132,32 @@ def virtualize(
         raise ValueError(
             f"{len(files)} files are joined along a dimension: give concat_dim, such as 'time'"
         )
+    inputs = scan_inputs(
+        files, coordinate=coordinate, drop_variables=drop_variables, preprocess=preprocess,
+        format=format, on_error=on_error, bad_files=bad_files, parallel=parallel,
+        storage_options=storage_options, allowed=allowed, progress=progress, **options,
+    )  # fmt: skip
+    if combine == "by_coords":
+        return inputs.by_coords(None if concat_dim is None else [str(dim) for dim in dims])
+    return inputs.nested(tree, dims)
+
+
+def scan_inputs(
+    files: Sequence[str],
+    *,
+    coordinate: Coordinate | None = None,
+    drop_variables: str | Collection[str] = (),
+    preprocess: Callable[[Group], Group] | None = None,
+    format: str | None = None,
+    on_error: OnError = "raise",
+    bad_files: BadFiles = "raise",
+    parallel: Any = None,
+    storage_options: Mapping[str, Any] | None = None,
+    allowed: str | Iterable[str] | None = None,
+    progress: bool | None = None,
+    **options: Unpack[CombineOptions],
+) -> Inputs:
+    """Scan files, to be joined then; parameters are those of `virtualize`."""
     scan: dict[str, Any] = {"format": format, "on_error": on_error}
     scan["storage_options"] = storage_options
     if allowed is not None:
@@ -139,11 +165,6 @@ def virtualize(
     groups = _handle_bad_files(scan_each(files, parallel, progress, **scan), bad_files)
     # Missing values need a length, which only files before or after can tell: combine does it.
     if any(isinstance(group, _UnreadableGroup) for group in groups):
-        if combine == "by_coords":
-            raise ValueError(
-                'a file that cannot be read has no coordinates by which it has a place: bad_files="'
-                'skip" leaves it out, and gaps="fill" or missing="fill" fills what is not there'
-            )
         options["missing"] = "fill"
     # After the scan, as names are only known then; before the join, which compares what remains.
     if drop_variables:
@@ -154,10 +175,7 @@ def virtualize(
             group if group is None or isinstance(group, _UnreadableGroup) else preprocess(group)
             for group in groups
         ]
-    inputs = _Inputs(groups, files, coordinate, options)
-    if combine == "by_coords":
-        return inputs.by_coords(None if concat_dim is None else [str(dim) for dim in dims])
-    return inputs.nested(tree, dims)
+    return Inputs(groups, files, coordinate, options)
 
 
 def _find_tree(paths: Any, files: list[str], storage_options: Mapping[str, Any] | None) -> Tree:
@@ -194,7 +212,7 @@ class _UnreadableGroup(Group):
     """Stands for a file that cannot be read, until missing values do."""
 
 
-class _Inputs:
+class Inputs:
     """The groups of files, to be joined along one dimension or several."""
 
     def __init__(
@@ -216,8 +234,18 @@ class _Inputs:
         groups: Any = [self.groups[index] for index in readable]
         return groups, [self.files[index] for index in readable]
 
+    def has_coordinates(self, dim: str) -> bool:
+        """Tell whether all inputs can be put in order by their coordinates along a dimension."""
+        nodes = [group.get(dim) for group in self.groups if group is not None]
+        return all(isinstance(node, Array) and node.dims == (dim,) for node in nodes)
+
     def by_coords(self, dims: Sequence[str] | None) -> Group:
         """Join all inputs in the order of their coordinates."""
+        if any(isinstance(group, _UnreadableGroup) for group in self.groups):
+            raise ValueError(
+                'a file that cannot be read has no coordinates by which it has a place: bad_files="'
+                'skip" leaves it out, and gaps="fill" or missing="fill" fills what is not there'
+            )
         if self.coordinate is not None:
             raise ValueError("coordinates are given for files in the order they are given in")
         groups, files = self._select(range(len(self.groups)))

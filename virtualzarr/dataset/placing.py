@@ -1,0 +1,202 @@
+"""Placing of rows: where new coordinates belong among those that are stored.
+
+Source: ``specs/dataset.md``, *Rows and runs*.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from virtualzarr.choices import Overlap
+from virtualzarr.dataset.operations import Protocol
+from virtualzarr.dataset.runs import EMPTY, Runs, concat
+from virtualzarr.dataset.snapshot import Entry, Snapshot, Splice
+from virtualzarr.errors import MismatchError
+
+Coordinates = Callable[[Entry], Protocol[NDArray[Any]]]
+"""Reads the coordinates of the rows of an entry's segment, all that it was stored with."""
+
+Bools = NDArray[np.bool_]
+
+
+def merge_rows(
+    dimension: str,
+    new: NDArray[Any],
+    stored: NDArray[Any],
+    start: int,
+    first: int,
+    *,
+    overlap: Overlap = "raise",
+    keep: Bools | None = None,
+    unfilled: Bools | None = None,
+) -> tuple[Splice, ...]:
+    """Return the splices by which new rows come between stored ones, the last place first.
+
+    Parameters
+    ----------
+    dimension : str
+        For messages.
+    new : array, shape (rows,)
+        Their coordinates, which increase.
+    stored : array
+        Coordinates that are stored from position `start` on, as far as they matter.
+    first : int
+        The id of the first new row.
+    overlap : {"raise", "first", "last"}
+        What is done about new rows whose coordinates are stored: an error; the stored ones stay;
+        the new ones come in their place.
+    keep : array of bool, optional
+        Which new rows are wanted at all.
+    unfilled : array of bool, optional
+        Which stored rows have no references: new ones come in their place, whatever `overlap` is.
+
+    Raises
+    ------
+    MismatchError
+        A coordinate is stored already.
+
+    Examples
+    --------
+    >>> merge_rows("time", np.array([1, 3, 4]), np.array([2, 5]), 10, 0)
+    (Splice(position=11, removed=0, added=((1, 2),)), Splice(position=10, removed=0, added=((0, 1),)))
+    """
+    at = np.searchsorted(stored, new)
+    is_stored = np.zeros(len(new), bool)
+    inside = at < len(stored)
+    is_stored[inside] = stored[at[inside]] == new[inside]
+    wanted = np.ones(len(new), bool) if keep is None else keep.copy()
+    replaces = is_stored & (overlap == "last")
+    if unfilled is not None:
+        replaces[is_stored] |= unfilled[at[is_stored]]
+    conflicts = new[wanted & is_stored & ~replaces]
+    if len(conflicts) and overlap == "raise":
+        raise MismatchError(
+            f"there are rows from {conflicts[0]} to {conflicts[-1]} along {dimension!r} already; "
+            "replace() them, or say which are to stay (overlap)"
+        )
+    wanted &= replaces | ~is_stored
+    return _as_splices(np.flatnonzero(wanted), at + start, replaces, first)
+
+
+def _as_splices(
+    rows: NDArray[np.int64], at: NDArray[Any], replaces: Bools, first: int
+) -> tuple[Splice, ...]:
+    """Return splices for rows with their positions; neighbours that go to one place are one."""
+    if not len(rows):
+        return ()
+    step = np.diff(at[rows]) == replaces[rows][1:]
+    joined = (np.diff(rows) == 1) & step & (np.diff(replaces[rows].astype(np.int8)) == 0)
+    begins = np.concatenate([[0], np.flatnonzero(~joined) + 1])
+    ends = np.append(begins[1:], len(rows))
+    splices = [
+        Splice(
+            int(at[rows[begin]]),
+            int(end - begin) if replaces[rows[begin]] else 0,
+            ((first + int(rows[begin]), int(end - begin)),),
+        )
+        for begin, end in zip(begins.tolist(), ends.tolist(), strict=True)
+    ]
+    # From the end: what comes before a position does not move it.
+    return tuple(reversed(splices))
+
+
+def read_stored(
+    state: Snapshot, dimension: str, coordinates: Coordinates, start: int, stop: int
+) -> Protocol[NDArray[Any]]:
+    """Read the coordinates of the rows at some positions."""
+    runs = state.runs.get(dimension, EMPTY)
+    parts, position = [], start
+    while position < stop:
+        low, high, entry, offset = _piece(state, dimension, runs, position, start, stop)
+        skipped = position - low
+        values = yield from coordinates(entry)
+        parts.append(values[offset + skipped : offset + high - low])
+        position = high
+    return np.concatenate(parts) if parts else np.empty(0)
+
+
+def locate(
+    state: Snapshot, dimension: str, coordinates: Coordinates, low: Any, high: Any
+) -> Protocol[tuple[int, int]]:
+    """Return the positions at which rows with coordinates from `low` to `high` start and stop.
+
+    Where there are none, both are the position at which they would be inserted.
+    """
+    runs = state.runs.get(dimension, EMPTY)
+    start = yield from bisect(state, dimension, runs, coordinates, low, "left")
+    stop = yield from bisect(state, dimension, runs, coordinates, high, "right")
+    return start, stop
+
+
+def bisect(
+    state: Snapshot, dimension: str, runs: Runs, coordinates: Coordinates, value: Any, side: str
+) -> Protocol[int]:
+    """Return the position before which (left) or after which (right) a coordinate belongs."""
+    low, high = 0, len(runs)
+    while low < high:
+        # Rows of one segment that follow each other are looked at together: one read for each.
+        middle = (low + high) // 2
+        start, stop, entry, offset = _piece(state, dimension, runs, middle, low, high)
+        values = (yield from coordinates(entry))[offset : offset + stop - start]
+        at = int(np.searchsorted(values, value, side))  # type: ignore[call-overload]
+        if 0 < at < len(values):
+            return start + at
+        low, high = (stop, high) if at else (low, start)
+    return low
+
+
+def _piece(
+    state: Snapshot, dimension: str, runs: Runs, position: int, low: int, high: int
+) -> tuple[int, int, Entry, int]:
+    """Return the rows around a position that are consecutive in one segment, and where in it."""
+    run = int(np.searchsorted(runs.starts, position, "right")) - 1
+    first = int(runs.first[run]) + position - int(runs.starts[run])
+    entry = next(
+        entry
+        for entry in reversed(tuple(state.entries.values()))
+        if dimension in entry.rows
+        and entry.rows[dimension][0] <= first < sum(entry.rows[dimension])
+    )
+    begin, count = entry.rows[dimension]
+    shift = first - position  # ids minus positions within this run
+    start = max(begin - shift, int(runs.starts[run]), low)
+    stop = min(begin + count - shift, int(runs.starts[run + 1]), high)
+    return start, stop, entry, start + shift - begin
+
+
+def find_unused(state: Snapshot, dimension: str, splices: tuple[Splice, ...]) -> tuple[str, ...]:
+    """Return the segments that no row is in any more after splices of a dimension."""
+    left = before = state.runs.get(dimension, EMPTY)
+    cut = []
+    for splice in splices:
+        if splice.removed:
+            cut.append(left.slice(splice.position, splice.position + splice.removed))
+        left = splice.apply(left)
+    if not cut:
+        return ()
+    gone = concat(*cut)
+    names = []
+    for entry in entries_of(state, dimension, gone):
+        first, count = entry.rows[dimension]
+        if overlaps(before, first, first + count) and not overlaps(left, first, first + count):
+            names.append(entry.segment.name)
+    return tuple(names)
+
+
+def entries_of(state: Snapshot, dimension: str, runs: Runs) -> list[Entry]:
+    """Return the entries that have any of some rows, the oldest first."""
+    return [
+        entry
+        for entry in state.entries.values()
+        if dimension in entry.rows
+        and overlaps(runs, entry.rows[dimension][0], sum(entry.rows[dimension]))
+    ]
+
+
+def overlaps(runs: Runs, low: int, high: int) -> bool:
+    """Tell whether runs have an id from `low` to before `high`."""
+    return bool(((runs.first < high) & (runs.first + runs.count > low)).any())
