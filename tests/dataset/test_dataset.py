@@ -102,7 +102,7 @@ def test_versions(tmp_path, dataset):
 def test_a_reader_of_an_expired_version_is_told_so(tmp_path, dataset):
     air = dataset.group["air"]
     write(tmp_path / "1.h5", 0, value=7)
-    dataset = dataset.append(scan(tmp_path / "1.h5"), replaced=True)
+    dataset = dataset.replace(scan(tmp_path / "1.h5"))
     dataset.vacuum(keep=1)
     with pytest.raises(VersionExpiredError, match="version 1 has expired"):
         pickle.loads(pickle.dumps(air))[...]
@@ -121,7 +121,7 @@ def test_replacing_a_preliminary_file(tmp_path, dataset):
     write(tmp_path / "final.h5", 2, 4, value=7)
     with pytest.raises(MismatchError, match="rows from 2 to 5"):
         dataset.append(scan(tmp_path / "final.h5"))
-    dataset = dataset.append(scan(tmp_path / "final.h5"), replaced=True)
+    dataset = dataset.replace(scan(tmp_path / "final.h5"))
     assert times(dataset) == [*range(9)]
     assert (dataset.group["air"][2:6] == 7).all()
     assert dataset.group["air"][6, 0] == 600
@@ -185,10 +185,10 @@ def check_any_history(folder, data):
             continue
         elif bool(there) != (verb == "replace"):
             with pytest.raises(MismatchError):
-                dataset.append(scan(path), replaced=verb == "replace")
+                getattr(dataset, verb)(scan(path))
             continue
         else:
-            dataset = dataset.append(scan(path), replaced=verb == "replace")
+            dataset = getattr(dataset, verb)(scan(path))
         model = {row: value for row, value in model.items() if row not in rows}
         model |= dict.fromkeys(rows, step)
         models.append(dict(sorted(model.items())))

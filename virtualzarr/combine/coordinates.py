@@ -46,6 +46,7 @@ def getter_from_description(description: Sequence[Any]) -> CoordinateGetter:
     }
     return makers[name](*arguments)
 
+
 Coordinate = Sequence[Any] | NDArray[Any] | CoordinateGetter
 
 

@@ -1,37 +1,38 @@
-"""Datasets created from virtual arrays."""
+"""Datasets created from files, or from virtual arrays."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, Unpack
 
 from numpy.typing import NDArray
 
-from virtualzarr.array import Array
 from virtualzarr.dataset import objects
-from virtualzarr.dataset.commit import create
-from virtualzarr.dataset.dataset import Dataset
-from virtualzarr.dataset.describe import (
-    as_virtual_v3,
-    build_cells,
-    count_rows,
-    describe_commit,
-    describe_nodes,
-    find_growing,
-    list_sources,
-    read_coordinates,
+from virtualzarr.dataset.additions import Addable as Source
+from virtualzarr.dataset.additions import (
+    AppendOptions,
+    as_group,
+    check_options,
+    describe_options,
+    list_files,
+    scan_addition,
 )
+from virtualzarr.dataset.commit import Change, create
+from virtualzarr.dataset.dataset import Dataset
+from virtualzarr.dataset.describe import describe_commit, list_sources
+from virtualzarr.dataset.fitting import Addition, build_gap, describe_first
+from virtualzarr.dataset.gaps import close_gaps
 from virtualzarr.dataset.head import Head
-from virtualzarr.dataset.merge import group_chunks
 from virtualzarr.dataset.open_storage import open_storage
 from virtualzarr.dataset.operations import Protocol
-from virtualzarr.dataset.segment import Cells, pack
+from virtualzarr.dataset.schema import Schema
 from virtualzarr.dataset.snapshot import Entry, Record
-from virtualzarr.dataset.verbs import Rows, Stored, add_rows
-from virtualzarr.errors import NodeExistsError
-from virtualzarr.hierarchy.group import Group
+from virtualzarr.dataset.values import to_step
+from virtualzarr.dataset.verbs import Rows, Stored, add_rows, join_changes
+from virtualzarr.errors import NodeExistsError, UnsupportedError
+from virtualzarr.keywords import strict_keywords
 from virtualzarr.metadata import GroupMetadata, dumps_json
 from virtualzarr.metadata.node_documents import to_documents
 from virtualzarr.stores.files import resolve_uri
@@ -41,83 +42,134 @@ _MARKER = "virtualzarr.dataset"
 _LEFT_BEHIND = {"zarr.json", "schemas", "segments", "log"}
 
 
+@strict_keywords(AppendOptions)
 def create_dataset(
     path: Any,
-    group: Group,
+    source: Source,
     dimension: str,
     *,
     message: str | None = None,
     allowed: str | Iterable[str] | None = None,
     storage_options: Mapping[str, Any] | None = None,
     single_writer: bool = False,
+    **given: Unpack[AppendOptions],
 ) -> Dataset:
-    """Make a dataset of virtual arrays, along one of whose dimensions rows come and go.
+    """Make a dataset of files, or of virtual arrays, that grows along a dimension.
 
     Parameters
     ----------
     path : path or str
-        A directory, or a URL; see `Dataset`.
-    group : Group
+        A directory that is not there yet, or is empty; or a URL, see `Dataset`.
+    source : path, URL, several of them, Group, or xarray.Dataset
+        As for `Dataset.append`.
     dimension : str
+        Rows come and go along this dimension of all arrays that have it. Its coordinate variable,
+        if there is one, must increase: rows are found by it.
     message : str, optional
         For the history.
     allowed, storage_options, single_writer
         As for `Dataset`.
+    **given
+        As for `Dataset.append`. The dataset remembers them, and treats later files alike; of
+        functions it remembers that there was one, so that it has to be given again.
+
+    Returns
+    -------
+    Dataset
+        At version 1.
 
     Raises
     ------
     NodeExistsError
         There is something at the path.
+    MismatchError
+        Files differ in what must be equal.
     PublishError, UnsupportedError
         An array has no form in it.
+
+    Examples
+    --------
+    >>> create_dataset("air.dataset", "2026-10-*.nc", "time")  # doctest: +SKIP
+    <Dataset air.dataset version 1 (time: 744), 3 arrays>
     """
+    if not isinstance(dimension, str):
+        raise UnsupportedError(
+            f"a dataset grows along one dimension, not along {dimension!r}: join the others first"
+        )
     folder = resolve_uri(path).rstrip("/")
-    options: dict[str, Any] = {"allowed": allowed, "storage_options": storage_options}
-    storage = open_storage(Location.of(folder, **options), single_writer)
+    access: dict[str, Any] = {"storage_options": storage_options, "allowed": allowed}
+    storage = open_storage(Location.of(folder, **access), single_writer)
     storage.require_commits()
     # What a creation left that was stopped before its head was there is in nobody's way.
     if any(name not in _LEFT_BEHIND and name[-4:] != ".new" for name in storage.list_top()):
         raise NodeExistsError("there is something already", file=folder)
-    group = group.map_arrays(as_virtual_v3)
-    growing = find_growing(group, dimension)
-    if not growing:
-        raise ValueError(f"no array has a dimension {dimension!r}")
-    cells = {path: build_cells(array, dimension) for path, array in growing.items()}
-    static = {
-        path: Cells(array.manifest, None)
-        for path, array in group.members(None)
-        if isinstance(array, Array) and path not in growing
-    }
-    coordinates = read_coordinates(group, dimension)
-    schema = Stored("schemas", objects.encode({"growing": dimension} | describe_nodes(group)))
-    moving = Stored("segments", *pack(cells, coordinates))
-    fixed = Stored("segments", *pack(static, None)) if static else None
-    rows = Rows(
-        dimension,
-        moving,
-        count_rows(group, dimension),
-        coordinates,
-        group_chunks({path: item.chunks or () for path, item in cells.items()}),
-    )
-
-    def change(head: Head) -> Protocol[Record]:
-        new_record = yield from add_rows(
-            rows, _no_coordinates, describe_commit("create", message, list_sources(group))
-        )(head)
-        entries = new_record.added
-        if fixed is not None:
-            named = yield from fixed.put(head.snapshot.epoch)
-            entries = (Entry(named, head.snapshot.sequence, {}), *entries)
-        return replace(
-            new_record, added=entries, schema=(yield from schema.put(head.snapshot.epoch))
-        )
-
+    check_options(given)
+    options: dict[str, Any] = dict(given)
+    files = list_files(source, access)
+    group = as_group(source) if files is None else scan_addition(files, dimension, options | access)
+    names = list_sources(group) if files is None else [resolve_uri(file) for file in files]
+    addition = describe_first(group, Schema(growing=dimension))
+    options = _with_exact_step(addition, options)
+    known, callables = describe_options(options)
+    schema = replace(addition.schema, options=known, callables=tuple(callables))
+    addition = replace(addition, schema=schema)
+    about = describe_commit("create", message, names)
+    change = join_changes([_first_change(addition), *_gap_changes(addition, options)], about)
     marker = {_MARKER: {"must_understand": True, "version": 2}}
     root = to_documents(GroupMetadata({}, 3))["zarr.json"] | marker
     # Other readers refuse the dataset from its first moment on.
     storage.put_root(dumps_json(root))
     storage.run(create(change))
-    return Dataset(folder, single_writer=single_writer, **options)
+    return Dataset(folder, single_writer=single_writer, **access)
+
+
+def _first_change(addition: Addition) -> Change:
+    schema = Stored("schemas", objects.encode(addition.schema.to_json()))
+    fixed, rows = addition.fixed_segment(), addition.rows(None)
+
+    def change(head: Head) -> Protocol[Record]:
+        new_record = yield from add_rows(rows, _no_coordinates, {})(head)
+        entries = new_record.added
+        if fixed is not None:
+            named = yield from fixed.put(head.snapshot.epoch)
+            entries = (Entry(named, head.snapshot.sequence, {}), *entries)
+        named = yield from schema.put(head.snapshot.epoch)
+        return replace(new_record, added=entries, schema=named)
+
+    return change
+
+
+def _with_exact_step(addition: Addition, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return options with the step as a number of what the coordinate counts."""
+    if options.get("step") is None:
+        return dict(options)
+    metadata = addition.schema.arrays.get(addition.schema.growing)
+    if metadata is None or addition.coordinates is None:
+        raise UnsupportedError("step is of a coordinate, and there is none")
+    return {**options, "step": to_step(options["step"], metadata.attributes, metadata.dtype)}
+
+
+def _gap_changes(addition: Addition, options: Mapping[str, Any]) -> list[Change]:
+    """Return the change that fills gaps between the first rows, or refuses them."""
+    policy, values = options.get("gaps", "allow"), addition.coordinates
+    if policy == "allow" or values is None:
+        return []
+    if options.get("step") is None:
+        raise ValueError(f"gaps={policy!r} needs the distance of coordinates: give step=")
+
+    def coordinates(entry: Entry) -> Protocol[NDArray[Any]]:
+        return values  # the only entry there is
+        yield
+
+    def build_rows(missing: NDArray[Any]) -> Rows:
+        return build_gap(addition.schema, missing).rows(None)
+
+    dimension, step = addition.schema.growing, options["step"]
+    return [
+        close_gaps(
+            dimension, values[0], values[-1], step, policy, coordinates, build_rows, {}
+        )
+    ]  # fmt: skip
 
 
 def is_dataset(path: str) -> bool:

@@ -1,53 +1,46 @@
-"""Datasets with versions: opened at one, changed by commits, with their history."""
+"""Datasets with versions, changed by commits."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime
-from typing import Any
+from typing import Any, Unpack
 
-from virtualzarr.array import Array
-from virtualzarr.combine.concat_stack import concat_rows
-from virtualzarr.combine.harmonize_to_stored import harmonize_to_stored
-from virtualzarr.dataset import objects
-from virtualzarr.dataset.arrays import Stretch, build_arrays, find_stretches
+from virtualzarr.choices import Duplicates
+from virtualzarr.dataset.additions import Addable as Source
+from virtualzarr.dataset.additions import AppendOptions
 from virtualzarr.dataset.commit import Change, commit
-from virtualzarr.dataset.describe import (
-    as_virtual_v3,
-    build_cells,
-    count_rows,
-    describe_commit,
-    find_growing,
-    list_sources,
-    read_coordinates,
+from virtualzarr.dataset.describe import describe_commit
+from virtualzarr.dataset.editing import (
+    Addable,
+    Request,
+    request_append,
+    request_attributes,
+    request_drop,
+    request_replace,
 )
-from virtualzarr.dataset.head import (
-    read_head,
-    read_version,
-)
-from virtualzarr.dataset.history import Version, find_version, list_versions, to_nanoseconds
-from virtualzarr.dataset.merge import group_chunks, merge
-from virtualzarr.dataset.open_storage import open_storage
-from virtualzarr.dataset.segment import pack
-from virtualzarr.dataset.segment_opener import SegmentOpener
-from virtualzarr.dataset.snapshot import Snapshot
+from virtualzarr.dataset.head import read_head
+from virtualzarr.dataset.history import to_nanoseconds
+from virtualzarr.dataset.merge import merge
+from virtualzarr.dataset.schema import OutdatedError
+from virtualzarr.dataset.staging import StagedRows, request_commit, stage
+from virtualzarr.dataset.transaction import Transaction
 from virtualzarr.dataset.vacuum import VacuumReport, vacuum
-from virtualzarr.dataset.verbs import Rows, Stored, add_rows, drop_rows, roll_back, set_tag
+from virtualzarr.dataset.verbs import NothingToDoError, join_changes, roll_back, set_tag
+from virtualzarr.dataset.version import DatasetVersion
 from virtualzarr.errors import CommitFailedError, MismatchError
-from virtualzarr.hierarchy.group import Group
-from virtualzarr.metadata import (
-    ArrayMetadata,
-    with_dtypes,
-)
-from virtualzarr.metadata.node_documents import from_documents
-from virtualzarr.references.native.manifest_growth import check_alike
-from virtualzarr.stores.files import resolve_uri
-from virtualzarr.stores.location import Location
-from virtualzarr.virtual.rechunk import with_decoder
+from virtualzarr.keywords import strict_keywords
+
+_ATTEMPTS = 20
+"""How often a change is prepared anew, as others changed what it was prepared by."""
 
 
-class Dataset:
+class Dataset(DatasetVersion):
     """A dataset at one version.
+
+    Everything that is taken from it (arrays, lazy views, pickles, datasets of xarray) stays at
+    that version. Methods that change the dataset do so to its newest version, as one commit, and
+    return the dataset at the version that this made.
 
     Parameters
     ----------
@@ -70,124 +63,237 @@ class Dataset:
         There is no dataset.
     VersionExpiredError, IndexError, KeyError
         There is no such version or tag.
+
+    Examples
+    --------
+    >>> Dataset("air.dataset").group["air"][-1]  # doctest: +SKIP
+    >>> Dataset("air.dataset", at="2026-11-01T12:00").group  # doctest: +SKIP
     """
 
-    def __init__(
+    @strict_keywords(AppendOptions)
+    def append(
         self,
-        path: Any,
+        source: Source,
         *,
-        version: int | None = None,
-        at: datetime | str | None = None,
-        tag: str | None = None,
-        allowed: str | Iterable[str] | None = None,
-        storage_options: Mapping[str, Any] | None = None,
-        single_writer: bool = False,
-    ) -> None:
-        if sum(choice is not None for choice in (version, at, tag)) > 1:
-            raise ValueError("give one of version, at and tag")
-        self.path = resolve_uri(path).rstrip("/")
-        self._options: dict[str, Any] = {
-            "allowed": allowed,
-            "storage_options": storage_options,
-            "single_writer": single_writer,
-        }
-        location = Location.of(f"{self.path}/", storage_options, allowed)
-        self._place = open_storage(location, single_writer)
-        self.head = self._place.run(read_head())
-        if tag is not None:
-            version = self.head.snapshot.tags[tag]
-        if at is not None:
-            version = self._place.run(find_version(self.head, to_nanoseconds(at)))
-        self.snapshot = self.head.snapshot
-        if version is not None:
-            self.snapshot = self._place.run(read_version(self.head, version))
-        self._open = SegmentOpener(location, self.snapshot.version)
-        self._schema = self._read_schema(self.snapshot)
-
-    def __repr__(self) -> str:
-        rows = ", ".join(f"{name}: {len(runs)}" for name, runs in self.snapshot.runs.items())
-        return f"<Dataset {self.path} version {self.version} ({rows})>"
-
-    @property
-    def version(self) -> int:
-        """The version that this is."""
-        return self.snapshot.version
-
-    @property
-    def dimension(self) -> str:
-        """The dimension along which rows come and go."""
-        return str(self._schema["growing"])
-
-    def _read_schema(self, state: Snapshot) -> dict[str, Any]:
-        if state.schema is None:
-            return {"nodes": {}, "growing": "", "dtypes": {}}
-        (data,) = self._place.run(objects.read([state.schema]))
-        schema: dict[str, Any] = objects.decode(data)
-        return schema
-
-    @property
-    def group(self) -> Group:
-        """All arrays and groups, read as they are needed; they stay at this version."""
-        return self._group(None)
-
-    def _group(self, stretches: Sequence[Stretch] | None) -> Group:
-        groups: dict[str, dict[str, Any]] = {}
-        arrays: dict[str, ArrayMetadata] = {}
-        for path, document in self._schema["nodes"].items():
-            metadata = from_documents({"zarr.json": document})
-            dtypes = self._schema["dtypes"].get(path, {})
-            metadata.attributes.update(with_dtypes(metadata.attributes, dtypes))
-            if isinstance(metadata, ArrayMetadata):
-                arrays[path] = metadata
-            else:
-                groups[path] = dict(metadata.attributes)
-        built = build_arrays(self.snapshot, arrays, self.dimension, self._open, stretches)
-        return _nest(groups, built, "")
-
-    # Changes.
-
-    def append(self, group: Group, *, message: str | None = None, replaced: bool = False,
-               commit_id: str | None = None, **options: Any) -> Dataset:  # fmt: skip
+        message: str | None = None,
+        commit_id: str | None = None,
+        duplicates: Duplicates = "raise",
+        **options: Unpack[AppendOptions],
+    ) -> Dataset:
         """Add rows where their coordinates belong: at the end, or between others.
 
         Parameters
         ----------
-        group : Group
-            Virtual, such as `virtualzarr.virtualize` returns.
+        source : path, URL, several of them, Group, or xarray.Dataset
+            Files (or patterns with ``*``), which are scanned and joined; or what `virtualize` or
+            xarray made of them.
         message : str, optional
             For the history.
-        replaced : bool
-            Whether rows from the first to the last of these coordinates go.
         commit_id : str, optional
-            Of a commit whose outcome is not known: it is done once.
+            A name of the commit that no other has: repeated with the same one, it is done once.
+        duplicates : {"raise", "skip"}
+            What to do about files that are in the dataset already, and rows that are older than
+            what `drop` has dropped with `before`.
         **options
-            As for `concat`.
+            As for `virtualize`; by default those that the dataset was made with. Attributes stay as
+            they are, unless `combine_attrs` says otherwise; ``missing="fill"`` lets new variables
+            come, and others be lacking. `overlap` is also about coordinates that are stored: an
+            error; the stored row stays ("first"), or the new one comes in its place ("last").
+            `gaps` is about distances longer than `step` (a number, or a time span): "raise", or
+            "fill" with rows that have a coordinate, and missing values until their file comes.
 
         Returns
         -------
         Dataset
-            At the new version.
+            At the new version; at the newest one if there was nothing to add.
 
         Raises
         ------
         MismatchError
-            The rows differ in what must be equal, or there are rows of these coordinates.
+            Files are there already, or there are rows of these coordinates; or files differ in what
+            must be equal.
+        SourceChangedError
+            A file is there already, but was another one when it was scanned: `replace` it.
+        CommitFailedError
+            Nothing was changed, and will not be.
+        CommitUnknownError
+            The store cannot be asked: repeat it with the same `commit_id`.
+
+        Examples
+        --------
+        >>> dataset.append("2026-11-*.nc", message="November")  # doctest: +SKIP
+        <Dataset air.dataset version 2 (time: 720), 3 arrays>
         """
-        fitting = self._fit(group, options)
-        growing = find_growing(fitting, self.dimension)
-        cells = {path: build_cells(array, self.dimension) for path, array in growing.items()}
-        coordinates = read_coordinates(fitting, self.dimension)
-        data, digest = pack(cells, coordinates)
-        rows = Rows(
-            self.dimension,
-            Stored("segments", data, digest),
-            count_rows(fitting, self.dimension),
-            coordinates,
-            group_chunks({path: item.chunks or () for path, item in cells.items()}),
-        )
-        about = describe_commit("replace" if replaced else "append", message, list_sources(group))
-        change = add_rows(rows, self._open.coordinates, about, replaced=replaced)
-        dataset = self._commit(change, commit_id)
+        request = request_append(Addable(source, {**self.access, **options}, duplicates))
+        dataset = self.change(request, message, commit_id)
+        while dataset.merge():
+            dataset = dataset.refresh()
+        return dataset
+
+    @strict_keywords(AppendOptions)
+    def replace(
+        self,
+        source: Source,
+        *,
+        replaced: str | Collection[str] | None = None,
+        message: str | None = None,
+        commit_id: str | None = None,
+        **options: Unpack[AppendOptions],
+    ) -> Dataset:
+        """Put rows in the place of others, such as final ones of preliminary ones.
+
+        Parameters
+        ----------
+        source
+            As for `append`.
+        replaced : path or several, optional
+            Files whose rows go, whatever their coordinates. By default, all rows from the first to
+            the last of the new coordinates go. There may be more or fewer rows than before.
+        message, commit_id, **options
+            As for `append`.
+
+        Returns
+        -------
+        Dataset
+            At the new version; older ones still have the rows that went.
+
+        Raises
+        ------
+        MismatchError
+            There are no such rows; see `append`.
+        """
+        addable = Addable(source, {**self.access, **options}, "raise")
+        if replaced is None:
+            request = request_append(addable, replaced=True)
+        else:
+            paths = [replaced] if isinstance(replaced, str) else [*replaced]
+            request = request_replace(addable, paths)
+        return self.change(request, message, commit_id)
+
+    def drop(
+        self,
+        start: Any = None,
+        stop: Any = None,
+        *,
+        before: Any = None,
+        message: str | None = None,
+        commit_id: str | None = None,
+    ) -> Dataset:
+        """Drop rows, also in the middle of a chunk. No data are read or written.
+
+        Parameters
+        ----------
+        start, stop : number, str or datetime, optional
+            The first and the last coordinate to drop; by default the first and last there are.
+        before : number, str or datetime, optional
+            All rows with lesser coordinates go, and such rows do not come back: files that have
+            none but these are left out from then on, or refused (see `duplicates` of `append`).
+        message, commit_id
+            As for `append`.
+
+        Raises
+        ------
+        MismatchError
+            There are no such rows.
+        """
+        return self.change(request_drop(start, stop, before), message, commit_id)
+
+    def update_attributes(
+        self,
+        path: str,
+        attributes: Mapping[str, Any],
+        *,
+        delete: Collection[str] = (),
+        message: str | None = None,
+        commit_id: str | None = None,
+    ) -> Dataset:
+        """Change attributes of an array or group; those that are not named stay.
+
+        Parameters
+        ----------
+        path : str
+            Of the node; "" or "/" for the root.
+        attributes : mapping
+        delete : collection of str
+            Names of attributes to take away.
+        message, commit_id
+            As for `append`.
+
+        Raises
+        ------
+        NodeNotFoundError
+            There is no such node, or no attribute to delete.
+        MismatchError
+            Another commit has changed the same attribute meanwhile.
+        """
+        request = request_attributes(self.schema, path, attributes, delete)
+        return self.change(request, message, commit_id)
+
+    def transaction(
+        self, *, message: str | None = None, commit_id: str | None = None
+    ) -> Transaction:
+        """Make many changes as one commit: readers see all of them, or none.
+
+        Parameters
+        ----------
+        message, commit_id
+            As for `append`.
+
+        Returns
+        -------
+        Transaction
+            To be used in a ``with`` statement: it has `append`, `replace`, `drop`,
+            `update_attributes` and `tag`. An exception inside of it changes nothing.
+
+        Examples
+        --------
+        >>> with dataset.transaction(message="day 5") as changes:  # doctest: +SKIP
+        ...     changes.drop(before="2026-10-05")
+        ...     changes.append("2026-11-05.nc")
+        """
+        return Transaction(self, message, commit_id)
+
+    def stage(self, source: Source, **options: Any) -> StagedRows:
+        """Store rows that nobody sees until `commit` names them: the part of a worker.
+
+        Parameters
+        ----------
+        source, **options
+            As for `append`.
+
+        Returns
+        -------
+        StagedRows
+            A small value that can be pickled and sent to who commits.
+
+        Raises
+        ------
+        UnsupportedError
+            The rows have new variables or attributes; append some first.
+        """
+        return stage(self.refresh(), source, {**self.access, **options})
+
+    def commit(
+        self,
+        staged: Iterable[StagedRows],
+        *,
+        message: str | None = None,
+        commit_id: str | None = None,
+    ) -> Dataset:
+        """Add all rows that workers have staged, as one commit.
+
+        Parameters
+        ----------
+        staged : iterable of StagedRows
+        message, commit_id
+            As for `append`.
+
+        Raises
+        ------
+        MismatchError
+            See `append`; or a vacuum has deleted what was staged before it: stage it again.
+        """
+        dataset = self.change(request_commit(list(staged)), message, commit_id)
         while dataset.merge():
             dataset = dataset.refresh()
         return dataset
@@ -197,12 +303,7 @@ class Dataset:
 
         A later merge does what this one cannot, as it met another writer.
         """
-        axes: dict[str, tuple[int, int]] = {}
-        for path, document in self._schema["nodes"].items():
-            names = document.get("dimension_names") or ()
-            if self.dimension in names:
-                axes[path] = (len(names), names.index(self.dimension))
-        change = merge(self.head, self.dimension, axes, self._open)
+        change = merge(self.head, self.dimension, self._schema.axes, self._open)
         if change is None:
             return False
         try:
@@ -211,86 +312,65 @@ class Dataset:
             return False
         return True
 
-    def _fit(self, group: Group, options: Mapping[str, Any]) -> Group:
-        """Return an addition in the terms of what is stored, checked against it."""
-        addition = group.map_arrays(as_virtual_v3)
-        if not len(self.snapshot.runs.get(self.dimension, ())):
-            return addition
-        last = find_stretches(self.snapshot, self.dimension)[-1]
-        ends = self._group([Stretch(last.entry, last.stop - 1, last.stop)])
-        addition = harmonize_to_stored(ends, addition, options)
-        # Attributes stay as they are stored.
-        joined = concat_rows(
-            [ends, addition], self.dimension, **{"combine_attrs": "override", **options}
-        )
+    def tag(
+        self,
+        name: str,
+        version: int | None = None,
+        *,
+        until: datetime | str | None = None,
+        commit_id: str | None = None,
+    ) -> Dataset:
+        """Give a version a name, by which it stays: this one by default.
 
-        def new_rows(array: Array) -> Array:
-            if self.dimension not in array.dims:
-                return array
-            axis = array.dims.index(self.dimension)
-            last = ends[array.path]
-            assert isinstance(last, Array)
-            check_alike(last, array, axis)
-            stored = last.metadata.pipeline
-            if array.metadata.pipeline.decoding_key(array.dtype) != stored.decoding_key(
-                array.dtype
-            ):
-                manifest = with_decoder(array.manifest, array.metadata.pipeline)
-                array = array.replace(array.metadata.replace(pipeline=stored), manifest)
-            return array.lazy[tuple(slice(1 if i == axis else 0, None) for i in range(array.ndim))]
+        Parameters
+        ----------
+        name : str
+        version : int, optional
+        until : datetime or str, optional
+            After which a vacuum may take the tag away; in UTC if there is no time zone.
+        commit_id
+            As for `append`.
+        """
+        end = None if until is None else to_nanoseconds(until)
+        tagged = self.version if version is None else version
+        change = set_tag(name, tagged, describe_commit("tag", name), end)
+        return self.refresh()._commit(change, commit_id)
 
-        return joined.map_arrays(new_rows)
-
-    def drop(self, start: Any, stop: Any, *, message: str | None = None) -> Dataset:
-        """Drop the rows with coordinates from `start` to `stop`, both included."""
-        change = drop_rows(
-            self.dimension, start, stop, self._open.coordinates, describe_commit("drop", message)
-        )
-        return self._commit(change)
-
-    def tag(self, name: str, version: int | None = None) -> Dataset:
-        """Give a version a name, by which it stays: this one by default."""
-        return self._commit(set_tag(name, version or self.version, describe_commit("tag", name)))
-
-    def delete_tag(self, name: str) -> Dataset:
+    def delete_tag(self, name: str, *, commit_id: str | None = None) -> Dataset:
         """Take a tag away; the version may expire then."""
-        return self._commit(set_tag(name, None, describe_commit("delete tag", name)))
+        change = set_tag(name, None, describe_commit("delete tag", name))
+        return self.refresh()._commit(change, commit_id)
 
-    def rollback(self, version: int, *, message: str | None = None) -> Dataset:
+    def rollback(
+        self, version: int, *, message: str | None = None, commit_id: str | None = None
+    ) -> Dataset:
         """Make everything as it was at a version, in a new one; nothing leaves the history."""
-        return self._commit(roll_back(version, describe_commit("rollback", message)))
+        about = describe_commit("rollback", message) | {"to": version}
+        return self.refresh()._commit(roll_back(version, about), commit_id)
 
     def vacuum(self, keep: int = 1) -> VacuumReport:
         """Delete what only versions before the last `keep` ones need, tagged ones excepted."""
         head = self._place.run(read_head())
         return self._place.run(vacuum(head, max(1, head.snapshot.version - keep + 1)))
 
+    def change(
+        self, request: Request, message: str | None, commit_id: str | None = None
+    ) -> Dataset:
+        """Commit what a request makes of the newest version; again if that changes meanwhile."""
+        for attempt in range(_ATTEMPTS):
+            newest = self.refresh()
+            if commit_id is not None and newest.has_commit(commit_id):
+                return newest
+            try:
+                edit = request(newest)
+                about = describe_commit(edit.verb, message, edit.files)
+                return newest._commit(join_changes(edit.changes, about), commit_id)
+            except NothingToDoError:
+                return newest
+            except OutdatedError:
+                if attempt == _ATTEMPTS - 1:
+                    raise
+        raise AssertionError
+
     def _commit(self, change: Change, commit_id: str | None = None) -> Dataset:
-        self._place.run(commit(self.head, change, commit_id))
-        return self.refresh()
-
-    # The past.
-
-    def refresh(self) -> Dataset:
-        """Return the dataset at its newest version."""
-        return Dataset(self.path, **self._options)
-
-    def history(self, start: int = 1) -> list[Version]:
-        """Return all versions from one on, the oldest first."""
-        return self._place.run(list_versions(self.head, start))
-
-    @property
-    def tags(self) -> dict[str, int]:
-        """The versions that have a name."""
-        return dict(self.head.snapshot.tags)
-
-
-def _nest(groups: Mapping[str, Any], arrays: Mapping[str, Array], path: str) -> Group:
-    """Return a group with what is in it, from nodes by path."""
-    prefix = f"{path}/" if path else ""
-    members: dict[str, Any] = {}
-    for node in [*groups, *arrays]:
-        if node != path and node.startswith(prefix) and "/" not in node[len(prefix) :]:
-            name = node[len(prefix) :]
-            members[name] = arrays[node] if node in arrays else _nest(groups, arrays, node)
-    return Group(groups.get(path, {}), members, path)
+        return self._at(self._place.run(commit(self.head, change, commit_id)))

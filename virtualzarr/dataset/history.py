@@ -33,10 +33,12 @@ class Version:
     about: Mapping[str, Any]
 
 
-def list_versions(head: Head, start: int) -> Protocol[list[Version]]:
-    """Return all versions from one on, the oldest first."""
-    records = yield from read_records(head, start)
-    first = head.snapshot.version - len(records) + 1
+def list_versions(head: Head, start: int, stop: int | None = None) -> Protocol[list[Version]]:
+    """Return the versions from one on, the oldest first, to before another."""
+    first = max(start, 1)
+    if stop is not None and stop <= first:
+        return []
+    records = yield from read_records(head, first, None if stop is None else stop - first)
     return [
         Version(
             first + k,

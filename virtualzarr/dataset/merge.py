@@ -110,13 +110,20 @@ def merge_cells(
     entries: Sequence[Entry], path: str, ndim: int, axis: int, open_segment: Opener
 ) -> Cells | None:
     """Return the references of an array in several segments as those of one."""
+    parts = [open_segment(entry.segment).part(path, ndim) for entry in entries]
+    shape = next((list(part.shape) for part in parts if part is not None), None)
+    if shape is None:
+        return None
     manifests, runs = [], []
-    for entry in entries:
-        part = open_segment(entry.segment).part(path, ndim)
+    for entry, part in zip(entries, parts, strict=True):
+        chunks = list(entry.chunks_of(path))
         if part is None:
-            return None
-        manifests.append(part.load([slice(n) for n in part.shape]))
-        runs += list(entry.chunks_of(path))
+            # The array is newer than these rows, or they stand for a gap.
+            shape[axis] = sum(count for _, count in chunks)
+            manifests.append(Manifest.missing(shape))
+        else:
+            manifests.append(part.load([slice(n) for n in part.shape]))
+        runs += chunks
     return Cells(Manifest.concatenate(manifests, axis), join_runs(runs))
 
 

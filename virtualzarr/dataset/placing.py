@@ -61,8 +61,10 @@ def merge_rows(
 
     Examples
     --------
-    >>> merge_rows("time", np.array([1, 3, 4]), np.array([2, 5]), 10, 0)
-    (Splice(position=11, removed=0, added=((1, 2),)), Splice(position=10, removed=0, added=((0, 1),)))
+    >>> for splice in merge_rows("time", np.array([1, 3, 4]), np.array([2, 5]), 10, 0):
+    ...     print(splice)
+    Splice(position=11, removed=0, added=((1, 2),))
+    Splice(position=10, removed=0, added=((0, 1),))
     """
     at = np.searchsorted(stored, new)
     is_stored = np.zeros(len(new), bool)

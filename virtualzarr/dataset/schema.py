@@ -31,7 +31,11 @@ from virtualzarr.metadata.portable import as_strict_attributes
 _ABSENT: Any = object()
 
 
-class SchemaChangedError(MismatchError):
+class OutdatedError(MismatchError):
+    """Another commit changed what a change was prepared by: it has to be prepared anew."""
+
+
+class SchemaChangedError(OutdatedError):
     """Another commit changed the arrays or attributes that a change relies on."""
 
 
@@ -60,11 +64,11 @@ class Schema:
     callables: tuple[str, ...] = ()
 
     @classmethod
-    def of(
-        cls, group: Group, growing: str, options: Mapping[str, Any], callables: Collection[str]
+    def of_options(
+        cls, growing: str, options: Mapping[str, Any], callables: Collection[str]
     ) -> Schema:
-        """Return the schema of a group of arrays in Zarr v3."""
-        return cls({}, growing, {}, options, tuple(sorted(callables))).with_nodes(group)
+        """Return a schema without nodes."""
+        return cls({}, growing, {}, options, tuple(sorted(callables)))
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> Schema:
@@ -120,10 +124,12 @@ class Schema:
                 result[path] = (len(names), names.index(self.growing))
         return result
 
-    def with_nodes(self, group: Group) -> Schema:
-        """Return a schema with the nodes of a group, in place of those of the same paths."""
+    def with_nodes(self, group: Group, paths: Collection[str] | None = None) -> Schema:
+        """Return a schema with the nodes of a group, or some, in place of those of their paths."""
         nodes, dtypes = dict(self.nodes), dict(self.dtypes)
         for path, node in [("", group), *group.members(None)]:
+            if paths is not None and path not in paths:
+                continue
             dtypes.pop(path, None)
             if own_dtypes := attribute_dtypes(node.attrs):
                 dtypes[path] = own_dtypes
@@ -158,6 +164,23 @@ class Schema:
         nodes = {**self.nodes, path: {**self.nodes[path], "attributes": merged}}
         return replace(self, nodes=nodes, dtypes={**self.dtypes, path: dtypes})
 
+    def check_unchanged(self, base: Schema, path: str, names: Collection[str]) -> None:
+        """Refuse to change attributes that are not what they were in another schema.
+
+        Raises
+        ------
+        MismatchError
+            One was changed since.
+        """
+        path = path.strip("/")
+        for name in names if self is not base else ():
+            if not _is_same(_attribute(self, path, name), _attribute(base, path, name)):
+                raise MismatchError(
+                    f"another commit has changed the attribute {name!r}; refresh(), look, and "
+                    "change it again",
+                    variable=path or None,
+                )
+
     def check_meaning(self, base: Schema) -> None:
         """Refuse what was prepared by another schema if its numbers mean something else here.
 
@@ -171,6 +194,10 @@ class Schema:
                 raise SchemaChangedError(
                     "another commit changed what the numbers of an array mean", variable=path
                 )
+
+
+def _attribute(schema: Schema, path: str, name: str) -> Any:
+    return schema.nodes.get(path, {}).get("attributes", {}).get(name, _ABSENT)
 
 
 def _meaning(document: Mapping[str, Any]) -> dict[str, Any]:
@@ -202,8 +229,8 @@ def merge_schemas(base: Schema, mine: Schema, theirs: Schema) -> Schema:
         nodes[path] = _merge_documents(path, *values)
     dtypes: dict[str, Any] = {}
     for path in nodes:
-        known = [schema.dtypes.get(path, {}) for schema in (base, mine, theirs)]
-        if merged := _merge_members(path, *known):
+        first, second, third = (s.dtypes.get(path, {}) for s in (base, mine, theirs))
+        if merged := _merge_members(path, first, second, third):
             dtypes[path] = merged
     options = _merge_members("", base.options, mine.options, theirs.options)
     return Schema(
@@ -228,8 +255,8 @@ def _merge_documents(path: str, base: Any, mine: Any, theirs: Any) -> Any:
         raise SchemaChangedError("two commits changed an array in different ways", variable=path)
     merged = _merge_members(path, base, {**mine, "attributes": {}}, {**theirs, "attributes": {}},
                             skip="attributes")  # fmt: skip
-    attributes = [document.get("attributes", {}) for document in (base, mine, theirs)]
-    return {**merged, "attributes": _merge_members(path, *attributes)}
+    first, second, third = (document.get("attributes", {}) for document in (base, mine, theirs))
+    return {**merged, "attributes": _merge_members(path, first, second, third)}
 
 
 def _merge_members(

@@ -7,7 +7,7 @@ quicker. What a change puts in the store it puts once, and anew only after a vac
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -21,7 +21,7 @@ from virtualzarr.dataset.operations import Protocol
 from virtualzarr.dataset.placing import Coordinates, find_unused, locate, merge_rows, read_stored
 from virtualzarr.dataset.runs import EMPTY, Runs
 from virtualzarr.dataset.schema import Schema, merge_schemas, read_named_schema, read_schema
-from virtualzarr.dataset.snapshot import Entry, Named, Record, Snapshot, Splice
+from virtualzarr.dataset.snapshot import ChunkRuns, Entry, Named, Record, Snapshot, Splice
 from virtualzarr.errors import MismatchError
 
 
@@ -72,6 +72,8 @@ class Rows:
         How they are chunked, see `Entry`.
     schema : Named, optional
         The schema in whose terms the references are; None if it does not matter.
+    grids : mapping
+        See `Entry`.
     """
 
     dimension: str
@@ -80,6 +82,7 @@ class Rows:
     coordinates: NDArray[Any] | None
     chunks: tuple[Any, ...] = ()
     schema: Named | None = None
+    grids: Mapping[str, tuple[ChunkRuns, ...]] = field(default_factory=dict)
 
     def bounds(self) -> dict[str, tuple[Any, Any]]:
         """Return the first and last coordinate, as an entry has them."""
@@ -129,9 +132,7 @@ def add_rows(
 
     def change(head: Head) -> Protocol[Record]:
         state, dimension = head.snapshot, rows.dimension
-        if rows.schema is not None and state.schema != rows.schema:
-            base = yield from read_named_schema(rows.schema)
-            (yield from read_schema(state)).check_meaning(base)
+        yield from _check_schema(rows, state)
         first = state.next_ids.get(dimension, 0)
         keep = _above_floor(rows, state, old_rows)
         if replaced:
@@ -142,8 +143,9 @@ def add_rows(
             raise NothingToDoError("all rows are there already, or too old")
         named = yield from rows.segment.put(state.epoch)
         entry = Entry(
-            named, state.sequence, {dimension: (first, rows.count)}, rows.bounds(), rows.chunks
-        )
+            named, state.sequence, {dimension: (first, rows.count)},
+            rows.bounds(), rows.chunks, rows.grids,
+        )  # fmt: skip
         new_record = yield from record(head, dict(about))
         return replace(
             new_record,
@@ -153,6 +155,13 @@ def add_rows(
         )
 
     return change
+
+
+def _check_schema(rows: Rows, state: Snapshot) -> Protocol[None]:
+    """Refuse rows that were prepared by a schema whose numbers meant something else."""
+    if rows.schema is not None and state.schema != rows.schema:
+        base = yield from read_named_schema(rows.schema)
+        (yield from read_schema(state)).check_meaning(base)
 
 
 def _above_floor(rows: Rows, state: Snapshot, old_rows: Duplicates) -> NDArray[np.bool_] | None:
@@ -277,6 +286,31 @@ def drop_ranges(dimension: str, find: Ranges, about: Mapping[str, Any]) -> Chang
         ranges = yield from find(head.snapshot)
         splices = tuple(Splice(start, stop - start, ()) for start, stop in reversed(ranges))
         return (yield from _cut(head, dimension, splices, about))
+
+    return change
+
+
+def replace_ranges(rows: Rows, find: Ranges, about: Mapping[str, Any]) -> Change:
+    """Rows without coordinates come in the place of others that are found."""
+
+    def change(head: Head) -> Protocol[Record]:
+        state, dimension = head.snapshot, rows.dimension
+        yield from _check_schema(rows, state)
+        ranges = yield from find(state)
+        if len(ranges) != 1:
+            raise MismatchError(
+                f"the rows to be replaced are in {len(ranges)} places along {dimension!r}, and "
+                "there is no coordinate by which new ones would be placed"
+            )
+        (start, stop), first = ranges[0], state.next_ids.get(dimension, 0)
+        named = yield from rows.segment.put(state.epoch)
+        entry = Entry(
+            named, state.sequence, {dimension: (first, rows.count)}, {}, rows.chunks, rows.grids
+        )
+        splices = (Splice(start, stop - start, ((first, rows.count),)),)
+        new_record = yield from record(head, dict(about))
+        gone = find_unused(state, dimension, splices)
+        return replace(new_record, splices={dimension: splices}, added=(entry,), removed=gone)
 
     return change
 

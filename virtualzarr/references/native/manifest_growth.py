@@ -194,8 +194,11 @@ def _cut(manifest: Manifest, index: tuple[slice, ...]) -> Manifest:
     )  # fmt: skip
 
 
-def check_alike(array: Array, joined: Array, axis: int) -> None:
-    """Refuse what would change the array that is there."""
+def check_alike(array: Array, joined: Array, axis: int, *, same_chunks: bool = True) -> None:
+    """Refuse what would change the array that is there.
+
+    `same_chunks` is whether chunks along other axes must be cut alike.
+    """
     old, new = array.metadata, joined.metadata
     # No fill value in a v2 document means zero, as a default of the data type.
     fills = [default_fill(m.dtype) if m.fill_value is None else m.fill_value for m in (old, new)]
@@ -213,7 +216,7 @@ def check_alike(array: Array, joined: Array, axis: int) -> None:
     for i, (a, b) in enumerate(zip(mine, its, strict=True)):
         same = a == b or (a.extent == b.extent and _cuts(a) == _cuts(b))
         # Other cuts along another axis would recut all cells that are there.
-        if i != axis and not same:
+        if i != axis and not same and (same_chunks or a.extent != b.extent):
             wrong.append(f"chunks along axis {i}: all would have to be cut anew")
     if wrong:
         raise MismatchError(

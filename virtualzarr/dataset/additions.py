@@ -1,0 +1,156 @@
+"""Additions to a dataset: what users give (files, groups, xarray datasets) as one group.
+
+A dataset remembers the options by which its first files were scanned and joined, and treats later
+ones alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from importlib import import_module
+from typing import Any, cast
+
+from virtualzarr.choices import BadFiles, Combine, Gaps, OnError, Overlap, check_choice
+from virtualzarr.combine.coordinates import DESCRIPTION, Coordinate, getter_from_description
+from virtualzarr.combine.options import CombineOptions, JoinOptions
+from virtualzarr.dataset.schema import Schema
+from virtualzarr.hierarchy.group import Group
+from virtualzarr.ingest.scan_files import Paths, find_files
+from virtualzarr.ingest.virtualize import scan_inputs
+from virtualzarr.keywords import parameters_of
+
+Addable = Paths | Group
+"""Files, or a virtual group, or a dataset of xarray."""
+
+
+class AppendOptions(CombineOptions, total=False):
+    """How files are scanned and joined, besides how they are reached; see `virtualzarr.virtualize`.
+
+    Attributes
+    ----------
+    step : number or time span, optional
+        The distance of coordinates that is expected, by which gaps are known.
+    """
+
+    combine: Combine
+    coordinate: Coordinate | None
+    drop_variables: str | Collection[str]
+    preprocess: Callable[[Group], Group] | None
+    format: str | None
+    on_error: OnError
+    bad_files: BadFiles
+    parallel: Any
+    progress: bool | None
+    step: Any
+
+
+_FOR_ONCE = frozenset({"parallel", "progress", "storage_options", "allowed"})
+"""Options that say nothing of what the rows are: not remembered (and some are secrets)."""
+
+_SCAN = frozenset(
+    ("coordinate", "drop_variables", "preprocess", "format", "on_error", "bad_files")
+) | _FOR_ONCE  # fmt: skip
+
+
+def check_options(options: Mapping[str, Any]) -> None:
+    """Refuse values that no option has, before any file is scanned."""
+    for name, choices in {"combine": Combine, "overlap": Overlap, "gaps": Gaps,
+                          "bad_files": BadFiles, "on_error": OnError}.items():  # fmt: skip
+        if name in options:
+            check_choice(name, options[name], choices)
+    if options.get("dtype") is not None:
+        raise ValueError("dtype is for arrays: the variables of groups have one each")
+
+
+def describe_options(options: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    """Return options as JSON, and the names of those that are functions, which are not.
+
+    Examples
+    --------
+    >>> describe_options({"harmonize": {"time"}, "preprocess": len, "progress": True})
+    ({'harmonize': ['time']}, ['preprocess'])
+    """
+    known: dict[str, Any] = {}
+    callables = []
+    for name, value in options.items():
+        if value is None or name in _FOR_ONCE:
+            continue
+        if callable(value):
+            description = getattr(value, DESCRIPTION, None)
+            if description is None:
+                callables.append(name)
+            else:
+                known[name] = {"getter": description}
+        elif name != "coordinate":  # values are those of these files, not of later ones
+            is_set = isinstance(value, set | frozenset)
+            known[name] = sorted(value) if is_set else list(value) if _is_list(value) else value
+    return known, callables
+
+
+def _is_list(value: Any) -> bool:
+    return isinstance(value, Collection) and not isinstance(value, str | Mapping)
+
+
+def with_remembered(schema: Schema, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return options with those that the dataset was made with, where none are given.
+
+    Raises
+    ------
+    ValueError
+        It was made with a function that is not given again.
+    """
+    for name in schema.callables:
+        if name not in options:
+            raise ValueError(
+                f"the dataset was made with a function as {name}, which cannot be stored: give "
+                f"{name}= again, or {name}=None for none"
+            )
+    remembered = {
+        name: getter_from_description(value["getter"])
+        if isinstance(value, Mapping) and "getter" in value
+        else value
+        for name, value in schema.options.items()
+    }
+    return remembered | dict(options)
+
+
+def join_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return those of `concat`."""
+    return {name: options[name] for name in options if name in parameters_of(JoinOptions)}
+
+
+def list_files(source: Any, options: Mapping[str, Any]) -> list[str] | None:
+    """Return the files that are added; None for what is no files."""
+    if isinstance(source, Group) or hasattr(source, "data_vars"):
+        return None
+    return find_files(source, options.get("storage_options"))
+
+
+def as_group(source: Any) -> Group:
+    """Return a group, or a dataset of xarray, as a group."""
+    if isinstance(source, Group):
+        return source
+    # By its name: rooms further up are not imported, and xarray is optional.
+    to_group = import_module("virtualzarr.integrations.xarray_datasets").to_group
+    return cast(Group, to_group(source))
+
+
+def scan_addition(files: Sequence[str], dimension: str, options: Mapping[str, Any]) -> Group:
+    """Scan files and join them along the growing dimension.
+
+    Files that all have its coordinate are put in its order; others stay in the order given.
+    """
+    scan = {name: value for name, value in options.items() if name in _SCAN}
+    rules = {n: v for n, v in options.items() if n in parameters_of(CombineOptions) and n != "gaps"}
+    inputs = scan_inputs(files, **scan, **rules)
+    combine = options.get("combine")
+    if combine is None:
+        sorts = len(files) > 1 and scan.get("coordinate") is None
+        is_filled = scan.get("bad_files") == "fill"
+        has_order = sorts and not is_filled and inputs.has_coordinates(dimension)
+        combine = "by_coords" if has_order else "nested"
+    if combine == "by_coords":
+        return inputs.by_coords([dimension])
+    # Which of two equal coordinates counts is asked where the rows are placed.
+    inputs.order.clear()
+    return inputs.nested(list(range(len(files))), [dimension])

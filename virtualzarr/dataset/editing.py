@@ -1,0 +1,289 @@
+"""Editing of a dataset: what users ask for, as changes that a commit makes.
+
+Nothing is written here. The same request is prepared anew, without a second scan, when another
+commit has changed what it was prepared by.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from virtualzarr.array import Array
+from virtualzarr.choices import Duplicates, check_choice
+from virtualzarr.dataset.additions import (
+    as_group,
+    check_options,
+    join_options,
+    list_files,
+    scan_addition,
+    with_remembered,
+)
+from virtualzarr.dataset.commit import Change
+from virtualzarr.dataset.describe import list_sources
+from virtualzarr.dataset.fitting import Addition, build_gap
+from virtualzarr.dataset.gaps import close_gaps
+from virtualzarr.dataset.head import Head
+from virtualzarr.dataset.operations import Protocol
+from virtualzarr.dataset.placing import entries_of
+from virtualzarr.dataset.runs import EMPTY
+from virtualzarr.dataset.schema import OutdatedError, Schema
+from virtualzarr.dataset.snapshot import Record, Snapshot
+from virtualzarr.dataset.sources import find_files, find_rows, rows_with_sources, select_new_files
+from virtualzarr.dataset.values import to_bound, to_step
+from virtualzarr.dataset.verbs import (
+    NothingToDoError,
+    Rows,
+    add_rows,
+    change_schema,
+    drop_before,
+    drop_ranges,
+    drop_rows,
+    replace_ranges,
+)
+from virtualzarr.errors import MismatchError, UnsupportedError
+from virtualzarr.hierarchy.group import Group
+from virtualzarr.stores.files import resolve_uri
+
+if TYPE_CHECKING:
+    from virtualzarr.dataset.dataset import Dataset
+
+
+@dataclass(frozen=True)
+class Edit:
+    """Changes that belong together.
+
+    Attributes
+    ----------
+    verb : str
+        For the history.
+    changes : sequence of Change
+        In their order.
+    files : sequence of str
+        Source files that come with them.
+    """
+
+    verb: str
+    changes: tuple[Change, ...]
+    files: tuple[str, ...] = ()
+
+
+Request = Callable[["Dataset"], Edit]
+"""Prepares an edit by the newest version of a dataset."""
+
+
+class Addable:
+    """Rows that are to be added: files that are scanned once, or a group."""
+
+    def __init__(self, source: Any, options: Mapping[str, Any], duplicates: Duplicates) -> None:
+        check_choice("duplicates", duplicates, Duplicates)
+        check_options(options)
+        self.options, self.duplicates = options, duplicates
+        self.files = list_files(source, options)
+        self._group = as_group(source) if self.files is None else None
+        self._scanned: dict[tuple[str, ...], Group] = {}
+
+    def find(self, dataset: Dataset, *, again: bool = False) -> tuple[Group, list[str]]:
+        """Return what is to be added, and of which files.
+
+        Parameters
+        ----------
+        again : bool
+            Whether files may be there already.
+
+        Raises
+        ------
+        NothingToDoError
+            All files are there.
+        """
+        if self.files is None:
+            assert self._group is not None
+            return self._group, list_sources(self._group)
+        options = with_remembered(dataset.schema, self.options)
+        files = self.files
+        if not again:
+            files = select_new_files(
+                dataset.snapshot, dataset.dimension, dataset.schema.axes, dataset.open_segment,
+                files, self.duplicates, options.get("storage_options"),
+            )  # fmt: skip
+        if not files:
+            raise NothingToDoError("all files are in the dataset already")
+        key = tuple(files)
+        if key not in self._scanned:
+            self._scanned[key] = scan_addition(files, dataset.dimension, options)
+        return self._scanned[key], [resolve_uri(file) for file in files]
+
+
+def request_append(addable: Addable, *, replaced: bool = False) -> Request:
+    """Rows come where their coordinates belong, or in place of those that are there."""
+
+    def prepare(dataset: Dataset) -> Edit:
+        group, files = addable.find(dataset, again=replaced)
+        options = with_remembered(dataset.schema, addable.options)
+        addition = dataset.fit(group, join_options(options))
+        rows = addition.rows(dataset.snapshot.schema)
+        add = add_rows(
+            rows, dataset.open_segment.coordinates, {},
+            replaced=replaced, overlap=options.get("overlap", "raise"),
+            old_rows=addable.duplicates, unfilled=_find_unfilled(dataset),
+        )  # fmt: skip
+        if not replaced and (addable.files is not None or addition.coordinates is None):
+            # Files were looked for in what is there; those of a group were not.
+            known = set() if addable.files is None else set(dataset.snapshot.entries)
+            add = refuse_files(add, dataset, files, known)
+        before, after = _schema_changes(dataset, addition), _gap_changes(dataset, addition, options)
+        return Edit("replace" if replaced else "append", (*before, add, *after), tuple(files))
+
+    return prepare
+
+
+def request_replace(addable: Addable, sources: Collection[str]) -> Request:
+    """Rows come in place of those that refer to some files."""
+    uris = [resolve_uri(source) for source in sources]
+
+    def prepare(dataset: Dataset) -> Edit:
+        group, files = addable.find(dataset, again=True)
+        options = with_remembered(dataset.schema, addable.options)
+        addition = dataset.fit(group, join_options(options))
+        rows = addition.rows(dataset.snapshot.schema)
+
+        def find(state: Snapshot) -> Protocol[list[tuple[int, int]]]:
+            ranges = find_rows(
+                state, dataset.dimension, dataset.schema.axes, dataset.open_segment, uris
+            )
+            if not ranges:
+                raise MismatchError("no rows of the file are in the dataset", file=uris[0])
+            return ranges
+            yield  # a protocol that asks for nothing: segments never change
+
+        changes: list[Change] = _schema_changes(dataset, addition)
+        if rows.coordinates is None:
+            changes.append(replace_ranges(rows, find, {}))
+        else:
+            changes.append(drop_ranges(dataset.dimension, find, {}))
+            changes.append(add_rows(rows, dataset.open_segment.coordinates, {}))
+        return Edit("replace", tuple(changes), tuple(files))
+
+    return prepare
+
+
+def request_drop(start: Any, stop: Any, before: Any) -> Request:
+    """Rows go: from one coordinate to another, or all before one, which sets the floor."""
+    if before is not None and (start is not None or stop is not None):
+        raise ValueError("give start and stop, or before")
+    if before is None and start is None and stop is None:
+        raise ValueError("give start, stop or before: which rows are dropped?")
+
+    def prepare(dataset: Dataset) -> Edit:
+        dimension, coordinates = dataset.dimension, dataset.open_segment.coordinates
+        if before is not None:
+            least = _bound(dataset, before, "low")
+            return Edit("drop", (drop_before(dimension, least, coordinates, {}),))
+        low = None if start is None else _bound(dataset, start, "low")
+        high = None if stop is None else _bound(dataset, stop, "high")
+        return Edit("drop", (drop_rows(dimension, low, high, coordinates, {}),))
+
+    return prepare
+
+
+def request_attributes(
+    base: Schema, path: str, attributes: Mapping[str, Any], delete: Collection[str]
+) -> Request:
+    """Attributes of a node change, of which the user has seen those of a schema."""
+
+    def prepare(dataset: Dataset) -> Edit:
+        # A change since is a conflict, and not what this one goes on from.
+        dataset.schema.check_unchanged(base, path, {*attributes, *delete})
+        new = dataset.schema.with_attributes(path, attributes, delete)
+        return Edit("attributes", (change_schema(dataset.snapshot.schema, new, {}),))
+
+    return prepare
+
+
+def _coordinate(dataset: Dataset) -> Array:
+    node = dataset.group.get(dataset.dimension)
+    if not isinstance(node, Array) or node.dims != (dataset.dimension,):
+        raise UnsupportedError(f"{dataset.dimension!r} has no coordinate that rows are found by")
+    return node
+
+
+def _bound(dataset: Dataset, value: Any, side: str) -> Any:
+    metadata = _coordinate(dataset).metadata
+    return to_bound(value, metadata.attributes, metadata.dtype, side)
+
+
+def _schema_changes(dataset: Dataset, addition: Addition) -> list[Change]:
+    if addition.schema is dataset.schema:
+        return []
+    base, fixed = dataset.snapshot.schema, addition.fixed_segment()
+    return [change_schema(base, addition.schema, {}, fixed)]
+
+
+def _gap_changes(dataset: Dataset, addition: Addition, options: Mapping[str, Any]) -> list[Change]:
+    policy = options.get("gaps", "allow")
+    if policy == "allow" or addition.coordinates is None:
+        return []
+    coordinate, values = _coordinate(dataset), addition.coordinates
+    step = options.get("step")
+    if step is None:
+        raise ValueError(
+            f"gaps={policy!r} needs the distance that coordinates should have: give step="
+        )
+    step = to_step(step, coordinate.attrs, coordinate.dtype)
+
+    def build_rows(missing: NDArray[Any]) -> Rows:
+        return build_gap(dataset.schema, missing).rows(None)
+
+    return [
+        close_gaps(
+            dataset.dimension, values[0], values[-1], step, policy,
+            dataset.open_segment.coordinates, build_rows, {},
+        )
+    ]  # fmt: skip
+
+
+def refuse_files(
+    change: Change, dataset: Dataset, files: Sequence[str], known: Collection[str]
+) -> Change:
+    """Return a change that refuses files which another commit has added.
+
+    `known` are segments of which it is known that they do not have them.
+    """
+
+    def checked(head: Head) -> Protocol[Record]:
+        state = head.snapshot
+        # Entries of before were looked at, and merged ones are of those and of newer ones.
+        there = find_files(
+            state, dataset.dimension, dataset.schema.axes, dataset.open_segment, set(files), known
+        )
+        if there:
+            # Prepared anew, it is an error, or is left out.
+            kind = OutdatedError if known else MismatchError
+            raise kind("the file is in the dataset already", file=next(iter(there)))
+        return (yield from change(head))
+
+    return checked
+
+
+def _find_unfilled(dataset: Dataset) -> Callable[[Snapshot, int, int], Protocol[NDArray[np.bool_]]]:
+    """Return what tells rows that stand for gaps from others."""
+
+    def find(state: Snapshot, start: int, stop: int) -> Protocol[NDArray[np.bool_]]:
+        dimension, runs = dataset.dimension, state.runs.get(dataset.dimension, EMPTY)
+        ids = runs.ids(start, stop)
+        filled = np.zeros(len(ids), bool)
+        for entry in entries_of(state, dimension, runs.slice(start, stop)):
+            first, count = entry.rows[dimension]
+            mine = (ids >= first) & (ids < first + count)
+            rows = rows_with_sources(
+                entry, dimension, dataset.schema.axes, dataset.open_segment, None
+            )
+            filled[mine] |= rows[ids[mine] - first]
+        return ~filled
+        yield  # a protocol that asks for nothing: segments never change
+
+    return find

@@ -1,0 +1,222 @@
+"""Fitting of new arrays to stored ones: references in the terms of a dataset's schema."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from numpy.typing import NDArray
+
+from grids import Axis, SeparableGrid
+from virtualzarr.array import Array
+from virtualzarr.combine.concat_stack import concat_rows
+from virtualzarr.combine.harmonize_to_stored import harmonize_to_stored
+from virtualzarr.dataset.describe import (
+    as_virtual_v3,
+    build_cells,
+    count_rows,
+    find_growing,
+    read_coordinates,
+)
+from virtualzarr.dataset.merge import group_chunks
+from virtualzarr.dataset.schema import Schema
+from virtualzarr.dataset.segment import Cells, pack
+from virtualzarr.dataset.snapshot import ChunkRuns, Named
+from virtualzarr.dataset.verbs import Rows, Stored
+from virtualzarr.hierarchy.group import Group
+from virtualzarr.references.native.manifest_growth import check_alike
+from virtualzarr.virtual.inline import inline_array
+from virtualzarr.virtual.rechunk import get_axes, with_decoder
+
+
+@dataclass(frozen=True)
+class Addition:
+    """New rows of arrays, ready to be stored.
+
+    Attributes
+    ----------
+    cells : mapping of str to Cells
+        References of the arrays that grow, by path.
+    fixed : mapping of str to Cells
+        Those of new arrays that do not.
+    count : int
+        How many rows there are.
+    coordinates : array, optional
+    grids : mapping
+        See `Entry`.
+    schema : Schema
+        What the schema has to be.
+    """
+
+    cells: Mapping[str, Cells]
+    fixed: Mapping[str, Cells]
+    count: int
+    coordinates: NDArray[Any] | None
+    schema: Schema
+    grids: Mapping[str, tuple[ChunkRuns, ...]] = field(default_factory=dict)
+
+    @property
+    def chunks(self) -> tuple[Any, ...]:
+        """How the rows are chunked, see `Entry`."""
+        return tuple(group_chunks({p: cells.chunks or () for p, cells in self.cells.items()}))
+
+    def rows(self, schema: Named | None) -> Rows:
+        """Return the rows, in the terms of a stored schema."""
+        stored = Stored("segments", *pack(self.cells, self.coordinates))
+        return Rows(
+            self.schema.growing,
+            stored,
+            self.count,
+            self.coordinates,
+            self.chunks,
+            schema,
+            self.grids,
+        )
+
+    def fixed_segment(self) -> Stored | None:
+        """Return the segment of arrays that do not grow; None if there are none."""
+        return Stored("segments", *pack(self.fixed, None)) if self.fixed else None
+
+
+def describe_first(group: Group, schema: Schema) -> Addition:
+    """Return the rows of the first group of a dataset, which makes its schema."""
+    dimension = schema.growing
+    group = group.map_arrays(as_virtual_v3)
+    growing = find_growing(group, dimension)
+    if not growing:
+        raise ValueError(f"no array has a dimension {dimension!r}")
+    fixed = {
+        path: Cells(array.manifest, None)
+        for path, array in group.members(None)
+        if isinstance(array, Array) and path not in growing
+    }
+    return Addition(
+        {path: build_cells(array, dimension) for path, array in growing.items()},
+        fixed,
+        count_rows(group, dimension),
+        read_coordinates(group, dimension),
+        schema.with_nodes(group),
+    )
+
+
+def fit(ends: Group, schema: Schema, group: Group, options: Mapping[str, Any]) -> Addition:
+    """Return new arrays in the terms of stored ones, checked against them.
+
+    Parameters
+    ----------
+    ends : Group
+        What is stored, with its last row only (or none, if there is none).
+    group : Group
+        What is added.
+    options : mapping
+        As for `concat`.
+
+    Raises
+    ------
+    MismatchError
+        They differ in what must be equal.
+    """
+    dimension = schema.growing
+    addition = harmonize_to_stored(ends, group.map_arrays(as_virtual_v3), options)
+    # Attributes stay as they are stored, unless the user says how they are combined.
+    rules = {"combine_attrs": "override", **options}
+    joined = concat_rows([ends, addition], dimension, **rules)
+    rows = joined.map_arrays(lambda array: _new_rows(array, ends, dimension))
+    new_schema = schema
+    known = {path for path, _ in ends.members(None)}
+    growing = find_growing(rows, dimension)
+    new_nodes = {path: node for path, node in rows.members(None) if path not in known}
+    if new_nodes:
+        new_schema = new_schema.with_nodes(rows, new_nodes)
+    if rules["combine_attrs"] != "override":
+        new_schema = _with_joined_attributes(new_schema, ends, joined, known)
+    fixed = {
+        path: Cells(node.manifest, None)
+        for path, node in new_nodes.items()
+        if isinstance(node, Array) and path not in growing
+    }
+    return Addition(
+        {path: build_cells(array, dimension) for path, array in growing.items()},
+        fixed,
+        count_rows(rows, dimension),
+        read_coordinates(rows, dimension),
+        new_schema,
+        _other_grids(growing, new_schema),
+    )
+
+
+def _new_rows(array: Array, ends: Group, dimension: str) -> Array:
+    """Return the new rows of an array that was joined with the last stored one, checked."""
+    if dimension not in array.dims:
+        return array
+    axis = array.dims.index(dimension)
+    last = ends.get(array.path)
+    skipped = 0
+    if isinstance(last, Array):
+        check_alike(last, array, axis, same_chunks=False)
+        array = _with_pipeline_of(array, last)
+        skipped = last.shape[axis]
+    else:
+        # A new variable: the rows that the others have already are missing.
+        skipped = next(
+            node.shape[node.dims.index(dimension)]
+            for node in find_growing(ends, dimension).values()
+        )
+    if not skipped:
+        return array
+    return array.lazy[tuple(slice(skipped if i == axis else 0, None) for i in range(array.ndim))]
+
+
+def _with_pipeline_of(array: Array, stored: Array) -> Array:
+    """Return an array described with the codecs of the stored one, its chunks with their own."""
+    pipeline, dtype = stored.metadata.pipeline, array.dtype
+    if array.metadata.pipeline.decoding_key(dtype) == pipeline.decoding_key(dtype):
+        return array
+    manifest = with_decoder(array.manifest, array.metadata.pipeline)
+    return array.replace(array.metadata.replace(pipeline=pipeline), manifest)
+
+
+def _with_joined_attributes(schema: Schema, ends: Group, joined: Group, known: set[str]) -> Schema:
+    for path, node in [("", joined), *joined.members(None)]:
+        if path and path not in known:
+            continue
+        before = (ends[path] if path else ends).attrs
+        after = node.attrs
+        if dict(before) != dict(after):
+            gone = [name for name in before if name not in after]
+            schema = schema.with_attributes(path, after, gone)
+    return schema
+
+
+def _other_grids(growing: Mapping[str, Array], schema: Schema) -> dict[str, tuple[ChunkRuns, ...]]:
+    """Return the chunk lengths of arrays that are cut otherwise than their documents say."""
+    grids: dict[str, tuple[ChunkRuns, ...]] = {}
+    for path, array in growing.items():
+        axis = array.dims.index(schema.growing)
+        documented = schema.arrays[path].grid
+        assert isinstance(documented, SeparableGrid)
+        others = [
+            (new, old)
+            for i, (new, old) in enumerate(zip(get_axes(array), documented.axes, strict=True))
+            if i != axis
+        ]
+        if any(_runs(new) != _runs(old) for new, old in others):
+            grids[path] = tuple(_runs(new) for new, _ in others)
+    return grids
+
+
+def _runs(axis: Axis) -> ChunkRuns:
+    """Return chunk lengths as they are decoded: the last chunk may reach past the end."""
+    lengths, counts = axis.runs()
+    return tuple(zip(lengths.tolist(), counts.tolist(), strict=True))
+
+
+def build_gap(schema: Schema, values: NDArray[Any]) -> Addition:
+    """Return rows that have coordinates, which are given, and nothing else."""
+    dimension = schema.growing
+    values = values.astype(schema.arrays[dimension].dtype)
+    inline = inline_array(values, (dimension,), None, dimension)
+    manifest = with_decoder(inline.manifest, inline.metadata.pipeline)
+    cells = {dimension: Cells(manifest, ((len(values), 1),))}
+    return Addition(cells, {}, len(values), values, schema)

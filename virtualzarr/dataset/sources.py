@@ -1,0 +1,172 @@
+"""Source files of a dataset: which are in it, and which rows refer to them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from grids import Axis
+from virtualzarr.choices import Duplicates
+from virtualzarr.dataset.arrays import Opener
+from virtualzarr.dataset.runs import EMPTY
+from virtualzarr.dataset.snapshot import Entry, Snapshot
+from virtualzarr.errors import MismatchError, SourceChangedError
+from virtualzarr.manifest import Source
+from virtualzarr.references.native.parts import NO_SIZE, NO_TIME
+from virtualzarr.stores.files import resolve_uri
+
+Axes = Mapping[str, tuple[int, int]]
+"""By path of each array that grows, how many axes it has and which of them grows."""
+
+Facts = tuple[int, int, str]
+"""Size, time of modification and entity tag of a file when it was scanned."""
+
+
+def select_new_files(
+    state: Snapshot,
+    dimension: str,
+    axes: Axes,
+    open_segment: Opener,
+    files: Sequence[str],
+    duplicates: Duplicates,
+    storage_options: Mapping[str, Any] | None,
+) -> list[str]:
+    """Return those of several files that are not in a version yet.
+
+    Raises
+    ------
+    MismatchError
+        Files are there, and that is an error.
+    SourceChangedError
+        A file is there, but was another one when it was scanned.
+    """
+    by_uri = {resolve_uri(file): file for file in files}
+    there = find_files(state, dimension, axes, open_segment, by_uri)
+    for uri, facts in there.items():
+        source = Source.from_file(by_uri[uri], storage_options)
+        if facts_of(source) not in facts:
+            raise SourceChangedError(
+                "the file is in the dataset, but has changed since it was scanned; replace() it",
+                file=uri,
+            )
+    if there and duplicates == "raise":
+        raise MismatchError(
+            f'{len(there)} of the files are in the dataset already; duplicates="skip" leaves them '
+            "out",
+            file=next(iter(there)),
+        )
+    return [file for uri, file in by_uri.items() if uri not in there]
+
+
+def facts_of(source: Source) -> Facts:
+    """Return what is stored of a source besides its name."""
+    return (
+        NO_SIZE if source.size is None else source.size,
+        NO_TIME if source.mtime_ns is None else source.mtime_ns,
+        source.etag or "",
+    )
+
+
+def find_files(
+    state: Snapshot,
+    dimension: str,
+    axes: Axes,
+    open_segment: Opener,
+    uris: Collection[str],
+    skip: Collection[str] = (),
+) -> dict[str, set[Facts]]:
+    """Return which files rows of a version refer to, among some, as they were scanned.
+
+    Parameters
+    ----------
+    skip : collection of str
+        Segments that are known to have none of them.
+    """
+    there: dict[str, set[Facts]] = {}
+    for entry in state.entries.values():
+        if dimension not in entry.rows or entry.segment.name in skip:
+            continue
+        for uri, facts in _named_in(entry, axes, open_segment, uris):
+            there.setdefault(uri, set()).add(facts)
+    # Rows that were dropped do not count, though their segment still names the file.
+    return {
+        uri: facts
+        for uri, facts in there.items()
+        if find_rows(state, dimension, axes, open_segment, [uri])
+    }
+
+
+def _named_in(
+    entry: Entry, axes: Axes, open_segment: Opener, uris: Collection[str]
+) -> Iterable[tuple[str, Facts]]:
+    segment = open_segment(entry.segment)
+    for path, (ndim, _) in axes.items():
+        part = segment.part(path, ndim)
+        if part is not None:
+            for uri, size, time, etag in part.uris():
+                if uri in uris:
+                    yield uri, (size, time, etag)
+
+
+def find_rows(
+    state: Snapshot, dimension: str, axes: Axes, open_segment: Opener, uris: Collection[str]
+) -> list[tuple[int, int]]:
+    """Return the rows of a version that refer to any of some files, as ranges of positions."""
+    runs = state.runs.get(dimension, EMPTY)
+    ids = [np.empty(0, np.int64)]
+    for entry in state.entries.values():
+        if dimension in entry.rows:
+            rows = rows_with_sources(entry, dimension, axes, open_segment, uris)
+            ids.append(np.flatnonzero(rows) + entry.rows[dimension][0])
+    positions = np.sort(runs.positions(np.concatenate(ids)))
+    return as_ranges(positions[positions >= 0])
+
+
+def as_ranges(positions: NDArray[np.int64]) -> list[tuple[int, int]]:
+    """Return sorted positions as ranges.
+
+    Examples
+    --------
+    >>> as_ranges(np.array([1, 2, 5]))
+    [(1, 3), (5, 6)]
+    """
+    if not len(positions):
+        return []
+    parts = np.split(positions, np.flatnonzero(np.diff(positions) != 1) + 1)
+    return [(int(part[0]), int(part[-1]) + 1) for part in parts]
+
+
+def rows_with_sources(
+    entry: Entry,
+    dimension: str,
+    axes: Axes,
+    open_segment: Opener,
+    uris: Collection[str] | None,
+) -> NDArray[np.bool_]:
+    """Return which rows of an entry have references: to some files, or (None) to anything.
+
+    The coordinate of the dimension does not count then: rows of a gap have one.
+    """
+    segment = open_segment(entry.segment)
+    count = entry.rows[dimension][1]
+    rows = np.zeros(count, bool)
+    for path, (ndim, axis) in axes.items():
+        part = None if uris is None and path == dimension else segment.part(path, ndim)
+        if part is None:
+            continue
+        # What is inline has no name, and is the last row of the table.
+        names = [uri for uri, *_ in part.uris()]
+        chosen = [k for k, uri in enumerate(names) if uris is None or uri in uris]
+        if uris is not None and not chosen:
+            continue
+        manifest = part.load([slice(n) for n in part.shape])
+        source = np.asarray(manifest.source)
+        hit = source >= 0 if uris is None else np.isin(source, chosen)
+        cells = np.atleast_1d(hit.any(axis=tuple(i for i in range(ndim) if i != axis)))
+        lengths, repeats = zip(*(entry.chunks_of(path) or ((count, 1),)), strict=True)
+        edges = Axis(count, lengths, repeats).edge(np.arange(len(cells)))
+        rows |= np.repeat(cells, edges)[:count]
+    return rows

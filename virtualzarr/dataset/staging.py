@@ -1,0 +1,131 @@
+"""Staged rows: stored by workers, and named by one commit."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from virtualzarr.dataset import objects
+from virtualzarr.dataset.additions import join_options, with_remembered
+from virtualzarr.dataset.editing import Addable, Edit, Request, refuse_files
+from virtualzarr.dataset.operations import Get, Protocol
+from virtualzarr.dataset.snapshot import ChunkRuns, Named
+from virtualzarr.dataset.verbs import Rows, Stored, add_rows
+from virtualzarr.errors import MismatchError, UnsupportedError
+
+if TYPE_CHECKING:
+    from virtualzarr.dataset.dataset import Dataset
+
+
+@dataclass(frozen=True)
+class StagedRows:
+    """Rows whose references are stored, and which no version has yet.
+
+    A vacuum that runs meanwhile may delete them: a commit says so, and nothing is lost but work.
+
+    Attributes
+    ----------
+    dimension : str
+    segment : Named
+    content : str
+        Digest of all bytes of the segment.
+    count : int
+    coordinates : array, optional
+    chunks, grids
+        See `Entry`.
+    schema : Named, optional
+        In whose terms the references are.
+    files : sequence of str
+    is_whole : bool
+        Whether the rows are all that these files have: each may be in the dataset only once.
+    """
+
+    dimension: str
+    segment: Named
+    content: str
+    count: int
+    coordinates: NDArray[Any] | None
+    chunks: tuple[Any, ...]
+    grids: Mapping[str, tuple[ChunkRuns, ...]]
+    schema: Named | None
+    files: tuple[str, ...]
+    is_whole: bool
+
+    def __repr__(self) -> str:
+        where = ""
+        if self.coordinates is not None:
+            where = f" from {self.coordinates[0]} to {self.coordinates[-1]}"
+        return f"<StagedRows: {self.count} along {self.dimension}{where}>"
+
+
+class StagedObject(Stored):
+    """An object that is in the store already, and is copied where a vacuum's fence came between."""
+
+    def __init__(self, named: Named, content: str) -> None:
+        super().__init__("segments", b"", named.digest)
+        self._content = content
+        self._original = named
+        self._named[objects.epoch_of(named.name)] = named
+
+    def put(self, epoch: int) -> Protocol[Named]:
+        """Return the object's name of this epoch.
+
+        Raises
+        ------
+        MismatchError
+            A vacuum has deleted it.
+        """
+        if epoch not in self._named and not self.data:
+            answer = yield Get(self._original.name)
+            if answer is None or objects.digest(answer[0]) != self._content:
+                raise MismatchError(
+                    "a vacuum has deleted what was staged before it; stage it again",
+                    file=self._original.name,
+                )
+            self.data = answer[0]
+        return (yield from super().put(epoch))
+
+
+def stage(dataset: Dataset, source: Any, options: Mapping[str, Any]) -> StagedRows:
+    """Store rows in the terms of a dataset's newest version."""
+    addable = Addable(source, options, "raise")
+    group, files = addable.find(dataset)
+    addition = dataset.fit(group, join_options(with_remembered(dataset.schema, options)))
+    if addition.schema is not dataset.schema:
+        raise UnsupportedError(
+            "staged rows have new variables or attributes, which are not in the dataset yet: "
+            "append some first"
+        )
+    rows = addition.rows(dataset.snapshot.schema)
+    named = dataset.run(rows.segment.put(dataset.snapshot.epoch))
+    return StagedRows(
+        rows.dimension, named, objects.digest(rows.segment.data), rows.count,
+        None if rows.coordinates is None else np.array(rows.coordinates),
+        rows.chunks, rows.grids, rows.schema, tuple(files),
+        addable.files is not None or rows.coordinates is None,
+    )  # fmt: skip
+
+
+def request_commit(staged: Sequence[StagedRows]) -> Request:
+    """Rows come that were staged."""
+    objects_of = {item.segment.name: StagedObject(item.segment, item.content) for item in staged}
+    if len(objects_of) < len(staged):
+        raise ValueError("the same staged rows are given twice")
+
+    def prepare(dataset: Dataset) -> Edit:
+        changes = []
+        for item in staged:
+            rows = Rows(
+                item.dimension, objects_of[item.segment.name], item.count, item.coordinates,
+                item.chunks, item.schema, item.grids,
+            )  # fmt: skip
+            add = add_rows(rows, dataset.open_segment.coordinates, {})
+            changes.append(refuse_files(add, dataset, item.files, set()) if item.is_whole else add)
+        files = tuple(file for item in staged for file in item.files)
+        return Edit("append", tuple(changes), files)
+
+    return prepare

@@ -1,0 +1,126 @@
+"""Transactions: many changes of a dataset as one commit."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from datetime import datetime
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self, Unpack
+
+from virtualzarr.choices import Duplicates
+from virtualzarr.dataset.additions import Addable as Source
+from virtualzarr.dataset.additions import AppendOptions
+from virtualzarr.dataset.editing import (
+    Addable,
+    Edit,
+    Request,
+    request_append,
+    request_attributes,
+    request_drop,
+    request_replace,
+)
+from virtualzarr.dataset.history import to_nanoseconds
+from virtualzarr.dataset.staging import StagedRows, request_commit
+from virtualzarr.dataset.verbs import NothingToDoError, set_tag
+from virtualzarr.keywords import strict_keywords
+
+if TYPE_CHECKING:
+    from virtualzarr.dataset.dataset import Dataset
+
+
+class Transaction:
+    """Changes that become one commit at the end of a ``with`` statement.
+
+    They are made in their order, each to what those before leave. Nothing is written before the
+    end, but staged rows; arrays that are read meanwhile are those of before. An exception leaves
+    the dataset as it is.
+
+    Attributes
+    ----------
+    dataset : Dataset
+        At the newest version before; after the end, at the one that was made.
+    """
+
+    def __init__(self, dataset: Dataset, message: str | None, commit_id: str | None) -> None:
+        self.dataset = dataset.refresh()
+        self._seen = dataset.schema
+        self._message, self._commit_id = message, commit_id
+        self._requests: list[Request] = []
+        self._is_open = False
+
+    def __enter__(self) -> Self:
+        self._is_open = True
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._is_open = False
+        if kind is None and self._requests:
+            self.dataset = self.dataset.change(self._prepare, self._message, self._commit_id)
+
+    def _prepare(self, dataset: Dataset) -> Edit:
+        edits = []
+        for request in self._requests:
+            try:
+                edits.append(request(dataset))
+            except NothingToDoError:
+                continue  # files that are there already, and are to be skipped
+        if not edits:
+            raise NothingToDoError("there is nothing to change")
+        verbs = dict.fromkeys(edit.verb for edit in edits)
+        return Edit(
+            ", ".join(verbs),
+            tuple(change for edit in edits for change in edit.changes),
+            tuple(file for edit in edits for file in edit.files),
+        )
+
+    def _add(self, request: Request) -> None:
+        if not self._is_open:
+            raise ValueError("changes are made inside of the with statement of a transaction")
+        self._requests.append(request)
+
+    @strict_keywords(AppendOptions)
+    def append(
+        self, source: Source, *, duplicates: Duplicates = "raise", **options: Unpack[AppendOptions]
+    ) -> None:
+        """Add rows, see `Dataset.append`."""
+        self._add(request_append(Addable(source, {**self.dataset.access, **options}, duplicates)))
+
+    @strict_keywords(AppendOptions)
+    def replace(
+        self,
+        source: Source,
+        *,
+        replaced: str | Collection[str] | None = None,
+        **options: Unpack[AppendOptions],
+    ) -> None:
+        """Put rows in the place of others, see `Dataset.replace`."""
+        addable = Addable(source, {**self.dataset.access, **options}, "raise")
+        if replaced is None:
+            self._add(request_append(addable, replaced=True))
+        else:
+            paths = [replaced] if isinstance(replaced, str) else replaced
+            self._add(request_replace(addable, paths))
+
+    def drop(self, start: Any = None, stop: Any = None, *, before: Any = None) -> None:
+        """Drop rows, see `Dataset.drop`."""
+        self._add(request_drop(start, stop, before))
+
+    def update_attributes(
+        self, path: str, attributes: Mapping[str, Any], *, delete: Collection[str] = ()
+    ) -> None:
+        """Change attributes, see `Dataset.update_attributes`."""
+        self._add(request_attributes(self._seen, path, attributes, delete))
+
+    def commit_staged(self, *staged: StagedRows) -> None:
+        """Add rows that workers have staged, see `Dataset.commit`."""
+        self._add(request_commit(staged))
+
+    def tag(self, name: str, *, until: datetime | str | None = None) -> None:
+        """Give the version that the commit makes a name, see `Dataset.tag`."""
+        end = None if until is None else to_nanoseconds(until)
+        self._add(lambda _: Edit("tag", (set_tag(name, 0, {}, end),)))

@@ -1,0 +1,240 @@
+"""Versions of datasets: opened by number, time or tag, and compared with others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+from typing import Any, Self, TypeVar
+
+from virtualzarr.array import Array
+from virtualzarr.dataset.arrays import Stretch, build_arrays, find_stretches
+from virtualzarr.dataset.commit import find_commit
+from virtualzarr.dataset.diff import Diff, compare
+from virtualzarr.dataset.fitting import Addition, fit
+from virtualzarr.dataset.head import Head, read_head, read_version
+from virtualzarr.dataset.history import Version, find_version, list_versions, to_nanoseconds
+from virtualzarr.dataset.open_storage import open_storage
+from virtualzarr.dataset.operations import Protocol
+from virtualzarr.dataset.schema import Schema, read_named_schema
+from virtualzarr.dataset.segment_opener import SegmentOpener
+from virtualzarr.dataset.snapshot import Named
+from virtualzarr.hierarchy.group import Group
+from virtualzarr.stores.files import resolve_uri
+from virtualzarr.stores.location import Location
+
+T = TypeVar("T")
+
+
+class DatasetVersion:
+    """A dataset at one version, to be read.
+
+    Everything that is taken from it (arrays, lazy views, pickles, datasets of xarray) stays at
+    that version.
+
+    Parameters
+    ----------
+    path : path or str
+        A directory, or the URL of a folder: ``s3://``, ``gs://`` or ``az://`` (with the extra
+        ``object-stores``), ``memory://``, and any other that can be read, such as ``https://``.
+    version : int, optional
+    at : datetime or str, optional
+        The version that was the newest then; in UTC if there is no time zone.
+    tag : str, optional
+    allowed, storage_options
+        As for `virtualzarr.open`.
+    single_writer : bool
+        Whether commits are made where the store cannot keep several writers apart: you answer for
+        it that nobody else writes at the same time.
+
+    Raises
+    ------
+    SourceNotFoundError
+        There is no dataset.
+    VersionExpiredError, IndexError, KeyError
+        There is no such version or tag.
+    """
+
+    def __init__(
+        self,
+        path: Any,
+        *,
+        version: int | None = None,
+        at: datetime | str | None = None,
+        tag: str | None = None,
+        allowed: str | Iterable[str] | None = None,
+        storage_options: Mapping[str, Any] | None = None,
+        single_writer: bool = False,
+    ) -> None:
+        if sum(choice is not None for choice in (version, at, tag)) > 1:
+            raise ValueError("give one of version, at and tag")
+        self.path = resolve_uri(path).rstrip("/")
+        self._options: dict[str, Any] = {
+            "allowed": allowed,
+            "storage_options": storage_options,
+            "single_writer": single_writer,
+        }
+        location = Location.of(f"{self.path}/", storage_options, allowed)
+        self._place = open_storage(location, single_writer)
+        self._schemas: dict[Named | None, Schema] = {}
+        head = self._place.run(read_head())
+        if tag is not None:
+            if tag not in head.snapshot.tags:
+                raise KeyError(f"there is no tag {tag!r}, but {sorted(head.snapshot.tags)}")
+            version = head.snapshot.tags[tag]
+        if at is not None:
+            version = self._place.run(find_version(head, to_nanoseconds(at)))
+        self._set(head, location, version)
+
+    def _set(self, head: Head, location: Location, version: int | None) -> None:
+        self.head, self.snapshot = head, head.snapshot
+        if version is not None and version != head.snapshot.version:
+            self.snapshot = self._place.run(read_version(head, version))
+        self._open = SegmentOpener(location, self.snapshot.version)
+        named = self.snapshot.schema
+        if named not in self._schemas:
+            # Schemas are named by what they are: one that was read never has to be read again.
+            self._schemas = {named: self._place.run(read_named_schema(named))}
+        self._schema = self._schemas[named]
+
+    @property
+    def access(self) -> dict[str, Any]:
+        """How files are reached: `storage_options` and `allowed`, as far as they are given."""
+        names = ("storage_options", "allowed")
+        return {name: self._options[name] for name in names if self._options[name] is not None}
+
+    def run(self, protocol: Protocol[T]) -> T:
+        """Run a protocol in the dataset's store."""
+        return self._place.run(protocol)
+
+    def _at(self, head: Head) -> Self:
+        """Return the dataset at the version of a head."""
+        result = object.__new__(type(self))
+        result.path, result._options, result._place = self.path, self._options, self._place
+        result._schemas = self._schemas
+        result._set(head, self._open.location, None)
+        return result
+
+    def __repr__(self) -> str:
+        newest = self.head.snapshot.version
+        which = f"{self.version}" if self.version == newest else f"{self.version} of {newest}"
+        rows = ", ".join(f"{name}: {len(runs)}" for name, runs in self.snapshot.runs.items())
+        arrays = len(self.schema.arrays)
+        tags = sorted(name for name, version in self.tags.items() if version == self.version)
+        tagged = f", tagged {', '.join(map(repr, tags))}" if tags else ""
+        return (
+            f"<Dataset {self.path} version {which} ({rows}), "
+            f"{arrays} array{'s' * (arrays != 1)}{tagged}>"
+        )
+
+    @property
+    def version(self) -> int:
+        """The version that this is."""
+        return self.snapshot.version
+
+    @property
+    def schema(self) -> Schema:
+        """Documents of the arrays and groups, and the options that later files are treated by."""
+        return self._schema
+
+    @property
+    def dimension(self) -> str:
+        """The dimension along which rows come and go."""
+        return self._schema.growing
+
+    @property
+    def open_segment(self) -> SegmentOpener:
+        """What opens the segments of this version."""
+        return self._open
+
+    @property
+    def group(self) -> Group:
+        """All arrays and groups, read as they are needed; they stay at this version."""
+        return self._group(None)
+
+    def _group(self, stretches: Sequence[Stretch] | None) -> Group:
+        arrays = self._schema.arrays
+        built = build_arrays(self.snapshot, arrays, self.dimension, self._open, stretches)
+        return _nest(self._schema.groups, built, "")
+
+    def fit(self, group: Group, options: Mapping[str, Any]) -> Addition:
+        """Return new rows in the terms of what is stored, checked against it.
+
+        Raises
+        ------
+        MismatchError
+            They differ in what must be equal.
+        """
+        stretches = []
+        if len(self.snapshot.runs.get(self.dimension, ())):
+            last = find_stretches(self.snapshot, self.dimension)[-1]
+            stretches = [Stretch(last.entry, last.stop - 1, last.stop)]
+        return fit(self._group(stretches), self._schema, group, options)
+
+    def refresh(self) -> Self:
+        """Return the dataset at its newest version."""
+        head = self._place.run(read_head())
+        return self if head.tag == self.head.tag and self.snapshot is self.head.snapshot else (
+            self._at(head)
+        )  # fmt: skip
+
+    def has_commit(self, commit_id: str) -> bool:
+        """Tell whether a commit is in the history, up to what was read of it."""
+        return self._place.run(find_commit(self.head, commit_id, 0))
+
+    def history(self, start: int = 1, stop: int | None = None) -> list[Version]:
+        """Return versions, the oldest first.
+
+        Parameters
+        ----------
+        start : int
+            The first of them; negative numbers count from the newest one.
+        stop : int, optional
+            The version after the last of them.
+
+        Returns
+        -------
+        list of Version
+            When, by whom, why, and with which files each was made.
+        """
+        newest = self.head.snapshot.version
+        start = max(newest + 1 + start, 1) if start < 0 else start
+        return self._place.run(list_versions(self.head, start, stop))
+
+    def diff(self, a: int, b: int | None = None) -> Diff:
+        """Compare two versions.
+
+        Parameters
+        ----------
+        a, b : int
+            The second is this one by default.
+
+        Returns
+        -------
+        Diff
+            Rows that came, went and were replaced, by coordinates and files; what changed in
+            arrays and attributes.
+        """
+        later = self.version if b is None else b
+        return compare(self, *(self._at_version(version) for version in (a, later)))
+
+    def _at_version(self, version: int) -> Self:
+        snapshot = self._place.run(read_version(self.head, version))
+        # A head of that version, of which nothing but the snapshot is looked at.
+        return self._at(replace(self.head, snapshot=snapshot))
+
+    @property
+    def tags(self) -> dict[str, int]:
+        """The versions that have a name."""
+        return dict(self.head.snapshot.tags)
+
+
+def _nest(groups: Mapping[str, Any], arrays: Mapping[str, Array], path: str) -> Group:
+    """Return a group with what is in it, from nodes by path."""
+    prefix = f"{path}/" if path else ""
+    members: dict[str, Any] = {}
+    for node in [*groups, *arrays]:
+        if node != path and node.startswith(prefix) and "/" not in node[len(prefix) :]:
+            name = node[len(prefix) :]
+            members[name] = arrays[node] if node in arrays else _nest(groups, arrays, node)
+    return Group(groups.get(path, {}), members, path)
