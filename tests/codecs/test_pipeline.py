@@ -350,3 +350,13 @@ def test_any_chain_of_bytes_survives_both_documents(ids, dtype, order):
     block = block_of(np.dtype("i4"), (3, 4))
     data = pipeline.for_block((3, 4), "i4").encode(block)
     assert same(again.for_block((3, 4), "i4").decode(data), block)
+
+
+def test_zeros_of_another_sign_decode_otherwise():
+    """A pipeline is compiled once for all that are equal."""
+    raw = np.array([-0.0, 0.0])
+    for offset, signs in ((0.0, [False, False]), (-0.0, [True, False])):
+        codec = {"name": "scale_offset", "configuration": {"offset": offset, "scale": 1.0}}
+        block = Pipeline([codec, make("bytes", endian="little")]).for_block((2,), "f8")
+        assert np.signbit(block.decode(raw.tobytes())).tolist() == signs
+    assert make("scale_offset", offset=0.0) != make("scale_offset", offset=-0.0)

@@ -77,7 +77,16 @@ def test_a_value_that_contains_itself():
 def test_same_json():
     assert is_same_json({"a": [math.nan, {}]}, {"a": [math.nan, {}]})
     assert is_same_json({"a": 1, "b": 2}, {"b": 2, "a": 1})
-    for a, b in [(1, 1.0), (1, True), ([1], [1, 2]), ({"a": 1}, {"b": 1}), ("a", None), ({}, [])]:
+    assert is_same_json([0.0, -0.0], [0.0, -0.0])
+    for a, b in [
+        (1, 1.0),
+        (1, True),
+        (0.0, -0.0),
+        ([1], [1, 2]),
+        ({"a": 1}, {"b": 1}),
+        ("a", None),
+        ({}, []),
+    ]:
         assert not is_same_json(a, b)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -112,7 +113,9 @@ def _describe_not_json(value: Any, path: str, allow_nan: bool) -> str | None:
 
 
 def is_same_json(a: Any, b: Any) -> bool:
-    """Tell whether two JSON values are the same; NaN equals NaN, but 1 is neither 1.0 nor true.
+    """Tell whether two JSON values are the same: NaN is NaN, but 1 neither 1.0 nor true.
+
+    Zeros are the same if their signs are.
 
     Examples
     --------
@@ -125,6 +128,8 @@ def is_same_json(a: Any, b: Any) -> bool:
         return len(a) == len(b) and all(map(is_same_json, a, b))
     if type(a) is not type(b) and not any(_are_numbers(kind, a, b) for kind in (float, int)):
         return False
+    if a == 0 and isinstance(a, float):
+        return bool(a == b) and math.copysign(1, a) == math.copysign(1, b)
     return bool(a == b) or bool(a != a and b != b)
 
 

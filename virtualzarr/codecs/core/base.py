@@ -58,7 +58,13 @@ def as_hashable(value: Any) -> Hashable:
     # Buffers compare by content but cannot all be hashed.
     if isinstance(value, (bytes, bytearray, memoryview)):
         return bytes(value)
+    # Equal to 0.0, but added to -0.0 it gives another sign.
+    if isinstance(value, float) and value == 0 and math.copysign(1, value) < 0:
+        return _NEGATIVE_ZERO
     return value
+
+
+_NEGATIVE_ZERO = ("float", "-0.0")
 
 
 class Codec:
