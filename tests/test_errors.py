@@ -6,6 +6,7 @@ import json
 import pickle
 from types import SimpleNamespace
 
+import h5py
 import pytest
 
 import virtualzarr as vz
@@ -78,3 +79,18 @@ def test_an_error_of_several_arrays_names_each(reducer):
     for k, each in enumerate(warned):
         assert f"variable x{k}, chunk x{k}/0]" in str(each.message)
     assert len(warned) == 3
+
+
+def test_warnings_are_of_the_line_that_called(tmp_path):
+    (tmp_path / "bad.nc").write_bytes(b"")
+    with h5py.File(tmp_path / "good.nc", "w") as file:
+        file["x"] = [1]
+        file["odd"] = h5py.ExternalLink("elsewhere.h5", "x")
+    paths = [tmp_path / "good.nc", tmp_path / "bad.nc"]
+    with pytest.warns(SkippedVariableWarning) as caught:
+        group = vz.virtualize(paths, "x", bad_files="skip", on_error="warn")
+    with pytest.warns(SkippedVariableWarning, match="elsewhere") as caught_later:
+        vz.open(tmp_path / "good.nc", on_error="warn")
+    assert {each.filename for each in [*caught, *caught_later]} == {__file__}
+    assert len(caught) == 2
+    assert list(group.skipped) == ["odd"]

@@ -19,6 +19,24 @@ def test_there_are_no_others():
         config.limits.refs = 5
 
 
+def test_misspelt_settings_are_refused():
+    with pytest.raises(AttributeError, match="no setting 'thread'; is 'threads' meant"):
+        config.thread = 3
+    before = config.threads
+    with pytest.raises(AttributeError, match="no setting 'retry'"):
+        config.set(threads=before + 1, retry=3)
+    assert config.threads == before
+
+
+def test_settings_hold_without_a_with_statement():
+    before = config.threads
+    changed = config.set(threads=before + 1)
+    assert config.threads == before + 1
+    with changed:
+        assert config.threads == before + 1
+    assert config.threads == before
+
+
 def test_a_limit_can_be_raised(monkeypatch):
     document = {".zarray": json.dumps({
         "zarr_format": 2, "shape": [100], "chunks": [1], "dtype": "|u1", "compressor": None,

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import re
 import reprlib
-from collections.abc import Iterator
+import sys
+import warnings
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from difflib import get_close_matches
 from importlib import import_module
 from typing import Any
+
+_PACKAGE = re.compile(r"(virtualzarr|grids|contextlib)(\.|$)")
 
 
 class VirtualZarrError(Exception):
@@ -143,8 +149,8 @@ class CommitUnknownError(VirtualZarrError):
         Its id: ask for it later, or repeat the change with it, which is safe.
     """
 
-    def __init__(self, message: str, commit: str = "") -> None:
-        super().__init__(message)
+    def __init__(self, message: str, commit: str = "", **where: str | None) -> None:
+        super().__init__(message, **where)
         self.commit = commit
 
 
@@ -178,6 +184,36 @@ def import_optional(module: str, problem: str) -> Any:
         return import_module(module)
     except ImportError as error:
         raise MissingDependencyError(problem) from error
+
+
+def suggest(name: str, names: Iterable[str]) -> str:
+    """Say which name is likely meant by one that there is not, or which there are.
+
+    Examples
+    --------
+    >>> suggest("fomat", ["format", "mode"]), suggest("dim", ["concat_dim", "dtype"])
+    ("is 'format' meant?", "is 'concat_dim' meant?")
+    >>> suggest("branch", ["format", "mode"])
+    'there are format and mode'
+    """
+    names = list(names)
+    lower = {each.lower(): each for each in reversed(names)}
+    near = get_close_matches(name.lower(), lower, 1, 0.7)
+    near += [each for each in lower if name.lower() in each.split("_")]
+    if near:
+        return f"is {lower[near[0]]!r} meant?"
+    if len(names) < 2:
+        return f"there is {names[0]}" if names else "there is none"
+    return f"there are {', '.join(names[:-1])} and {names[-1]}"
+
+
+def warn_caller(message: str, category: type[Warning] = SkippedVariableWarning) -> None:
+    """Warn of something at the line that called this package, however deep it was noticed."""
+    # A fixed stack level would be another for each way in, with decorators and context managers.
+    frame, level = sys._getframe(), 1
+    while frame.f_back is not None and _PACKAGE.match(frame.f_globals.get("__name__", "")):
+        frame, level = frame.f_back, level + 1
+    warnings.warn(message, category, stacklevel=level)
 
 
 def as_memory_error(

@@ -5,8 +5,9 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Iterable
-from difflib import get_close_matches
 from typing import Any, ParamSpec, TypeVar
+
+from virtualzarr.errors import suggest
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -35,13 +36,7 @@ def check_keywords(function: str, names: Iterable[str], parameters: Iterable[str
     for name in names:
         if name in existing:
             continue
-        near = get_close_matches(name, existing, 1, 0.7)
-        hint = f"is {near[0]!r} meant?" if near else f"there are {_join(existing)}"
-        raise TypeError(f"{function}() has no parameter {name!r}; {hint}")
-
-
-def _join(names: list[str]) -> str:
-    return f"{', '.join(names[:-1])} and {names[-1]}" if len(names) > 1 else "".join(names)
+        raise TypeError(f"{function}() has no parameter {name!r}; {suggest(name, existing)}")
 
 
 def strict_keywords(*targets: Any) -> Callable[[Callable[P, R]], Callable[P, R]]:

@@ -2,26 +2,39 @@
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
-from virtualzarr.errors import UnsupportedError
+from virtualzarr.errors import UnsupportedError, suggest
 
 
 class Settings:
     """Settings of the whole process, which can be changed for a while."""
 
-    @contextmanager
-    def set(self, **settings: Any) -> Iterator[Self]:
-        """Change settings within a with statement, for all threads.
+    _noun: ClassVar = "setting"
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        # A misspelt setting would leave the real one as it is: nobody would notice.
+        self._check_names([name])
+        super().__setattr__(name, value)
+
+    def _check_names(self, names: Iterable[str]) -> None:
+        settings = list(type(self).__annotations__)
+        for name in names:
+            if name not in settings:
+                raise AttributeError(
+                    f"there is no {self._noun} {name!r}; {suggest(name, settings)}"
+                )
+
+    def set(self, **settings: Any) -> AbstractContextManager[Self]:
+        """Change settings for all threads, until the end of a with statement if it is in one.
 
         Raises
         ------
         AttributeError
-            There is no such setting.
+            There is no such setting; none is changed.
 
         Examples
         --------
@@ -30,13 +43,18 @@ class Settings:
         ...     config.threads, config.limits.depth
         (1, 3)
         """
+        self._check_names(settings)
         before = {name: getattr(self, name) for name in settings}
+        for name, value in settings.items():
+            setattr(self, name, value)
+        return self._restore(before)
+
+    @contextmanager
+    def _restore(self, settings: Mapping[str, Any]) -> Iterator[Self]:
         try:
-            for name, value in settings.items():
-                setattr(self, name, value)
             yield self
         finally:
-            for name, value in before.items():
+            for name, value in settings.items():
                 setattr(self, name, value)
 
 
@@ -77,6 +95,8 @@ class Limits(Settings):
     1000000
     """
 
+    _noun = "limit"
+
     references: int = 1 << 28
     generated: int = 1 << 24
     depth: int = 128
@@ -87,12 +107,6 @@ class Limits(Settings):
     element_bytes: int = 1 << 26
     attribute_elements: int = 1 << 22
     document_bytes: int = 1 << 28
-
-    def __setattr__(self, name: str, value: int) -> None:
-        # A misspelt limit would leave the real one as it is: nobody would notice.
-        if name not in _NAMES:
-            raise AttributeError(f"there is no limit {name!r}; there are {', '.join(_NAMES)}")
-        super().__setattr__(name, value)
 
     def check(self, limit: str, count: int, items: str, variable: str | None = None) -> None:
         """Refuse a count above a limit.
@@ -119,6 +133,3 @@ class Limits(Settings):
                 f"{maximum}",
                 variable=variable,
             )
-
-
-_NAMES = tuple(field.name for field in dataclasses.fields(Limits))

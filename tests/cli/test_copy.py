@@ -100,3 +100,19 @@ def test_what_memory_costs_is_said(tmp_path, capsys):
     out, err = capsys.readouterr()
     assert "warning: /: within 512 bytes" in err
     assert "decoded" in out
+
+
+@pytest.mark.parametrize(("option", "message"), [
+    ("--chunks=time", "'time' has no lengths, such as 8,100 or time=24,lat=-1"),
+    ("--shards=time=abc", "'time=abc' has no lengths"),
+    ("--chnuks=3", "unrecognized arguments: --chnuks=3; is --chunks meant"),
+    ("--memroy=3", "unrecognized arguments: --memroy=3; is --memory meant"),
+])  # fmt: skip
+def test_wrong_options_say_what_is_meant(source, tmp_path, capsys, option, message):
+    assert main(["copy", str(source), str(tmp_path / "b.zarr"), option]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_a_misspelt_dimension_is_named(source, tmp_path, capsys):
+    assert main(["copy", str(source), str(tmp_path / "b.zarr"), "--chunks", "tmie=3"]) == 1
+    assert "no array has a dimension 'tmie'; is 'time' meant?" in capsys.readouterr().err

@@ -423,3 +423,11 @@ def test_one_element_of_texts_without_axes(text):
     array = vz.create_array({}, data=np.array(["ab", "cd", "e"], text), chunks=2)
     for i, expected in enumerate(np.array(["ab", "cd", "e"], text)):
         assert array.lazy[i][...] == array.lazy[i][()] == expected
+
+
+@pytest.mark.parametrize("join", [vz.concat, vz.stack])
+def test_the_name_of_a_dimension_is_no_axis(join):
+    array = vz.create_array({}, data=np.arange(3), dims=["time"])
+    for items in ([array, array], [vz.Group({}, {"air": array})] * 2):
+        with pytest.raises(TypeError, match="given as dim='time'"):
+            join(items, "time")

@@ -267,7 +267,7 @@ def test_numbers_of_attributes_keep_their_dtype() -> None:
 
 def test_unknown_rules_are_refused() -> None:
     assert ParsedOptions.parse(["packing", "fill"]).harmonize == {"packing", "fill"}
-    with pytest.raises(ValueError, match="harmonize knows"):
+    with pytest.raises(ValueError, match="harmonize is one of"):
         ParsedOptions.parse({"units"})
     with pytest.raises(ValueError, match="combine_attrs is one of"):
         ParsedOptions.parse(combine_attrs="merge")

@@ -161,3 +161,9 @@ def test_registered_formats_say_which_directories_are_theirs(tmp_path):
     assert seen == [{"anon": True}]
     vz.create_group(tmp_path / "notes")  # formats of this package come first
     assert detect(tmp_path / "notes") == "zarr"
+
+
+def test_an_empty_file_is_called_that(tmp_path):
+    (tmp_path / "a.nc").write_bytes(b"")
+    with pytest.raises(UnsupportedError, match=r"the file is empty \[file .*a\.nc"):
+        vz.virtualize(tmp_path / "a.nc")

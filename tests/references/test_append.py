@@ -547,3 +547,16 @@ def test_missing_values_of_references_by_others(tmp_path):
     shutil.copy(files[1], tmp_path / "2.nc")
     with pytest.raises(MismatchError, match="scale_factor"):
         append(refs, tmp_path / "2.nc", "time")
+
+
+@pytest.mark.parametrize("form", [*FORMS, "zarr"])
+def test_a_misspelt_dimension_is_named(tmp_path, files, form):
+    publish(vz.virtualize(files[:2], "time"), tmp_path / f"air.{form}")
+    with pytest.raises(ValueError, match="no array has a dimension 'tmie'; is 'time' meant"):
+        append(tmp_path / f"air.{form}", files[2], "tmie")
+
+
+def test_reports_of_the_native_form_count_what_was_appended(tmp_path, files):
+    publish(vz.virtualize(files[:2], "time"), tmp_path / "air.zarr")
+    report = append(tmp_path / "air.zarr", files[2], "time")
+    assert "0 " not in report.text().replace(str(tmp_path), "")

@@ -607,3 +607,9 @@ def test_chunks_that_cannot_be_copied_are_left_out(tmp_path, form):
     assert list(report.skipped) == ["bad"]
     assert list(vz.open(target)) == ["good"]
     assert vz.open(target)["good"][...].tolist() == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("function", [vz.publish, vz.preview])
+def test_paths_are_opened_first(function, tmp_path):
+    with pytest.raises(TypeError, match="give a group or an array, not str; open"):
+        function("air.nc", tmp_path / "air.json")

@@ -7,6 +7,7 @@ import os
 import sys
 import warnings
 from collections.abc import Callable, Sequence
+from difflib import get_close_matches
 from functools import partial
 from typing import Any
 
@@ -49,7 +50,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     parser = build_parser()
     try:
-        options = parser.parse_args(arguments)
+        options, unknown = parser.parse_known_args(arguments)
+        if unknown:
+            _refuse_arguments(options.parser, unknown)
     # argparse exits the process for --help and wrong arguments; `main` returns a code instead.
     except SystemExit as stop:
         return int(stop.code or 0)
@@ -72,6 +75,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
             text = in_options(str(error) or type(error).__name__, options.parser)
             print(f"virtualzarr: error: {text}{notes}", file=sys.stderr)
         return 1
+
+
+def _refuse_arguments(parser: argparse.ArgumentParser, unknown: Sequence[str]) -> None:
+    """Exit with the usage of the command at hand, and the option that is likely meant."""
+    names = [name for action in parser._actions for name in action.option_strings]
+    near = get_close_matches(unknown[0].split("=")[0], names, 1, 0.7)
+    hint = f"; is {near[0]} meant?" if near else ""
+    parser.error(f"unrecognized arguments: {' '.join(unknown)}{hint}")
 
 
 def _print_warning(

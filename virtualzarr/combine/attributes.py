@@ -25,6 +25,16 @@ Arrays in which they differ hold different quantities under equal numbers."""
 PACKING_ATTRIBUTES = ("scale_factor", "add_offset", "_FillValue", "missing_value", "_Unsigned")
 """Those of `MEANING_ATTRIBUTES` by which stored numbers become others, or none."""
 
+
+class _NotSet:
+    """What stands in messages for an attribute that is not set: unlike any text, equal to none."""
+
+    def __repr__(self) -> str:
+        return "none"
+
+
+NOT_SET = _NotSet()
+
 _SCALE_ATTRIBUTES = ("scale_factor", "add_offset")
 _MASK_ATTRIBUTES = ("_FillValue", "missing_value")
 
@@ -62,7 +72,7 @@ def iter_meaning_differences(
         if (name in attributes) != (name in expected) or not is_same_value(
             attributes.get(name), expected.get(name)
         ):
-            yield name, attributes.get(name, "not set"), expected.get(name, "not set")
+            yield name, attributes.get(name, NOT_SET), expected.get(name, NOT_SET)
         elif (
             name in _SCALE_ATTRIBUTES
             and name in attributes

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, TypeVar, Unpack
 
 from virtualzarr.array import Array
@@ -10,6 +10,7 @@ from virtualzarr.combine.arrays import concat_arrays, harmonize_inputs, resolve_
 from virtualzarr.combine.error_report import ErrorReport, InputLabels
 from virtualzarr.combine.groups import ConcatJoin, StackJoin, coordinate_names, join_groups
 from virtualzarr.combine.options import JoinOptions, ParsedOptions
+from virtualzarr.errors import suggest
 from virtualzarr.hierarchy.group import Group
 from virtualzarr.keywords import strict_keywords
 
@@ -97,7 +98,7 @@ def concat(
     >>> joined.chunks, joined[1:]
     (((3, 2),), array([1, 2, 0, 1], dtype=uint8))
     """
-    report = ErrorReport(InputLabels(_check_items(items)))
+    report = ErrorReport(InputLabels(_check_items(items, axis)))
     joined: Node = concat_items(items, axis, dim, report, ParsedOptions.parse(**options))
     return joined
 
@@ -138,7 +139,7 @@ def stack(
     >>> stack([a, b], dim="time")  # doctest: +SKIP
     <Group: 1 member>
     """
-    report = ErrorReport(InputLabels(_check_items(items)))
+    report = ErrorReport(InputLabels(_check_items(items, axis)))
     joined: Node = stack_items(items, axis, dim, report, ParsedOptions.parse(**options))
     return joined
 
@@ -175,7 +176,7 @@ def concat_items(
         # variable as it is, which is silent nonsense for a misspelt name.
         if dim is not None and not any(has_dimension(group, dim) for group in items):
             raise ValueError(
-                f"no variable has a dimension {dim!r}; stack() joins groups along a new dimension"
+                f"{explain_no_dimension(items, dim)} (stack() joins groups along a new one)"
             )
         joined = join_groups(items, ConcatJoin(dim, axis, options), report, options)
     report.raise_problems(f"concatenate along {dim or f'axis {axis or 0}'}", options)
@@ -212,11 +213,26 @@ def _check_no_dtype(options: ParsedOptions) -> None:
 
 def has_dimension(group: Group, dim: str) -> bool:
     """Tell whether any array in a group, at any depth, has a dimension."""
-    return any(isinstance(node, Array) and dim in node.dims for _, node in group.members(None))
+    return any(dim in array.dims for array in _iter_arrays(group))
 
 
-def _check_items(items: Sequence[Any]) -> Sequence[Any]:
-    """Return the items, if they are all arrays or all groups."""
+def explain_no_dimension(nodes: Iterable[Array | Group], dim: str) -> str:
+    """Return the message that no array has a dimension, with the name that is likely meant."""
+    arrays = (array for node in nodes for array in _iter_arrays(node))
+    names = dict.fromkeys(name for array in arrays for name in array.dims if name)
+    return f"no array has a dimension {dim!r}; {suggest(dim, names)}"
+
+
+def _iter_arrays(node: Array | Group) -> Iterator[Array]:
+    nodes = [node] if isinstance(node, Array) else [each for _, each in node.members(None)]
+    return (each for each in nodes if isinstance(each, Array))
+
+
+def _check_items(items: Sequence[Any], axis: Any) -> Sequence[Any]:
+    """Return the items, if they are all arrays or all groups; refuse a name as axis."""
+    # In xarray, the second argument of concat is the name of a dimension.
+    if isinstance(axis, str):
+        raise TypeError(f"axis is a number; the name of a dimension is given as dim={axis!r}")
     if not len(items):
         raise ValueError("there is nothing to join")
     # Subclasses of Array count as arrays; a group and an array never join.

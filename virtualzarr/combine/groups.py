@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -16,7 +15,7 @@ from virtualzarr.combine.harmonize import harmonize_bounds
 from virtualzarr.combine.missing import dimension_lengths, missing_node
 from virtualzarr.combine.options import ParsedOptions
 from virtualzarr.combine.value_checks import check_equal, check_order, find_different_values
-from virtualzarr.errors import SkippedVariableWarning, error_context
+from virtualzarr.errors import error_context, warn_caller
 from virtualzarr.hierarchy.group import Group
 from virtualzarr.metadata.dimension_names import join_names
 from virtualzarr.metadata.ome_axes import join_ome_attributes
@@ -117,7 +116,7 @@ def _update_ome_metadata(group: Group, join: Join, path: str) -> Group:
     attributes, left_out = join_ome_attributes(group.attrs, dims, join.dim, join.axis)
     for why in left_out:
         message = f"{path or '/'}: the attribute {why}; it was left out"
-        warnings.warn(message, SkippedVariableWarning, stacklevel=2)
+        warn_caller(message)
     return group.replace(attributes)
 
 

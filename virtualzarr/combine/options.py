@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Any, TypedDict, get_args
+from typing import Any, TypedDict
 
 import numpy as np
 
@@ -89,8 +89,8 @@ class ParsedOptions:
             rules = frozenset(RULES if harmonize else ())
         else:
             rules = frozenset([harmonize] if isinstance(harmonize, str) else harmonize)
-        if unknown := rules - {*(choices := get_args(HarmonizeRule))}:
-            raise ValueError(f"harmonize knows {choices}, not {sorted(unknown)}")
+        for rule in sorted(rules, key=str):
+            check_choice("harmonize", rule, HarmonizeRule)
         check_choice("combine_attrs", combine_attrs, CombineAttrs)
         check_choice("compat", compat, Compat)
         check_choice("missing", missing, Missing)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from virtualzarr.choices import OnError
-from virtualzarr.errors import SkippedVariableWarning, VirtualZarrError
+from virtualzarr.errors import VirtualZarrError, warn_caller
 from virtualzarr.manifest import Source
 
 
@@ -51,6 +50,4 @@ class Refusals:
             if self.on_error == "raise":
                 raise
             self.reasons[name] = error.message
-            warnings.warn(
-                f"could not be virtualized: {error}", SkippedVariableWarning, stacklevel=4
-            )
+            warn_caller(f"could not be virtualized: {error}")

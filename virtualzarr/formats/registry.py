@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -11,7 +10,7 @@ from importlib import import_module
 from typing import Any, Protocol
 
 from virtualzarr.choices import OnError
-from virtualzarr.errors import SkippedVariableWarning, UnsupportedError
+from virtualzarr.errors import UnsupportedError, warn_caller
 
 GZIP, ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 ENTRY_POINTS = "virtualzarr.formats"
@@ -159,7 +158,10 @@ _REFERENCE_FORMS = "virtualzarr.references"
 
 FORMATS: dict[str, Format] = {
     "hdf5": Format(
-        f"{_HERE}.hdf5", _is_hdf5, (".h5", ".hdf5", ".hdf", ".he5", ".nc4"), reaches_files=True
+        f"{_HERE}.hdf5",
+        _is_hdf5,
+        (".h5", ".hdf5", ".hdf", ".he5", ".nc", ".nc4"),
+        reaches_files=True,
     ),
     "netcdf3": Format(
         f"{_HERE}.netcdf3", begins(b"CDF\x01", b"CDF\x02", b"CDF\x05"), (".nc", ".nc3", ".cdf")
@@ -254,7 +256,7 @@ def plugins() -> dict[str, Format]:
             loaded = entry.load()
         except Exception as error:  # of a package that concerns few files
             why = f"the format {entry.name!r} cannot be loaded from {entry.value}: {error!r}"
-            warnings.warn(why, SkippedVariableWarning, stacklevel=2)
+            warn_caller(why)
             continue
         if not isinstance(loaded, Format):
             extensions = tuple(getattr(loaded, "extensions", ()))

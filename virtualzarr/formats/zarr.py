@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping
 from typing import Any
 
 from virtualzarr.array import Array
 from virtualzarr.choices import OnError
-from virtualzarr.errors import SkippedVariableWarning, VirtualZarrError
+from virtualzarr.errors import VirtualZarrError, warn_caller
 from virtualzarr.formats.registry import FORMATS
 from virtualzarr.hierarchy.group import Group
 from virtualzarr.hierarchy.open_node import open_hierarchy
@@ -52,7 +51,7 @@ def _skip_unreadable(group: Group) -> Group:
         try:
             node = group[name]
         except VirtualZarrError as error:
-            warnings.warn(f"{group.path}/{name}: {error}", SkippedVariableWarning, stacklevel=3)
+            warn_caller(f"{group.path}/{name}: {error}")
             skipped[name] = str(error)
             continue
         if isinstance(node, Group):

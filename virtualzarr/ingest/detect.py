@@ -55,6 +55,8 @@ def detect(path_or_url: Any, storage_options: Mapping[str, Any] | None = None) -
         match = "kerchunk"  # whose first zstd block is longer than the head: nothing to look into
     if match is not None:
         return match
+    if not head:
+        raise UnsupportedError("the file is empty", file=uri)
     # A name that promises another content is the likeliest cause: a truncated or mislabelled file.
     formats = list_formats()
     by_name = [each for each in formats if name.endswith(formats[each].extensions)]

@@ -21,6 +21,7 @@ from virtualzarr.errors import (
     SourceNotFoundError,
     UnsupportedError,
     VirtualZarrError,
+    warn_caller,
 )
 from virtualzarr.hierarchy.group import Group
 from virtualzarr.ingest.detect import scan
@@ -163,7 +164,7 @@ def _scan_parallel(
     batches = [files[k : k + size] for k in range(0, len(files), size)]
     for groups, caught in executor.map(work, batches):
         for message, category in caught:
-            warnings.warn(message, category, stacklevel=5)
+            warn_caller(message, category)
         yield from groups
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any, Unpack
@@ -17,7 +16,7 @@ from virtualzarr.combine.concat_stack import concat_items, has_dimension, stack_
 from virtualzarr.combine.coordinates import Coordinate, coordinate_array, coordinate_values
 from virtualzarr.combine.error_report import ErrorReport, InputLabels
 from virtualzarr.combine.options import CombineOptions, ParsedOptions
-from virtualzarr.errors import MismatchError, SkippedVariableWarning, VirtualZarrError
+from virtualzarr.errors import MismatchError, VirtualZarrError, warn_caller
 from virtualzarr.hierarchy.group import Group
 from virtualzarr.ingest.scan_files import Paths, find_files, scan_each
 from virtualzarr.keywords import strict_keywords
@@ -201,7 +200,7 @@ def _handle_bad_files(
         if bad_files == "raise":
             raise group
         consequence = "left out" if bad_files == "skip" else "filled with missing values"
-        warnings.warn(f"a file is {consequence}: {group}", SkippedVariableWarning, stacklevel=3)
+        warn_caller(f"a file is {consequence}: {group}")
         groups.append(None if bad_files == "skip" else _UnreadableGroup())
     if all(group is None or isinstance(group, _UnreadableGroup) for group in groups):
         raise MismatchError("no file could be read")

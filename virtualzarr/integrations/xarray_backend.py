@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -17,7 +16,11 @@ from xarray.core import indexing
 
 from virtualzarr.array import Array
 from virtualzarr.choices import OnError, check_choice
-from virtualzarr.errors import SkippedVariableWarning, UnsupportedError, VirtualZarrError
+from virtualzarr.errors import (
+    UnsupportedError,
+    VirtualZarrError,
+    warn_caller,
+)
 from virtualzarr.hierarchy.group import Group
 from virtualzarr.integrations.xarray_encoding import encoding_of
 from virtualzarr.metadata import numpy_attributes, portable
@@ -301,7 +304,7 @@ class GroupDataStore(AbstractDataStore):
             except VirtualZarrError as error:
                 if self.on_error != "warn":
                     raise
-                warnings.warn(f"{name} is left out: {error}", SkippedVariableWarning, stacklevel=2)
+                warn_caller(f"{name} is left out: {error}")
                 continue
             if isinstance(node, Array):
                 yield name, node

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from virtualzarr.array import Array
 from virtualzarr.combine import concat
-from virtualzarr.combine.attributes import is_same_value
+from virtualzarr.combine.attributes import NOT_SET, is_same_value
 from virtualzarr.errors import MismatchError
 from virtualzarr.integrations.xarray_duck_array import (
     VirtualDuckArray,
@@ -62,7 +62,7 @@ def _common_meaning(arrays: Sequence[Any]) -> tuple[Mapping[str, Any], Mapping[s
     for duck in ducks[1:]:
         # xarray joins kelvins to degrees without a word; by these attributes we know better.
         for name in sorted(first.meaning.keys() | duck.meaning.keys()):
-            value, expected = (one.meaning.get(name, "not set") for one in (duck, first))
+            value, expected = (one.meaning.get(name, NOT_SET) for one in (duck, first))
             if not is_same_value(_as_python(value), _as_python(expected)):
                 raise MismatchError(
                     f"numbers that mean different things are not joined: {name} is {value!r} in "

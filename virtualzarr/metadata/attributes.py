@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import struct
-import warnings
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
@@ -12,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from virtualzarr.config import config
-from virtualzarr.errors import MetadataError, SkippedVariableWarning
+from virtualzarr.errors import MetadataError, warn_caller
 
 
 class TypedFloat(float):
@@ -208,11 +207,7 @@ def json_attributes(attributes: Mapping[Any, Any]) -> dict[str, Any]:
         try:
             result[name] = _json(value, name)
         except _NoJson as error:
-            warnings.warn(
-                f"the attribute {name!r} was left out: {error} {error.reason}",
-                SkippedVariableWarning,
-                stacklevel=2,
-            )
+            warn_caller(f"the attribute {name!r} was left out: {error} {error.reason}")
     return result
 
 
@@ -291,11 +286,7 @@ def _text(value: Any, label: str) -> str:
     try:
         return raw.decode("utf-8")
     except UnicodeDecodeError:
-        warnings.warn(
-            f"{label} is not UTF-8 text and was read as Latin-1: {raw[:40]!r}",
-            SkippedVariableWarning,
-            stacklevel=2,
-        )
+        warn_caller(f"{label} is not UTF-8 text and was read as Latin-1: {raw[:40]!r}")
         return raw.decode("latin-1")
 
 

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import logging
 import sys
-import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Unpack
 
 from virtualzarr.array import Array
 from virtualzarr.choices import OnError
-from virtualzarr.errors import MetadataError, UnsupportedError, error_context
+from virtualzarr.errors import (
+    MetadataError,
+    UnsupportedError,
+    error_context,
+    suggest,
+    warn_caller,
+)
 from virtualzarr.hierarchy.group import Group
 from virtualzarr.keywords import strict_keywords
 from virtualzarr.metadata import GroupMetadata
@@ -313,14 +318,16 @@ def _is_consolidated(group: Group) -> bool:
 
 def _check_dimension_names(nodes: Mapping[str, Array | Group], options: CopyOptions) -> None:
     """Refuse edges for dimensions that no array has."""
-    names = {name for node in nodes.values() if isinstance(node, Array) for name in node.dims}
+    arrays = (node for node in nodes.values() if isinstance(node, Array))
+    names = dict.fromkeys(name for array in arrays for name in array.dims)
     for option in ("chunks", "shards"):
         value = options.get(option)
         # Other mappings are grids in the words of Zarr metadata.
         if isinstance(value, Mapping) and not {"configuration", "shape"} & {*value}:
             unknown = [name for name in value if name not in names]
             if unknown:
-                raise MetadataError(f"{option}: no array has a dimension {unknown[0]!r}")
+                hint = suggest(str(unknown[0]), filter(None, names))
+                raise MetadataError(f"{option}: no array has a dimension {unknown[0]!r}; {hint}")
 
 
 def _plan_node(
@@ -343,10 +350,10 @@ def _plan_transfer(
     with error_context(variable=key or "/"):
         work = ArrayTransfer(source, target, plan, memory, write_empty_chunks)
     if work.reads >= READS_WARNED:
-        warnings.warn(
+        warn_caller(
             f"/{key}: within {work.memory:,} bytes of memory each chunk is decoded "
             f"{work.reads:.1f} times; with memory={work.best} it would be once",
-            stacklevel=3,
+            UserWarning,
         )
     return work
 

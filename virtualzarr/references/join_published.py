@@ -8,7 +8,7 @@ from typing import Any
 from virtualzarr.array import Array
 from virtualzarr.choices import Duplicates
 from virtualzarr.combine import concat, stack
-from virtualzarr.combine.concat_stack import has_dimension
+from virtualzarr.combine.concat_stack import explain_no_dimension, has_dimension
 from virtualzarr.combine.harmonize_to_stored import harmonize_to_stored
 from virtualzarr.errors import MismatchError, SourceChangedError
 from virtualzarr.hierarchy.group import Group
@@ -68,6 +68,9 @@ def join_published(
     node: Group | Array, groups: Sequence[Group], dim: str, options: Mapping[str, Any]
 ) -> Group | Array:
     """Concatenate published arrays with those of new files, in the terms of the published ones."""
+    # The new files are stacked along a dimension they lack; what is published must have it.
+    if isinstance(node, Group) and not has_dimension(node, dim):
+        raise ValueError(explain_no_dimension([node], dim))
     new = with_dimension(groups, dim)
     if isinstance(node, Group):
         # Published OME-Zarr metadata were read as those of v3, whatever the files have.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -20,9 +19,9 @@ from virtualzarr.errors import (
     CodecError,
     MetadataError,
     PublishError,
-    SkippedVariableWarning,
     UnsupportedError,
     VirtualZarrError,
+    warn_caller,
 )
 from virtualzarr.hierarchy.group import Group
 from virtualzarr.manifest import Manifest, Source
@@ -135,7 +134,7 @@ class Plan:
         self.order.remove(path)
         self.skipped[path] = error.message
         if self.on_error == "warn":
-            warnings.warn(f"{path}: {error}; it was left out", SkippedVariableWarning, stacklevel=7)
+            warn_caller(f"{path}: {error}; it was left out")
 
 
 def make_plan(
@@ -383,9 +382,7 @@ def _settle_skipped(plan: Plan, on_error: OnError | Literal["ignore"]) -> None:
             variable=next(iter(plan.skipped)) or "/",
         )
     for path, reason in plan.skipped.items() if on_error == "warn" else ():
-        warnings.warn(
-            f"{path or '/'}: {reason}; it was left out", SkippedVariableWarning, stacklevel=6
-        )
+        warn_caller(f"{path or '/'}: {reason}; it was left out")
     plan.order = [path for path in plan.order if path not in plan.skipped]
 
 

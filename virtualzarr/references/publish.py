@@ -108,6 +108,7 @@ def publish(
     check_choice("on_error", on_error, OnError)
     if record_size is not None and record_size < 1:
         raise ValueError(f"record_size is at least 1, not {record_size!r}")
+    _check_node(node)
     uri = resolve_target(path)
     form = choose_form(uri, reference_format)
     # What a form cannot hold is refused before anything is planned; everything else is the form's
@@ -148,6 +149,15 @@ def preview(
     >>> preview(Group({"title": "empty"}), "refs.json").copied
     0
     """
+    _check_node(node)
     uri = resolve_target(path)
     form = choose_form(uri, reference_format)
     return form.preview(node, uri, zarr_format, plugin_codecs)
+
+
+def _check_node(node: Any) -> None:
+    if not isinstance(node, Group | Array):
+        raise TypeError(
+            f"give a group or an array, not {type(node).__name__}; open() and virtualize() return "
+            "one for paths"
+        )

@@ -77,9 +77,9 @@ class PublishReport:
           3 arrays in 1 group, 12 references, 2 of them inline
         """
         inlined = f", {self.inlined:,} of them inline" if self.inlined else ""
+        groups = f" in {many(self.groups, 'group')}" if self.groups else ""
         lines = [
-            f"{many(self.arrays, 'array')} in {many(self.groups, 'group')}, "
-            f"{many(self.references, 'reference')}{inlined}",
+            f"{many(self.arrays, 'array')}{groups}, {many(self.references, 'reference')}{inlined}",
         ]
         if self.copied_to:
             lines.append(
@@ -89,8 +89,9 @@ class PublishReport:
         lines += [f"v3 because: {reason}" for reason in self.why_v3]
         lines += [f"left out: {path}: {reason}" for path, reason in self.skipped.items()]
         lines += [f"note: {note}" for note in self.notes]
-        head = f"{self.path}: {self.nbytes:,} bytes, Zarr v{self.zarr_format}"
-        return "\n  ".join([head, *lines])
+        # Appends to the native form count what is new: no group, and no file that is all of it.
+        size = f"{self.nbytes:,} bytes, " if self.nbytes else ""
+        return "\n  ".join([f"{self.path}: {size}Zarr v{self.zarr_format}", *lines])
 
 
 def many(count: int, noun: str) -> str:

@@ -21,8 +21,8 @@ _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12,
           "ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}  # fmt: skip
 
 _EPILOG = """\
-EDGES are "keep" (the default), "auto", one number for all axes, a number for each ("8,100,100"),
-or numbers by the names of dimensions ("time=24,lat=-1"); -1 is the whole axis. Edges that differ
+LENGTHS are "keep" (the default), "auto", one number for all axes, a number for each ("8,100,100"),
+or numbers by the names of dimensions ("time=24,lat=-1"); -1 is the whole axis. Lengths that differ
 along an axis are JSON: "[[10, 20, 30], 512]". For --shards there is also "none".
 
 CODECS are "keep" (the default), "auto", "none", names ("zstd"), or JSON as in Zarr metadata:
@@ -53,8 +53,8 @@ def add_command(commands: Any, common: argparse.ArgumentParser) -> None:
     # Two groups in the help, as what becomes different matters more than how.
     changes = parser.add_argument_group("what is otherwise in the copy")
     add = changes.add_argument
-    add("--chunks", type=edges, default="keep", metavar="EDGES", help="lengths of chunks")
-    add("--shards", type=edges, default="keep", metavar="EDGES", help="lengths of shards")
+    add("--chunks", type=lengths, default="keep", metavar="LENGTHS", help="lengths of chunks")
+    add("--shards", type=lengths, default="keep", metavar="LENGTHS", help="lengths of shards")
     add("--filters", type=codecs, default="keep", metavar="CODECS", help="from array to array")
     add("--serializer", type=codecs, default="keep", metavar="CODEC", help="from array to bytes")
     add("--compressors", type=codecs, default="keep", metavar="CODECS", help="from bytes to bytes")
@@ -114,13 +114,13 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def edges(text: str) -> Any:
-    """Read edges of chunks or shards.
+def lengths(text: str) -> Any:
+    """Read lengths of chunks or shards.
 
     Examples
     --------
-    >>> edges("8,100"), edges("time=24,lat=-1"), edges("auto"), edges("none"), edges("[[1, 2], 3]")
-    ((8, 100), {'time': 24, 'lat': -1}, 'auto', None, [[1, 2], 3])
+    >>> lengths("8,100"), lengths("time=24,lat=-1"), lengths("auto"), lengths("[[1, 2], 3]")
+    ((8, 100), {'time': 24, 'lat': -1}, 'auto', [[1, 2], 3])
     """
     if text in ("keep", "auto"):
         return text
@@ -128,6 +128,15 @@ def edges(text: str) -> Any:
         return None
     if text[:1] in "[{":
         return _json(text)
+    try:
+        return _named_or_in_order(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} has no lengths, such as 8,100 or time=24,lat=-1"
+        ) from None
+
+
+def _named_or_in_order(text: str) -> Any:
     if "=" in text:
         # From the right: names of dimensions may have an equals sign in them.
         pairs = [part.rpartition("=") for part in text.split(",")]

@@ -135,13 +135,13 @@ def _message(at: int, head: bytes, size: int) -> Steps:
     stop = at + length
     if length < 24 or stop > size:
         raise SourceError(
-            f"it has {length} bytes and begins at {at}, but the file ends at {size}; it is "
-            "truncated or damaged"
+            f"the message has {length} bytes and begins at {at}, but the file ends at {size}; "
+            "it is truncated or damaged"
         )
     # With the head of the next message: one request for both.
     mark = yield stop - 4, 4 + _HEAD
     if mark[:4] != END:
-        raise SourceError(f"it does not end with 7777 at {stop - 4}; it is damaged")
+        raise SourceError(f"the message does not end with 7777 at {stop - 4}; it is damaged")
     return Message(at, stop, edition, 0 if edition == 1 else head[6])
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache, partial
@@ -16,10 +15,10 @@ from virtualzarr.array.file_layout import FileLayout
 from virtualzarr.array.read.cache_policy import CachePolicy
 from virtualzarr.choices import OnError
 from virtualzarr.errors import (
-    SkippedVariableWarning,
     SourceError,
     UnsupportedError,
     VirtualZarrError,
+    warn_caller,
 )
 from virtualzarr.formats.hdf5 import dimensions
 from virtualzarr.formats.hdf5.attributes import Attribute, Attributes
@@ -141,15 +140,13 @@ class _Scan:
         if self.on_error == "raise":
             raise error
         self.skipped[path] = error.message
-        warnings.warn(f"could not be virtualized: {error}", SkippedVariableWarning, stacklevel=2)
+        warn_caller(f"could not be virtualized: {error}")
 
     def _attributes(self, part: LinkedFile, node: Node) -> Attributes:
         def complain(name: str, reason: str) -> None:
             location = f"file {part.file.source.uri}, variable {node.path or '/'}"
             subject = f"the attribute {name!r} was" if name else "the attributes were"
-            warnings.warn(
-                f"{subject} left out: {reason} [{location}]", SkippedVariableWarning, stacklevel=2
-            )
+            warn_caller(f"{subject} left out: {reason} [{location}]")
 
         def asked(name: str, reason: str) -> Any:
             return part.file.open_in_library(

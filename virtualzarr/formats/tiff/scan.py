@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -13,9 +12,9 @@ from numpy.typing import NDArray
 from virtualzarr.array import Array
 from virtualzarr.choices import OnError
 from virtualzarr.errors import (
-    SkippedVariableWarning,
     SourceError,
     VirtualZarrError,
+    warn_caller,
 )
 from virtualzarr.formats.tiff.attributes import file_attributes
 from virtualzarr.formats.tiff.coordinates import coordinate_arrays, page_coordinates
@@ -70,7 +69,7 @@ def scan(
         group = _Scan(files, on_error).group()
     for path, reason in group.skipped.items():
         message = f"left out: {reason} [file {source.uri}, variable {path}]"
-        warnings.warn(SkippedVariableWarning(message), stacklevel=2)
+        warn_caller(message)
     return group
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -13,10 +12,10 @@ from virtualzarr.choices import OnError, check_choice
 from virtualzarr.config import config
 from virtualzarr.errors import (
     BadReferenceError,
-    SkippedVariableWarning,
     SourceError,
     SourceNotFoundError,
     VirtualZarrError,
+    warn_caller,
 )
 from virtualzarr.hierarchy.group import Group
 from virtualzarr.references.form import OpenedReferences
@@ -180,9 +179,7 @@ class _Scan:
         self.first_error = self.first_error or error
         if path not in self.skipped:
             self.skipped[path] = str(error)
-            warnings.warn(
-                f"{path or '/'} was left out: {error}", SkippedVariableWarning, stacklevel=5
-            )
+            warn_caller(f"{path or '/'} was left out: {error}")
 
     def _fetch(self, value: Any) -> bytes:
         """The bytes of metadata that are given as a reference."""

@@ -8,6 +8,7 @@ from typing import Any
 from virtualzarr.array import Array
 from virtualzarr.choices import Duplicates, check_choice
 from virtualzarr.combine import concat
+from virtualzarr.combine.concat_stack import explain_no_dimension
 from virtualzarr.combine.harmonize_to_stored import harmonize_to_stored
 from virtualzarr.combine.options import JoinOptions
 from virtualzarr.errors import (
@@ -81,7 +82,7 @@ def append(
     Returns
     -------
     PublishReport or None
-        Of what was appended; None if all of it is there already.
+        Of what was appended, without groups and bytes; None if all of it is there already.
 
     Raises
     ------
@@ -108,7 +109,7 @@ def append(
         node = open_hierarchy(store, path, location=location)
         growing = dict(_growing(node, dim, axis))
         if not growing:
-            raise ValueError(f"no array has a dimension {dim!r}")
+            raise ValueError(explain_no_dimension([node], str(dim)))
         addition = _all_virtual(in_zarr_format(addition, 3))
         if not _fresh(growing, [addition], duplicates):
             return None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Mapping
 from typing import Any
 
@@ -16,9 +15,9 @@ from virtualzarr.errors import (
     CodecError,
     NodeExistsError,
     PublishError,
-    SkippedVariableWarning,
     UnsupportedError,
     VirtualZarrError,
+    warn_caller,
 )
 from virtualzarr.hierarchy.group import Group
 from virtualzarr.keywords import strict_keywords
@@ -151,7 +150,7 @@ def _save(node: Group | Array, store: Store, relative: bool, on_error: OnError) 
         except (PublishError, UnsupportedError) as error:
             if on_error == "raise" or not path:
                 raise PublishError(error.message, variable=path or "/") from error
-            warnings.warn(f"{path}: {error}; it was left out", SkippedVariableWarning, stacklevel=2)
+            warn_caller(f"{path}: {error}; it was left out")
             skipped[path] = error.message
     # The deepest first and the root last: a hierarchy without a root document is none, so that
     # nobody opens half of it.
