@@ -55,6 +55,23 @@ def test_bytes_both_directions(short):
             codec.decode(data, len(raw) - 512, len(raw) - 512)
 
 
+def test_blosc_that_is_cut_off():
+    noise = np.random.default_rng(1).bytes(64)  # stored as it is, as nothing is gained
+    codec = make("imagecodecs_blosc")
+    data, out = bytes(codec.encode(noise)), np.zeros(64, "u1")
+    for cut in range(len(data)):
+        with pytest.raises(CodecError, match="imagecodecs_blosc"):
+            codec.decode_into(data[:cut], out)
+        with pytest.raises(CodecError, match="imagecodecs_blosc"):
+            codec.decode(data[:cut], 64, 64)
+
+
+@pytest.mark.parametrize("short", ["bitshuffle", "byteshuffle", "zfp"])
+def test_layouts_hold_no_objects(short):
+    with pytest.raises(UnsupportedError, match=f"imagecodecs_{short}.*object"):
+        Pipeline([make(f"imagecodecs_{short}")]).for_block((2,), np.dtype(object))
+
+
 @pytest.mark.parametrize("short", ["lzf", "lz4"])
 def test_streams_without_their_size(short):
     codec = make(f"imagecodecs_{short}", header=False)

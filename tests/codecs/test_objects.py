@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 
@@ -54,6 +56,13 @@ def test_json_that_is_broken(data):
     nested = made(JSON, (2, 2))
     with pytest.raises(CodecError, match="json2"):
         nested.decode(b'[[1, 2], [3], "|O", [2, 2]]')
+
+
+@pytest.mark.parametrize("number", [-1, 256, 1e400])
+def test_json_of_numbers_that_do_not_fit(number):
+    pipeline = Pipeline.from_v2([JSON], None, "C", np.dtype("u1"), (1,)).for_block((1,), "u1")
+    with pytest.raises(CodecError, match="json2: the elements are no uint8"):
+        pipeline.decode(json.dumps([number, "|u1", [1]]).encode())
 
 
 def test_what_has_no_json_form():

@@ -82,8 +82,10 @@ BYTES_DEFAULTS: dict[str, dict[str, Any]] = {
 # These fill the output they are given and do not say that there was more.
 _TRUNCATING = frozenset({"lz4f", "lzfse"})
 
-# These are streams that other codecs decode as well: "module:class".
+# These are streams that other codecs decode as well: "module:class". Blosc's own decoder trusts the
+# size in the header, and reads past the end of a buffer that is cut off.
 _STANDARD = {
+    "blosc": "blosc:Blosc",
     "deflate": "zlib:Zlib",
     "zlib": "zlib:Zlib",
     "zlibng": "zlib:Zlib",

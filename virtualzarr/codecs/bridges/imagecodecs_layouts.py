@@ -15,6 +15,7 @@ from virtualzarr.codecs.core.base import (
     Block,
     Buffer,
     ChunkSpec,
+    Codec,
     Endian,
     as_u1,
     nbytes_of,
@@ -47,6 +48,12 @@ class _Layout(_Bridged, ArrayBytes):
         need = self.compute_encoded_size(spec)
         if need is not None and nbytes_of(data) != need:
             raise self.error(f"{nbytes_of(data)} bytes, the block needs {need}")
+
+    def resolve(self, spec: ChunkSpec) -> Codec:
+        """Check that elements are bytes: of objects, their addresses would be stored."""
+        if spec.dtype.hasobject:
+            raise UnsupportedError(f"codec {self.name} cannot hold elements of type {spec.dtype}")
+        return super().resolve(spec)
 
     def as_block(self, result: Any, spec: ChunkSpec) -> Block:
         """Return a result as the block, or say how it differs."""

@@ -90,7 +90,7 @@ class _NestedList(ArrayBytes):
             values[index] = item
         try:
             return values.reshape(spec.shape).astype(spec.dtype)
-        except (TypeError, ValueError) as error:
+        except (TypeError, ValueError, OverflowError) as error:
             raise self.error(f"the elements are no {spec.dtype}: {error}") from error
 
     def encode(self, block: Block, spec: ChunkSpec) -> Buffer:

@@ -64,7 +64,7 @@ class SizedStream(BytesBytes):
     def decode(self, data: Buffer, size: int | None, limit: int) -> Buffer:
         """Decompress what the head states, if it is allowed."""
         stated, allowed = self.read_size(as_view(data)), limit if size is None else size
-        if stated > allowed:
+        if stated > allowed or (stated != allowed and size is not None):
             raise self.size_error(stated, allowed)
         out = allocate((stated,), "u1")
         self.decode_into(data, out)
