@@ -1,6 +1,8 @@
 """Options are for the protocol and host they were given for, through references and redirects."""
 
 import json
+import pickle
+import traceback
 import zipfile
 
 import numpy as np
@@ -8,7 +10,7 @@ import pytest
 
 import virtualzarr as vz
 from tests.stores.webserver import web_server
-from virtualzarr.errors import AccessError, SourceError
+from virtualzarr.errors import AccessError, BadReferenceError, SourceError, WriteError
 from virtualzarr.stores.files import RemoteFile, take_fingerprint
 from virtualzarr.stores.location import Location
 
@@ -228,3 +230,56 @@ def test_members_of_archives_are_where_the_archive_is(tmp_path):
                 vz.open(refs_to(uri), allowed=[str(good), server.url])
     (good / "refs.json").write_text(json.dumps(refs_to("zip://a.bin::a.zip")))
     assert np.array_equal(vz.open(good / "refs.json", allowed=str(good))["x0"][...], DATA)
+
+
+# --- errors --------------------------------------------------------------------------------------
+
+
+def shown(error):
+    """Return all that an error and its causes show, to people and to pickle."""
+    texts = traceback.format_exception(error)
+    while error is not None:
+        texts += [repr(error), repr(error.args), repr(vars(error))]
+        texts.append(pickle.dumps(error.__reduce__()[1]).decode("latin1"))
+        error = error.__cause__ or error.__context__
+    return "\n".join(texts)
+
+
+def test_errors_about_responses_do_not_show_requests(tmp_path, servers, monkeypatch):
+    """The exceptions of aiohttp have the headers of their request."""
+    monkeypatch.setattr(vz.config, "retries", 0)
+    one, _ = servers
+    url = f"{one.url}/a.bin"
+    group = vz.open(refs_to(url), storage_options=SECRETS, allowed="*")
+    one.rewrite = lambda request, status, headers, body: (
+        status, headers | {"X-Long": "x" * 100_000}, body
+    )  # fmt: skip
+    attempts = [
+        lambda: group["x0"][...],
+        lambda: vz.virtualize(url, storage_options=SECRETS),
+        lambda: vz.open(f"{one.url}/x.zarr", storage_options=SECRETS),
+        lambda: RemoteFile(Location.of(url, SECRETS)).read(0, 8),
+    ]
+    for attempt in attempts:
+        with pytest.raises(SourceError) as raised:
+            attempt()
+        text = shown(raised.value)
+        assert "ClientResponseError" in text
+        assert "secret" not in text
+
+
+def test_a_server_that_takes_no_files_is_an_error(tmp_path, servers):
+    one, _ = servers
+    group = vz.open(refs_to(f"{one.url}/a.bin"), allowed="*")
+    with pytest.raises(WriteError, match=r"cannot write here.*501.*out\.json") as raised:
+        group.publish(f"{one.url}/out.json", storage_options=SECRETS)
+    assert "secret" not in shown(raised.value)
+
+
+@pytest.mark.parametrize("allowed", [None, "folder", "*"])
+def test_half_a_surrogate_pair_names_nothing(tmp_path, allowed):
+    allowed = str(tmp_path) if allowed == "folder" else allowed
+    location = Location.of(str(tmp_path / "refs.json"), allowed=allowed)
+    for name in ("a\ud800.bin", "/\ud800", "https://host/\ud800"):
+        with pytest.raises(BadReferenceError, match="no URL or path"):
+            location.resolve(name)

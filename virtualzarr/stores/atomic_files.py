@@ -21,6 +21,7 @@ from typing import BinaryIO, Self
 
 from virtualzarr.errors import NodeExistsError, PublishError, VirtualZarrError, WriteError
 from virtualzarr.stores.files import filesystem, is_file, is_url
+from virtualzarr.stores.fingerprints import hide_request_headers
 from virtualzarr.stores.local import sync_folder
 from virtualzarr.stores.location import Location
 from virtualzarr.stores.locks import writer_lock
@@ -46,10 +47,15 @@ def write_errors(uri: str) -> Iterator[None]:
     except VirtualZarrError:
         raise
     except (OSError, NotImplementedError) as error:
-        text = getattr(error, "strerror", None) or str(error) or type(error).__name__
-        failed = WriteError(f"cannot write here: {text}", file=uri)
-        failed.errno = getattr(error, "errno", None)
-        raise failed from error
+        raise _as_write_error(error, uri) from error
+
+
+def _as_write_error(error: Exception, uri: str) -> WriteError:
+    hide_request_headers(error)
+    text = getattr(error, "strerror", None) or str(error) or type(error).__name__
+    failed = WriteError(f"cannot write here: {text}", file=uri)
+    failed.errno = getattr(error, "errno", None)
+    return failed
 
 
 def resolve_links(uri: str) -> str:
@@ -144,11 +150,15 @@ class _Atomic:
     def _send(self, files: Mapping[str, str], uri: str) -> None:
         """Upload files to paths below a URL, "" for the URL itself, one after the other."""
         fs, root = filesystem(self.location.with_uri(uri))
-        for name, local in files.items():
-            path = f"{root.rstrip('/')}/{name}" if name else root
-            fs.makedirs(fs._parent(path), exist_ok=True)
-            # From a file on disk: `put_file` sends it in parts, object stores show it at the end.
-            fs.put_file(local, path)
+        try:
+            for name, local in files.items():
+                path = f"{root.rstrip('/')}/{name}" if name else root
+                fs.makedirs(fs._parent(path), exist_ok=True)
+                # From a file on disk: `put_file` sends it in parts, object stores show it at the
+                # end.
+                fs.put_file(local, path)
+        except Exception as error:  # those of file systems have no common base
+            raise _as_write_error(error, uri) from error
 
 
 class AtomicFile(_Atomic):

@@ -173,10 +173,27 @@ def check_length(uri: str, length: int, limit: int | None) -> None:
         raise SourceError(f"{length} bytes are too many: at most {limit} are needed", file=uri)
 
 
+def hide_request_headers(error: BaseException | None) -> None:
+    """Take the headers of requests, such as keys, out of exceptions of aiohttp and their causes.
+
+    Their `repr` and their pickles show them, and error trackers record both.
+    """
+    while error is not None:
+        request: Any = getattr(error, "request_info", None)
+        if request is not None:
+            bare = type(request)(request.url, request.method, {}, request.real_url)
+            changed: Any = error
+            # Earlier responses of the same request have its headers, too.
+            changed.request_info, changed.history = bare, ()
+            error.args = (bare, (), *error.args[2:])
+        error = error.__cause__ or error.__context__
+
+
 def as_source_error(error: Exception, uri: str) -> SourceError:
     """Return an exception of a file system as an error of this package."""
     if isinstance(error, SourceError):
         return error
+    hide_request_headers(error)
     kind = SourceNotFoundError if isinstance(error, FileNotFoundError) else SourceError
     message = getattr(error, "strerror", None) or str(error) or type(error).__name__
     return kind(str(message), file=uri)

@@ -149,7 +149,7 @@ right, say so with allowed= [file /etc/passwd]
 
     def resolve_uri(self, reference: Any) -> str:
         """Return the URL or absolute path that a reference names. Raises as `resolve`."""
-        if not isinstance(reference, str) or not reference or "\0" in reference:
+        if not isinstance(reference, str) or not reference or not _is_name(reference):
             raise BadReferenceError(f"{reference!r} is no URL or path of a source")
         if reference[: reference.find(":") + 3] in self._usable and "::" not in reference:
             return reference
@@ -230,6 +230,14 @@ def _is_file_name(uri: str) -> bool:
     from fsspec.registry import known_implementations
 
     return "://" not in uri and uri.partition("::")[0] not in known_implementations
+
+
+def _is_name(reference: str) -> bool:
+    """Tell whether the system can be asked for a name: no NUL, no half of a surrogate pair."""
+    try:
+        return "\0" not in reference and (reference.isascii() or bool(os.fsencode(reference)))
+    except UnicodeEncodeError:
+        return False
 
 
 def _scheme_of(url: str) -> str | None:
