@@ -457,7 +457,7 @@ def _build_array(
         along = axes[key] = _to_axis(sum(s.stop - s.start for s in stretches), tuple(runs))
     # Pieces that are chunked in different ways along another axis are cut into common cells.
     new_axes = [
-        along if i == axis else _refine([other, *(piece.axes[i] for piece in pieces)])
+        along if i == axis else _refine([piece.axes[i] for piece in pieces] or [other])
         for i, other in enumerate(grid.axes)
     ]
     new = simplify(new_axes)

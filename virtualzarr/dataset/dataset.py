@@ -10,6 +10,7 @@ from virtualzarr.choices import Duplicates
 from virtualzarr.dataset.additions import Addable as Source
 from virtualzarr.dataset.additions import AppendOptions
 from virtualzarr.dataset.commit import Change, commit
+from virtualzarr.dataset.compact import CompactReport, compact
 from virtualzarr.dataset.describe import describe_commit
 from virtualzarr.dataset.editing import (
     Addable,
@@ -28,6 +29,7 @@ from virtualzarr.dataset.transaction import Transaction
 from virtualzarr.dataset.vacuum import VacuumReport, vacuum
 from virtualzarr.dataset.verbs import NothingToDoError, join_changes, roll_back, set_tag
 from virtualzarr.dataset.version import DatasetVersion
+from virtualzarr.dataset.write_elements import request_write
 from virtualzarr.errors import CommitFailedError, MismatchError
 from virtualzarr.keywords import strict_keywords
 
@@ -352,6 +354,73 @@ class Dataset(DatasetVersion):
         """Delete what only versions before the last `keep` ones need, tagged ones excepted."""
         head = self._place.run(read_head())
         return self._place.run(vacuum(head, max(1, head.snapshot.version - keep + 1)))
+
+    def compact(
+        self,
+        chunks: int | Mapping[str, int],
+        *,
+        memory: int = 1 << 28,
+        budget: int | None = None,
+        message: str | None = None,
+    ) -> CompactReport:
+        """Fold small chunks into the shape that is read, some rows a commit.
+
+        Parameters
+        ----------
+        chunks : int or mapping of str to int
+            Chunk length along the growing dimension, or along this and others.
+        memory : int
+            Bytes of values that are in memory at a time, unless one chunk needs more.
+        budget : int, optional
+            It stops, between commits, once so many bytes were written; the next one goes on.
+        message : str, optional
+            For the history.
+
+        Returns
+        -------
+        CompactReport
+
+        Raises
+        ------
+        UnsupportedError
+            The codecs of an array do not give its values back.
+        """
+        return compact(self.refresh(), chunks, memory=memory, budget=budget, message=message)
+
+    def write(
+        self,
+        path: str,
+        selection: Any,
+        values: Any,
+        *,
+        message: str | None = None,
+        commit_id: str | None = None,
+    ) -> Dataset:
+        """Write elements of an array; the chunks that they are in are stored in the dataset.
+
+        Parameters
+        ----------
+        path : str
+        selection : int, slice, ellipsis, or a tuple of them
+            By position in this version.
+        values : array-like
+            Broadcast to the selection.
+        message, commit_id
+            As for `append`.
+
+        Returns
+        -------
+        Dataset
+            At the new version.
+
+        Raises
+        ------
+        MismatchError
+            Another commit has changed rows of the selection since this version.
+        UnsupportedError
+            The array does not have the growing dimension, or its codecs lose digits.
+        """
+        return self.change(request_write(self, path, selection, values), message, commit_id)
 
     def change(
         self, request: Request, message: str | None, commit_id: str | None = None

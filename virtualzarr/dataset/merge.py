@@ -78,7 +78,7 @@ def merge(
     if all(segment.has_coordinates for segment in segments):
         coordinates = np.concatenate([segment.coordinates() for segment in segments])
     merged = {path: entry_cells for path, entry_cells in cells.items() if entry_cells is not None}
-    stored = Stored("segments", *pack(merged, coordinates))
+    stored = Stored("segments", *pack(merged, coordinates, segments[0].folder))
 
     def change(head: Head) -> Protocol[Record]:
         entries = head.snapshot.entries
@@ -99,6 +99,7 @@ def merge(
             group_chunks({path: item.chunks or () for path, item in merged.items()}),
             due[0].grids,
             sum(entry.commits for entry in due),
+            tuple(dict.fromkeys(item for entry in due for item in entry.data)),
         )
         new_record = yield from record(head, {"verb": "merge"})
         return replace(new_record, added=(entry,), removed=tuple(e.segment.name for e in due))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,7 @@ from grids import Axis
 from virtualzarr.dataset import objects
 from virtualzarr.dataset.snapshot import Named
 from virtualzarr.errors import MetadataError
-from virtualzarr.manifest import Manifest
+from virtualzarr.manifest import Manifest, Sources
 from virtualzarr.references.native.parts import Part, save_part
 from virtualzarr.stores.files import ByteFile, InlineFile
 from virtualzarr.stores.location import Location
@@ -30,6 +30,9 @@ _TAIL = 1 << 16
 """Bytes that are read first: a small segment is read by them as a whole."""
 
 _LENGTH = 8
+
+DATA = "data"
+"""The folder of chunks that were written to the dataset itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +51,9 @@ class Cells:
     chunks: tuple[tuple[int, int], ...] | None
 
 
-def pack(arrays: Mapping[str, Cells], coordinates: NDArray[Any] | None) -> tuple[bytes, str]:
+def pack(
+    arrays: Mapping[str, Cells], coordinates: NDArray[Any] | None, folder: str = ""
+) -> tuple[bytes, str]:
     """Return a segment, and the digest to name it by.
 
     Parameters
@@ -57,9 +62,14 @@ def pack(arrays: Mapping[str, Cells], coordinates: NDArray[Any] | None) -> tuple
         By path.
     coordinates : array, shape (rows,), optional
         Of the rows along the growing dimension.
+    folder : str
+        That of the dataset: its own data are named relative to it.
     """
     store = MemoryStore()
-    parts = {path: save_part(store, path, cells.manifest) for path, cells in arrays.items()}
+    parts = {
+        path: save_part(store, path, _with_relative_uris(cells.manifest, folder))
+        for path, cells in arrays.items()
+    }
     if coordinates is not None:
         store.set("coordinates", np.ascontiguousarray(coordinates).tobytes())
     keys, blobs, offset = {}, [], 0
@@ -77,6 +87,31 @@ def pack(arrays: Mapping[str, Cells], coordinates: NDArray[Any] | None) -> tuple
     )
     tail = directory + len(directory).to_bytes(_LENGTH, "little")
     return b"".join([*blobs, tail]), objects.digest(tail)
+
+
+def _with_relative_uris(manifest: Manifest, folder: str) -> Manifest:
+    """Return a manifest whose sources in the dataset itself are named relative to its folder."""
+    prefix = f"{folder}/{DATA}/"
+    if not folder or not any(source.uri.startswith(prefix) for source in manifest.sources):
+        return manifest
+    sources = (
+        replace(source, uri=source.uri[len(folder) + 1 :])
+        if source.uri.startswith(prefix)
+        else source
+        for source in manifest.sources
+    )
+    return manifest.replace(sources=Sources(sources))
+
+
+def list_own_objects(arrays: Mapping[str, Cells], folder: str) -> set[str]:
+    """Return the names of the dataset's objects of data that references lie in."""
+    names = set()
+    for cells in arrays.values():
+        sources = cells.manifest.sources
+        for number in np.unique(np.asarray(cells.manifest.source)).tolist():
+            if number >= 0 and sources[number].uri.startswith(f"{folder}/{DATA}/"):
+                names.add(sources[number].uri[len(folder) + 1 :])
+    return names
 
 
 class Segment:
@@ -100,7 +135,7 @@ class Segment:
 
     def __init__(self, file: ByteFile, named: Named, folder: str, location: Location) -> None:
         self.uri = f"{folder}/{named.name}"
-        self._file, self._folder, self._location = file, folder, location
+        self._file, self.folder, self._location = file, folder, location
         self._start = max(named.size - _TAIL, 0)
         self._tail = bytes(file.read(self._start, named.size))
         length = int.from_bytes(self._tail[-_LENGTH:], "little") + _LENGTH
@@ -127,7 +162,7 @@ class Segment:
             return None
         if path not in self._parts:
             part = Part(self, path, self._names[path], ndim, self._location)  # type: ignore[arg-type]
-            part.place = self._folder
+            part.place = self.folder
             self._parts[path] = part
         return self._parts[path]
 
@@ -173,3 +208,11 @@ def chunk_runs(axis: Axis) -> tuple[tuple[int, int], ...]:
     """Return the chunk lengths of an axis as runs, the last one cut by the end."""
     lengths, counts = axis.runs(clipped=True)
     return tuple(zip(lengths.tolist(), counts.tolist(), strict=True))
+
+
+def list_other_runs(axes: Sequence[Axis], growing: int) -> tuple[tuple[tuple[int, int], ...], ...]:
+    """Return the chunk lengths along all axes but the growing one, past the ends of axes, too."""
+    others = [axis.runs() for i, axis in enumerate(axes) if i != growing]
+    return tuple(
+        tuple(zip(lengths.tolist(), counts.tolist(), strict=True)) for lengths, counts in others
+    )

@@ -59,6 +59,8 @@ class Entry:
         lengths along each of their axes but the growing one.
     commits : int
         How many commits' rows were merged into it.
+    data : sequence of Named
+        Objects of the dataset's own that its references lie in.
     """
 
     segment: Named
@@ -68,6 +70,7 @@ class Entry:
     chunks: tuple[tuple[ChunkRuns, tuple[str, ...] | None], ...] = ()
     grids: Mapping[str, tuple[ChunkRuns, ...]] = field(default_factory=dict)
     commits: int = 1
+    data: tuple[Named, ...] = ()
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> Entry:
@@ -86,6 +89,7 @@ class Entry:
                 for path, axes in document.get("grids", {}).items()
             },
             int(document.get("commits", 1)),
+            tuple(map(Named.from_json, document.get("data", ()))),
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -102,6 +106,8 @@ class Entry:
                 path: [[list(run) for run in runs] for runs in axes]
                 for path, axes in self.grids.items()
             }
+        if self.data:
+            document["data"] = [item.to_json() for item in self.data]
         if self.commits > 1:
             document["commits"] = self.commits
         if self.chunks:

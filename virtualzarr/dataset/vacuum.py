@@ -79,13 +79,17 @@ def mark(head: Head) -> Protocol[set[str]]:
         names.update(item.name for item in items if item is not None)
 
     def keep_state(state: Snapshot) -> None:
-        keep(state.schema, *(entry.segment for entry in state.entries.values()))
+        keep(state.schema)
+        for entry in state.entries.values():
+            keep(entry.segment, *entry.data)
 
     oldest = max(now.expired, 1)
     keep(head.checkpoint)
     keep_state((yield from read_version(head, oldest)))
     for change in (yield from read_records(head, oldest + 1)):
-        keep(change.schema, *(entry.segment for entry in change.added))
+        keep(change.schema)
+        for entry in change.added:
+            keep(entry.segment, *entry.data)
     for version in sorted({version for version in now.tags.values() if version < oldest}):
         keep_state((yield from read_version(head, version)))
     # The history stays readable where versions are not: blocks, pages and checkpoints are kept.

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Any, Self, TypeVar
 
 from virtualzarr.array import Array
-from virtualzarr.dataset.arrays import Stretch, build_arrays, find_stretches
+from virtualzarr.dataset.arrays import Stretch, VersionChunks, build_arrays, find_stretches
 from virtualzarr.dataset.commit import find_commit
 from virtualzarr.dataset.diff import Diff, compare
 from virtualzarr.dataset.fitting import Addition, fit
@@ -17,8 +18,10 @@ from virtualzarr.dataset.history import Version, find_version, list_versions, to
 from virtualzarr.dataset.open_storage import open_storage
 from virtualzarr.dataset.operations import Protocol
 from virtualzarr.dataset.schema import Schema, read_named_schema
+from virtualzarr.dataset.segment import DATA
 from virtualzarr.dataset.segment_opener import SegmentOpener
 from virtualzarr.dataset.snapshot import Named
+from virtualzarr.dataset.verbs import Stored
 from virtualzarr.hierarchy.group import Group
 from virtualzarr.stores.files import resolve_uri
 from virtualzarr.stores.location import Location
@@ -74,6 +77,10 @@ class DatasetVersion:
             "storage_options": storage_options,
             "single_writer": single_writer,
         }
+        if allowed is not None:
+            # What was written to the dataset itself is always allowed.
+            prefixes = [allowed] if isinstance(allowed, str | os.PathLike) else allowed
+            allowed = [*prefixes, f"{self.path}/{DATA}"]
         location = Location.of(f"{self.path}/", storage_options, allowed)
         self._place = open_storage(location, single_writer)
         self._schemas: dict[Named | None, Schema] = {}
@@ -156,6 +163,22 @@ class DatasetVersion:
         arrays = self._schema.arrays
         built = build_arrays(self.snapshot, arrays, self.dimension, self._open, stretches)
         return _nest(self._schema.groups, built, "")
+
+    def growing_arrays(self) -> dict[str, Array]:
+        """Return the arrays that grow as their documents have them, by path, without chunks."""
+        arrays = self._schema.arrays
+        return {
+            path: Array(arrays[path], VersionChunks(arrays[path], path, None, (), self._open), path)
+            for path in self._schema.axes
+        }
+
+    def select_rows(self, stretches: Sequence[Stretch]) -> Group:
+        """Return all arrays with some rows only."""
+        return self._group(stretches)
+
+    def put_object(self, kind: str, data: bytes, digest: str | None = None) -> Named:
+        """Store an object in this version's epoch, which a commit will name."""
+        return self.run(Stored(kind, data, digest).put(self.snapshot.epoch))
 
     def fit(self, group: Group, options: Mapping[str, Any]) -> Addition:
         """Return new rows in the terms of what is stored, checked against it.

@@ -1,0 +1,187 @@
+"""Chunks of a dataset folded into the read shape, and elements written, against numpy."""
+
+from __future__ import annotations
+
+import shutil
+
+import h5py
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import virtualzarr as vz
+from tests.dataset.test_dataset import scan, write
+from virtualzarr.dataset.compact import compact
+from virtualzarr.dataset.create import create_dataset
+from virtualzarr.dataset.dataset import Dataset
+from virtualzarr.errors import MismatchError, UnsupportedError
+
+
+def grow(folder, lengths, chunk=3):
+    """Make a dataset of files of some rows; return it and its values."""
+    start, dataset = 0, None
+    for number, count in enumerate(lengths):
+        path = folder / f"{number}.h5"
+        write(path, start, count, chunk=min(chunk, count))
+        start += count
+        if dataset is None:
+            dataset = create_dataset(folder / "d", scan(path), "time")
+        else:
+            dataset = dataset.append(scan(path))
+    return dataset, np.arange(start)[:, None] * 100.0 + np.arange(5)
+
+
+def check(dataset, expected):
+    dataset = dataset.refresh()
+    air = dataset.group["air"]
+    np.testing.assert_array_equal(air[...], expected)
+    np.testing.assert_array_equal(air[::3, ::-2], expected[::3, ::-2])
+    np.testing.assert_array_equal(vz.Array.from_manifest(air.metadata, air.manifest)[...], expected)
+    return dataset
+
+
+def test_rows_are_folded(tmp_path):
+    dataset, values = grow(tmp_path, [1] * 23)
+    report = dataset.compact(10)
+    assert (report.regions, report.rows, report.remaining) == (1, 20, 0)
+    dataset = check(dataset, values)
+    lengths = [
+        axis.edge(np.arange(axis.ncells)).tolist() for axis in dataset.group["air"].grid.axes
+    ]
+    assert lengths == [[10, 10, 1, 1, 1], [2, 2, 2]]
+    assert dataset.group["time"][...].tolist() == list(range(23))
+    # What is folded no longer needs its files.
+    for number in range(20):
+        (tmp_path / f"{number}.h5").unlink()
+    check(dataset, values)
+    assert dataset.compact(10).regions == 0
+
+
+def test_other_axes_are_cut(tmp_path):
+    dataset, values = grow(tmp_path, [4, 4, 4, 4])
+    dataset.compact({"time": 8, "x": 5}, memory=8 * 4 * 6)
+    dataset = check(dataset, values)
+    assert dataset.group["air"].grid.chunk_shape == (8, 5)
+
+
+def test_a_budget_stops_and_goes_on(tmp_path):
+    dataset, values = grow(tmp_path, [2] * 8)
+    first = dataset.compact(4, memory=1, budget=1)
+    assert (first.rows, first.remaining) == (4, 12)
+    second = check(dataset, values).compact(4, memory=1)
+    assert (second.rows, second.regions, second.remaining) == (12, 3, 0)
+    check(dataset, values)
+
+
+def test_a_moved_dataset_has_its_own_data(tmp_path):
+    dataset, values = grow(tmp_path, [2] * 4)
+    dataset.compact(8)
+    shutil.move(tmp_path / "d", tmp_path / "e")
+    for path in tmp_path.glob("*.h5"):
+        path.unlink()
+    check(Dataset(tmp_path / "e"), values)
+    check(Dataset(tmp_path / "e", allowed=str(tmp_path / "nothing")), values)
+
+
+def test_rows_come_meanwhile(tmp_path):
+    dataset, _ = grow(tmp_path, [2] * 4)
+    write(tmp_path / "more.h5", 8, 2)
+    dataset.append(scan(tmp_path / "more.h5"))
+    assert dataset.compact(8).regions == 1
+    check(dataset, np.arange(10)[:, None] * 100.0 + np.arange(5))
+
+
+def test_rows_that_are_replaced_meanwhile_stay_as_they_are(tmp_path):
+    dataset, values = grow(tmp_path, [2] * 4)
+    write(tmp_path / "final.h5", 2, 2, value=7)
+    dataset.replace(scan(tmp_path / "final.h5"))
+    report = compact(dataset, 8)  # which is about to be done when the other commit comes
+    assert (report.regions, report.remaining) == (0, 8)
+    values[2:4] = 7
+    check(dataset, values)
+
+
+def test_the_vacuum_keeps_own_data(tmp_path):
+    dataset, values = grow(tmp_path, [2] * 4)
+    dataset.compact(4)
+    dataset = dataset.refresh()
+    dataset.compact(8)
+    assert len(list((tmp_path / "d" / "data").iterdir())) == 2
+    dataset.refresh().vacuum(keep=1)
+    assert len(list((tmp_path / "d" / "data").iterdir())) == 1
+    check(dataset, values)
+
+
+def test_codecs_that_lose_digits_are_refused(tmp_path):
+    with h5py.File(tmp_path / "0.h5", "w") as file:
+        file["time"] = np.arange(4)
+        file["time"].make_scale("time")
+        air = file.create_dataset("air", data=np.arange(4) / 3, chunks=(1,), scaleoffset=2)
+        air.dims[0].attach_scale(file["time"])
+    dataset = create_dataset(tmp_path / "d", scan(tmp_path / "0.h5"), "time")
+    values = dataset.group["air"][...]
+    dataset.compact(4)
+    np.testing.assert_array_equal(dataset.refresh().group["air"][...], values)
+
+
+def test_elements_are_written(tmp_path):
+    dataset, values = grow(tmp_path, [4, 4, 4])
+    dataset = dataset.write("air", (slice(3, 9), slice(None, None, -2)), [[1, 2, 3]])
+    values[3:9, ::-2] = [[1, 2, 3]]
+    dataset = check(dataset, values)
+    dataset = dataset.write("air", (-1, ...), 5)
+    values[-1] = 5
+    dataset = check(dataset, values)
+    dataset.compact(6)
+    check(dataset, values)
+    assert dataset.group["time"][...].tolist() == list(range(12))
+    # The past stays.
+    first = Dataset(tmp_path / "d", version=3).group["air"][...]
+    np.testing.assert_array_equal(first, np.arange(12)[:, None] * 100.0 + np.arange(5))
+
+
+def test_two_writers_of_the_same_rows(tmp_path):
+    dataset, values = grow(tmp_path, [4, 4])
+    dataset.write("air", 1, 7)
+    with pytest.raises(MismatchError, match="another commit has changed"):
+        dataset.write("air", 1, 8)
+    dataset.write("air", 6, 8)
+    values[1], values[6] = 7, 8
+    check(dataset, values)
+    with pytest.raises(UnsupportedError, match="dimension 'time'"):
+        dataset.write("x", 1, 8)
+    with pytest.raises(IndexError):
+        dataset.write("air", 8, 8)
+
+
+@settings(max_examples=15, deadline=None)
+@given(data=st.data())
+def test_any_folding(tmp_path_factory, data):
+    folder = tmp_path_factory.mktemp("fold")
+    lengths = data.draw(st.lists(st.integers(1, 5), min_size=1, max_size=7))
+    dataset, values = grow(folder, lengths, data.draw(st.integers(1, 4)))
+    times = list(range(len(values)))
+    for _ in range(data.draw(st.integers(1, 4))):
+        verb = data.draw(st.sampled_from(["compact", "drop", "write", "vacuum"]))
+        if verb == "compact":
+            chunks = {"time": data.draw(st.integers(1, 7))}
+            if data.draw(st.booleans()):
+                chunks["x"] = data.draw(st.integers(1, 6))
+            dataset.compact(chunks, memory=data.draw(st.sampled_from([1, 200, 1 << 20])))
+        elif verb == "drop" and len(times) > 1:
+            low = data.draw(st.integers(0, len(times) - 2))
+            high = data.draw(st.integers(low, len(times) - 2))
+            dataset.drop(times[low], times[high])
+            del times[low : high + 1]
+            values = np.delete(values, slice(low, high + 1), axis=0)
+        elif verb == "write":
+            at = data.draw(st.integers(0, len(times) - 1))
+            part = (slice(at, data.draw(st.integers(at + 1, len(times)))),
+                    slice(*sorted(data.draw(st.tuples(*[st.integers(0, 5)] * 2)))))  # fmt: skip
+            dataset.write("air", part, -at)
+            values[part] = -at
+        else:
+            dataset.vacuum(keep=1)
+        dataset = check(dataset, values)
+        assert dataset.group["time"][...].tolist() == times

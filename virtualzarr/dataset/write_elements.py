@@ -1,0 +1,136 @@
+"""Elements written to a dataset: the chunks they are in become its own, the others stay."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import product
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from virtualzarr.array import Array
+from virtualzarr.dataset.editing import Request
+from virtualzarr.dataset.own_chunks import ChunkWriter, encode_chunk
+from virtualzarr.dataset.row_replacement import request_replacement
+from virtualzarr.errors import UnsupportedError
+from virtualzarr.hierarchy.group import Group
+from virtualzarr.manifest import Manifest
+from virtualzarr.manifest.manifest import CANONICAL
+from virtualzarr.virtual.rechunk import get_axes
+
+if TYPE_CHECKING:
+    from virtualzarr.dataset.dataset import Dataset
+
+Indices = list[NDArray[np.int64]]
+
+
+def request_write(dataset: Dataset, path: str, selection: Any, values: Any) -> Request:
+    """Elements get other values; see `Dataset.write`."""
+    dimension, path = dataset.dimension, path.strip("/")
+    array = dataset.growing_arrays().get(path)
+    if array is None:
+        raise UnsupportedError(
+            f"only arrays that have the dimension {dimension!r} can be written to", variable=path
+        )
+    shape, axis = list(array.shape), array.dims.index(dimension)
+    runs = dataset.snapshot.runs[dimension]
+    shape[axis] = len(runs)
+    indices, new_values = normalize(selection, values, shape, array)
+    if not new_values.size:
+        raise IndexError("the selection has no elements")
+    start, stop = int(indices[axis].min()), int(indices[axis].max()) + 1
+    indices[axis] = indices[axis] - start
+
+    def build(group: Group, writer: ChunkWriter) -> dict[str, Array]:
+        rows = group[path]
+        assert isinstance(rows, Array)
+        return {path: replace_elements(rows, indices, new_values, writer)}
+
+    return request_replacement(runs.slice(start, stop), "write", build)
+
+
+def normalize(
+    selection: Any, values: Any, shape: Sequence[int], array: Array
+) -> tuple[Indices, NDArray[Any]]:
+    """Return the selected indices along each axis, increasing, and a value for each element.
+
+    Raises
+    ------
+    IndexError, ValueError, TypeError
+        As numpy raises them for an assignment of this kind, or the selection is not one of
+        integers, slices and an ellipsis.
+    """
+    items = list(selection) if isinstance(selection, tuple) else [selection]
+    if sum(item is Ellipsis for item in items) > 1:
+        raise IndexError("an index can only have a single ellipsis ('...')")
+    at = next((k for k, item in enumerate(items) if item is Ellipsis), len(items))
+    count = len(items) - (at < len(items))
+    if count > len(shape):
+        raise IndexError(f"{array.path!r} has {len(shape)} dimensions, not {count}")
+    items[at : at + 1] = [slice(None)] * (len(shape) - count)
+    indices: Indices = []
+    taken: list[int | slice] = []
+    for item, length in zip(items, shape, strict=True):
+        if isinstance(item, slice):
+            along = np.arange(length)[item]
+            taken.append(
+                slice(None, None, -1) if len(along) > 1 and along[0] > along[-1] else slice(None)
+            )
+            indices.append(np.sort(along))
+        elif isinstance(item, int | np.integer) and not isinstance(item, bool | np.bool_):
+            if not -length <= item < length:
+                raise IndexError(f"index {item} is out of bounds for an axis of length {length}")
+            indices.append(np.array([item % length]))
+            taken.append(0)
+        else:
+            raise TypeError("elements are written by integers, slices and an ellipsis")
+    dims = [len(along) for along, how in zip(indices, taken, strict=True) if isinstance(how, slice)]
+    cast = np.broadcast_to(np.asarray(values), dims).astype(array.dtype, casting="same_kind")
+    flips = tuple(how for how in taken if isinstance(how, slice))
+    full = cast[flips].reshape([len(along) for along in indices])
+    return indices, full
+
+
+def replace_elements(
+    array: Array, indices: Indices, values: NDArray[Any], writer: ChunkWriter
+) -> Array:
+    """Return a virtual array with new chunks where elements change."""
+    axes = get_axes(array)
+    touched = [np.unique(a.cell_of(along)) for a, along in zip(axes, indices, strict=True)]
+    manifest = array.manifest
+    source, offset = np.array(manifest.source), np.array(manifest.offset)
+    length = np.array(manifest.length)
+    decoder = None if manifest.decoder is None else np.array(manifest.decoder)
+    origin = None if manifest.origin is None else np.array(manifest.origin)
+    changed = []
+    for numbers in product(*(cells.tolist() for cells in touched)):
+        box, inner, outer = [], [], []
+        for axis, cell, along in zip(axes, numbers, indices, strict=True):
+            first = axis.start(cell)
+            stop = first + axis.length(cell)
+            low, high = np.searchsorted(along, [first, stop])
+            box.append(slice(first, stop))
+            inner.append(along[low:high] - first)
+            outer.append(slice(low, high))
+        block = np.array(array[tuple(box)]).reshape([part.stop - part.start for part in box])
+        block[np.ix_(*inner)] = values[tuple(outer)]
+        shape = tuple(axis.edge(cell) for axis, cell in zip(axes, numbers, strict=True))
+        data = encode_chunk(array.metadata, block, shape, array.path)
+        if decoder is not None:
+            decoder[numbers] = CANONICAL
+        if origin is not None:
+            origin[numbers] = 0
+        changed.append((numbers, data if data is None else writer.add(data)))
+    writer.finish()
+    count = len(manifest.sources)
+    for numbers, place in changed:
+        source[numbers] = -1
+        if place is not None:
+            number, offset[numbers], length[numbers] = place
+            source[numbers] = count + number
+    new = Manifest(
+        manifest.shape, writer.sources(manifest.sources), source, offset, length,
+        decoders=manifest.decoders, decoder=decoder, origin=origin,
+    )  # fmt: skip
+    return array.replace(array.metadata, new)
