@@ -15,6 +15,7 @@ import traceback
 import warnings
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
+from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 from random import Random
@@ -175,10 +176,8 @@ TARGETS: dict[str, tuple[Callable[[Path], None], str, Read, Damage, bool]] = {
 
 def available() -> list[str]:
     """Return the targets that the installed packages can read."""
-    from virtualzarr.references.icechunk.bindings import major_version
-
     missing = {"fits"} if find_spec("astropy") is None else set()
-    if find_spec("icechunk") is None or major_version() < 2:
+    if find_spec("icechunk") is None or version("icechunk").startswith("1."):
         missing.add("icechunk")  # older versions do not tell where chunks are
     return [name for name in TARGETS if name not in missing]
 

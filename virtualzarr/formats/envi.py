@@ -42,8 +42,8 @@ def scan(
     data ignore value is `_FillValue`.
 
     The path is that of the header or the image; the other file is searched beside it. Compressed
-    images raise `UnsupportedError`. For the arguments and errors, see `virtualzarr.virtualize`;
-    there is only one array: if it cannot be virtualized, that raises for any `on_error`.
+    images raise `UnsupportedError`. There is only one array: if it cannot be virtualized, that
+    raises for any `on_error`.
     """
     header, image = _pair(path_or_url, storage_options)
     with name_file(header.uri):

@@ -5,20 +5,17 @@ from __future__ import annotations
 import io
 import math
 import zlib
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any, Literal, Unpack, get_args
 
 import numpy as np
 
-from virtualzarr.choices import OnError
 from virtualzarr.errors import SourceError, UnsupportedError
 from virtualzarr.formats.headers import HeaderReader
-from virtualzarr.formats.on_error import name_file
+from virtualzarr.formats.on_error import ScanOptions, begin_scan
 from virtualzarr.formats.plain import fortran, plain_array
 from virtualzarr.formats.siblings import find_sibling, split_name
 from virtualzarr.hierarchy.group import Group
-from virtualzarr.manifest import Source
 from virtualzarr.metadata import json_attributes
 
 _TYPES: dict[int, Any] = {
@@ -61,24 +58,18 @@ _DESCRIPTIVE = (
 )  # fmt: skip
 
 
-def scan(
-    path_or_url: Any,
-    *,
-    on_error: OnError = "raise",
-    storage_options: Mapping[str, Any] | None = None,
-) -> Group:
+def scan(path_or_url: Any, **options: Unpack[ScanOptions]) -> Group:
     """Scan a NIfTI image into a group with the array ``data`` of dimensions x, y, z, t, ...
 
     The array has the stored numbers. Slope and intercept, if given, are the attributes
     `scale_factor` and `add_offset`, with which xarray decodes to what nibabel reads.
 
     A header ``.hdr`` has an ``.img`` beside it. A file ``.nii.gz`` is one chunk: every read
-    decompresses all of it. Types that Zarr lacks raise `UnsupportedError`. For the
-    arguments and errors, see `virtualzarr.virtualize`; there is only one array: if it cannot be
-    virtualized, that raises for any `on_error`.
+    decompresses all of it. Types that Zarr lacks raise `UnsupportedError`. There is only one
+    array: if it cannot be virtualized, that raises for any `on_error`.
     """
-    source = Source.from_file(path_or_url, storage_options)
-    with name_file(source.uri):
+    with begin_scan(path_or_url, **options) as refusals:
+        source = refusals.source
         file = HeaderReader(source)
         # By content: the name may be anything at a URL.
         packed = file.size >= len(_GZIP) and file.take(len(_GZIP)) == _GZIP
@@ -90,7 +81,7 @@ def scan(
                 raise UnsupportedError("pairs of compressed files; decompress them (gunzip)")
             stem, _, query = split_name(path_or_url)
             beside = [f"{stem}{extension}{query}" for extension in (".img", ".IMG")]
-            image = find_sibling(beside, "the image of the NIfTI header", storage_options)
+            image = find_sibling(beside, "the image of the NIfTI header", source.storage_options)
         shape = header.shape
         array = plain_array(
             image, header.offset, header.dtype, shape, axes=fortran(len(shape)), path="data",

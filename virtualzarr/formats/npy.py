@@ -5,18 +5,16 @@ from __future__ import annotations
 import ast
 import io
 import zipfile
-from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 
 from virtualzarr.array import Array
 from virtualzarr.array.chunk_source import open_source
-from virtualzarr.choices import OnError
 from virtualzarr.errors import SourceError, UnsupportedError
 from virtualzarr.formats.headers import HeaderReader
-from virtualzarr.formats.on_error import Refusals, name_file
+from virtualzarr.formats.on_error import Refusals, ScanOptions, begin_scan
 from virtualzarr.formats.plain import check_place, fortran, plain_array
 from virtualzarr.hierarchy.group import Group
 from virtualzarr.manifest import Source
@@ -34,21 +32,13 @@ _ZIP = b"PK\x03\x04"
 _ZIP_ERRORS = (zipfile.BadZipFile, NotImplementedError, ValueError, OSError, EOFError, RuntimeError)
 
 
-def scan(
-    path_or_url: Any,
-    *,
-    on_error: OnError = "raise",
-    storage_options: Mapping[str, Any] | None = None,
-) -> Group:
+def scan(path_or_url: Any, **options: Unpack[ScanOptions]) -> Group:
     """Scan an NPY file into a group with the array ``data``, or an NPZ file into one of all arrays.
 
-    Compressed members, and arrays of Python objects, raise `UnsupportedError`. For the arguments
-    and errors, see `virtualzarr.virtualize`.
-
+    Compressed members, and arrays of Python objects, raise `UnsupportedError`.
     """
-    source = Source.from_file(path_or_url, storage_options)
-    refusals = Refusals(source, on_error)
-    with name_file(source.uri):
+    with begin_scan(path_or_url, **options) as refusals:
+        source = refusals.source
         if HeaderReader(source).take(4) == _ZIP:
             return _archive(source, refusals)
         members: dict[str, Array | Group] = {}

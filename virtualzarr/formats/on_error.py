@@ -1,13 +1,34 @@
-"""Error policy of scans: raise, or warn and skip the variable, and errors that name their file."""
+"""Contract of scans: their options, and errors that are raised, or skip the variable."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from typing import Any, TypedDict
 
 from virtualzarr.choices import OnError
 from virtualzarr.errors import VirtualZarrError, warn_caller
 from virtualzarr.manifest import Source
+
+
+class ScanOptions(TypedDict, total=False):
+    """Keyword arguments of the function `scan` of a format, which returns a `Group`.
+
+    All scans raise `SourceError` if there is no such file, or it is truncated or damaged, and
+    `UnsupportedError` for what cannot be referenced exactly. Those that reach other files take
+    `allowed` as well, as `virtualzarr.open` does.
+
+    Attributes
+    ----------
+    on_error : {"raise", "warn"}
+        What to do about a variable that cannot be virtualized: raise, or warn, leave it out and
+        note it in the group's `skipped`.
+    storage_options : mapping, optional
+        How fsspec opens a URL.
+    """
+
+    on_error: OnError
+    storage_options: Mapping[str, Any] | None
 
 
 @contextmanager
@@ -51,3 +72,15 @@ class Refusals:
                 raise
             self.reasons[name] = error.message
             warn_caller(f"could not be virtualized: {error}")
+
+
+@contextmanager
+def begin_scan(
+    path_or_url: Any,
+    on_error: OnError = "raise",
+    storage_options: Mapping[str, Any] | None = None,
+) -> Iterator[Refusals]:
+    """Take the fingerprint of a file, whose name errors in the body get."""
+    source = Source.from_file(path_or_url, storage_options)
+    with name_file(source.uri):
+        yield Refusals(source, on_error)

@@ -17,7 +17,7 @@ ENTRY_POINTS = "virtualzarr.formats"
 
 
 class Scanner(Protocol):
-    """Scanner of a file into a group of virtual arrays; see `virtualzarr.virtualize`."""
+    """Scanner of a file into a group of virtual arrays; see `ScanOptions`."""
 
     def __call__(
         self, path_or_url: Any, *, on_error: OnError, storage_options: Mapping[str, Any] | None

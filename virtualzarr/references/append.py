@@ -12,7 +12,7 @@ from virtualzarr.ingest.scan_files import Paths, find_files, scan_files
 from virtualzarr.keywords import strict_keywords
 from virtualzarr.references.form import AppendRequest
 from virtualzarr.references.preview import Preview
-from virtualzarr.references.recognize import find_form, resolve_target
+from virtualzarr.references.recognize import find_form, locate_target
 from virtualzarr.references.report import PublishReport
 
 
@@ -91,9 +91,9 @@ def append(
     >>> append("air.json", "2026-11-*.nc", "time")  # doctest: +SKIP
     """
     check_choice("duplicates", duplicates, Duplicates)
-    uri = resolve_target(target)
+    location = locate_target(target, storage_options, allowed)
     # Before the files are scanned, so that what is no references fails at once.
-    form = find_form(uri, storage_options)
+    form = find_form(location)
     files = find_files(paths, storage_options)
     request = AppendRequest(
         files=files,
@@ -104,7 +104,6 @@ def append(
         copy=copy,
         plugin_codecs=plugin_codecs,
         progress=progress,
-        access={"storage_options": storage_options, "allowed": allowed},
         join_options={"combine_attrs": "override", **options},
     )
-    return form.append(uri, request)
+    return form.append(location, request)

@@ -11,7 +11,7 @@ from virtualzarr.ingest.open_target import open as open_node
 from virtualzarr.keywords import strict_keywords
 from virtualzarr.references.preview import Preview
 from virtualzarr.references.publish import preview, publish
-from virtualzarr.references.recognize import match_form, resolve_target
+from virtualzarr.references.recognize import locate_target, match_form
 from virtualzarr.references.report import PublishReport
 from virtualzarr.stores.files import is_url
 
@@ -45,13 +45,13 @@ def convert_references(
     --------
     >>> convert_references("air.json", "air.parq")  # doctest: +SKIP
     """
-    uri = resolve_target(target)
-    if Path(uri).exists() and not is_url(uri) and os.path.samefile(resolve_target(source), uri):
+    origin, uri = locate_target(source, storage_options, allowed), locate_target(target).uri
+    if Path(uri).exists() and not is_url(uri) and os.path.samefile(origin.uri, uri):
         raise ValueError("source and target are the same")
-    form, _ = match_form(source, storage_options)
+    form, _ = match_form(origin)
     if form is not None:
         # Not by `open`, which puts an array at the root of references into a group.
-        node = form.open(resolve_target(source), storage_options, allowed).node
+        node = form.open(origin).node
     else:
         node = open_node(source, storage_options=storage_options, allowed=allowed)
     if dry_run:

@@ -7,12 +7,13 @@ A form is one object in a room of its own, beside its reader and its writer. `pu
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from virtualzarr.choices import Duplicates, OnError, ReferenceFormat
 from virtualzarr.references.new_names import NewNames
+from virtualzarr.stores.location import Location
 
 if TYPE_CHECKING:
     from virtualzarr.array import Array
@@ -70,7 +71,6 @@ class PublishOptions:
     copy: bool = False
     zarr_format: int | None = None
     on_error: OnError = "raise"
-    storage_options: Mapping[str, Any] | None = None
     progress: bool | None = None
     relative: bool = False
     record_size: int | None = None
@@ -92,8 +92,6 @@ class AppendRequest:
     duplicates : {"raise", "skip"}
     dry_run, copy, plugin_codecs : bool
     progress : bool, optional
-    access : dict
-        How the references are opened: `storage_options` and `allowed`.
     join_options : dict
         Options of `concat`.
     """
@@ -106,7 +104,6 @@ class AppendRequest:
     copy: bool
     plugin_codecs: bool
     progress: bool | None
-    access: dict[str, Any]
     join_options: dict[str, Any]
 
 
@@ -157,16 +154,13 @@ class ReferenceForm(ABC):
         """
 
     @abstractmethod
-    def open(
-        self,
-        uri: str,
-        storage_options: Mapping[str, Any] | None = None,
-        allowed: str | Iterable[str] | None = None,
-    ) -> OpenedReferences:
-        """Open references; parameters are those of `virtualzarr.open`."""
+    def open(self, location: Location) -> OpenedReferences:
+        """Open references."""
 
     @abstractmethod
-    def publish(self, node: Group | Array, uri: str, options: PublishOptions) -> PublishReport:
+    def publish(
+        self, node: Group | Array, location: Location, options: PublishOptions
+    ) -> PublishReport:
         """Write references to a node, whole or not at all."""
 
     @abstractmethod
@@ -176,17 +170,11 @@ class ReferenceForm(ABC):
         """Count what `publish` would do with ``copy=True``, without writing or reading chunks."""
 
     @abstractmethod
-    def append(self, uri: str, request: AppendRequest) -> PublishReport | Preview | None:
+    def append(self, location: Location, request: AppendRequest) -> PublishReport | Preview | None:
         """Append scanned files; None if all of them are referred to already."""
 
     @abstractmethod
     def rename_paths(
-        self,
-        uri: str,
-        names: NewNames,
-        *,
-        dry_run: bool,
-        relative: bool | None,
-        storage_options: Mapping[str, Any] | None,
+        self, location: Location, names: NewNames, *, dry_run: bool, relative: bool | None
     ) -> dict[str, str]:
         """Rename source files; return new names by old ones."""

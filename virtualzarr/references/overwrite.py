@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from virtualzarr.errors import NodeExistsError, SourceError, SourceNotFoundError, UnsupportedError
 from virtualzarr.ingest.detect import detect
@@ -21,12 +21,7 @@ _HEAD = 1 << 20
 
 
 def check_replaceable(
-    form: PortableForm,
-    uri: str,
-    sources: Iterable[Source] = (),
-    *,
-    overwrite: bool = False,
-    storage_options: Mapping[str, Any] | None = None,
+    form: PortableForm, location: Location, sources: Iterable[Source] = (), *, overwrite: bool
 ) -> None:
     """Refuse to put references where something else lies.
 
@@ -34,24 +29,22 @@ def check_replaceable(
     ----------
     form : PortableForm
         That of the references.
-    uri : str
-        An absolute local path, or a URL.
+    location : Location
     sources : iterable of Source
         What they refer to.
     overwrite : bool
         Whether also what is not recognized as references of this form may be replaced.
-    storage_options : mapping, optional
-        How fsspec opens the URL.
 
     Raises
     ------
     NodeExistsError
         There is something that is not to be replaced.
     """
-    if is_url(uri):
+    uri = location.uri
+    if location.is_remote:
         # Folders and repositories at URLs are not replaced at all.
         if form.is_single_file:
-            _check_object(form, uri, sources, overwrite, storage_options)
+            _check_object(form, location, sources, overwrite)
         return
     # Symbolic links are followed, as the file they lead to is what would be replaced.
     path = resolve_links(uri)
@@ -122,20 +115,17 @@ def _describe(path: str) -> str:
 
 
 def _check_object(
-    form: PortableForm,
-    uri: str,
-    sources: Iterable[Source],
-    overwrite: bool,
-    storage_options: Mapping[str, Any] | None,
+    form: PortableForm, location: Location, sources: Iterable[Source], overwrite: bool
 ) -> None:
     """Do the same for an object, of which only the first bytes are looked at."""
+    uri = location.uri
     try:
-        take_fingerprint(Location(uri, storage_options))
+        take_fingerprint(location)
     except SourceNotFoundError:
         return
     if any(source.uri == uri for source in sources):
         raise _is_source(uri, uri)
-    connection = Connection(Location(uri, storage_options))
+    connection = Connection(location)
     # The first bytes only: a reference file may have gigabytes.
     head = connection.fetch(connection.path, uri, 0, _HEAD)[0]
     if head and not overwrite and not form.matches_content(head):

@@ -5,10 +5,10 @@ from __future__ import annotations
 import logging
 import os
 from abc import abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 from virtualzarr.array import Array
 from virtualzarr.errors import SourceChangedError, SourceError, SourceNotFoundError
@@ -28,31 +28,14 @@ from virtualzarr.references.overwrite import check_replaceable
 from virtualzarr.references.plan import Plan, make_plan
 from virtualzarr.references.portable import TRUNCATE
 from virtualzarr.references.preview import Preview, preview_plan
-from virtualzarr.references.report import Counts, PublishReport
-from virtualzarr.references.write_plan import write_plan
+from virtualzarr.references.report import PublishReport
+from virtualzarr.references.write_plan import WriteTask, Written, write_plan
 from virtualzarr.stores.atomic_files import lock_for_writing
-from virtualzarr.stores.files import Connection, is_url
+from virtualzarr.stores.files import Connection
 from virtualzarr.stores.location import Location
+from virtualzarr.stores.uris import ANYWHERE
 
 _log = logging.getLogger(__name__)
-
-
-class Written(NamedTuple):
-    """What a form's writer has written.
-
-    Attributes
-    ----------
-    nbytes : int
-        Size of the references in bytes.
-    copied_bytes : int
-        Bytes of copied chunks among them.
-    notes : list of str
-        What readers of this form need to know.
-    """
-
-    nbytes: int
-    copied_bytes: int = 0
-    notes: list[str] = []  # noqa: RUF012
 
 
 class PortableForm(ReferenceForm):
@@ -74,31 +57,8 @@ class PortableForm(ReferenceForm):
         """Tell whether a local file or folder is empty, or holds references of this form."""
 
     @abstractmethod
-    def write(
-        self,
-        plan: Plan,
-        uri: str,
-        documents: Mapping[str, bytes],
-        counts: Counts,
-        advance: Callable[[int], Any],
-        *,
-        storage_options: Mapping[str, Any] | None,
-        relative: bool,
-        **layout: Any,
-    ) -> Written:
-        """Write what is planned, so that readers see all of it or what was there before.
-
-        Parameters
-        ----------
-        plan : Plan
-            With all references canonical, unless the form holds chunks.
-        documents : mapping of bytes by key
-            With consolidated metadata.
-        counts, advance
-            Grow by the references that are written; are told so.
-        **layout
-            What one of the methods below has returned.
-        """
+    def write(self, task: WriteTask) -> Written:
+        """Write what is planned, so that readers see all of it or what was there before."""
 
     def matches_content(self, head: bytes) -> bool:
         """Tell whether an object at a URL that begins so holds references of this form."""
@@ -118,44 +78,41 @@ class PortableForm(ReferenceForm):
         """Return what `write` needs in order to add to references, and leave alone what stays."""
         return self.layout_to_replace(opened, state)
 
-    def state(self, uri: str, storage_options: Mapping[str, Any] | None = None) -> object:
+    def state(self, location: Location) -> object:
         """Return what tells that somebody wrote to references; None where nothing is there."""
-        return file_state(uri, storage_options)
+        return file_state(location)
 
-    def check_state(
-        self, uri: str, before: object, storage_options: Mapping[str, Any] | None
-    ) -> None:
+    def check_state(self, location: Location, before: object) -> None:
         """Refuse to replace references that others have replaced since their state was taken.
 
         Raises
         ------
         SourceChangedError
         """
-        if self.state(uri, storage_options) != before:
+        if self.state(location) != before:
             raise SourceChangedError(
-                "somebody else wrote here meanwhile; nothing was written: do it again", file=uri
+                "somebody else wrote here meanwhile; nothing was written: do it again",
+                file=location.uri,
             )
 
-    def publish(self, node: Group | Array, uri: str, options: PublishOptions) -> PublishReport:
+    def publish(
+        self, node: Group | Array, location: Location, options: PublishOptions
+    ) -> PublishReport:
         """Plan, then write with the lock held; what lies there is checked before and after."""
-        replacing: dict[str, Any] = {
-            "overwrite": options.overwrite, "storage_options": options.storage_options,
-        }  # fmt: skip
         # Before the plan, which may take long, and again with the lock held, as now the sources
         # are known: none of them may be replaced.
-        check_replaceable(self, uri, **replacing)
-        node, notes = self._as_group(node, uri)
+        check_replaceable(self, location, overwrite=options.overwrite)
+        node, notes = self._as_group(node, location.uri)
         plan = make_plan(
             node, copy=options.copy, zarr_format=options.zarr_format, on_error=options.on_error,
             capabilities=self._with_plugins(options.plugin_codecs),
         )  # fmt: skip
-        with lock_for_writing(uri):
+        with lock_for_writing(location.uri):
             sources = (s for array in plan.arrays.values() for s in array.manifest.sources)
-            check_replaceable(self, uri, sources, **replacing)
+            check_replaceable(self, location, sources, overwrite=options.overwrite)
             return write_plan(
-                self, plan, uri, notes, storage_options=options.storage_options,
-                progress=options.progress, relative=options.relative, digests=options.digests,
-                layout=self.layout_to_publish(options),
+                self, plan, location, notes, progress=options.progress, relative=options.relative,
+                digests=options.digests, layout=self.layout_to_publish(options),
             )  # fmt: skip
 
     def preview(
@@ -168,17 +125,16 @@ class PortableForm(ReferenceForm):
         )  # fmt: skip
         return preview_plan(plan, uri, self.name)
 
-    def append(self, uri: str, request: AppendRequest) -> PublishReport | Preview | None:
+    def append(self, location: Location, request: AppendRequest) -> PublishReport | Preview | None:
         """Join new files to what is there, with the lock held from reading that to writing."""
-        with nullcontext() if request.dry_run else lock_for_writing(uri):
-            return self._append(uri, request)
+        with nullcontext() if request.dry_run else lock_for_writing(location.uri):
+            return self._append(location, request)
 
-    def _append(self, uri: str, request: AppendRequest) -> PublishReport | Preview | None:
-        storage_options = request.access["storage_options"]
-        before = self.state(uri, storage_options)
-        opened = self.open(uri, **request.access)
+    def _append(self, location: Location, request: AppendRequest) -> PublishReport | Preview | None:
+        before = self.state(location)
+        opened = self.open(location)
         new = select_new(opened.node, request)
-        _log.info("%s: %d of %d files are to be added", uri, len(new), len(request.files))
+        _log.info("%s: %d of %d files are to be added", location.uri, len(new), len(request.files))
         if not new:
             return None
         node = join_published(opened.node, new, request.dim, request.join_options)
@@ -186,35 +142,29 @@ class PortableForm(ReferenceForm):
         zarr_format = 3 if 3 in list_zarr_formats(opened.node) and 3 in formats else None
         plugins = request.plugin_codecs or _has_plugin_codecs(opened.node)
         if request.dry_run:
-            return self.preview(node, uri, zarr_format, plugins)
+            return self.preview(node, location.uri, zarr_format, plugins)
         # on_error is always "raise": no array that is there already may be left out.
         plan = make_plan(
             node, copy=request.copy, zarr_format=zarr_format, on_error="raise",
             capabilities=self._with_plugins(plugins),
         )  # fmt: skip
-        self.check_state(uri, before, storage_options)
+        self.check_state(location, before)
         return write_plan(
-            self, plan, uri, [], storage_options=storage_options, progress=request.progress,
-            relative=opened.relative,
+            self, plan, location, [], progress=request.progress, relative=opened.relative,
             digests=any(source.digest is not None for source in list_sources(opened.node)),
             layout=self.layout_to_append(opened, plan, before),
         )  # fmt: skip
 
     def rename_paths(
-        self,
-        uri: str,
-        names: NewNames,
-        *,
-        dry_run: bool,
-        relative: bool | None,
-        storage_options: Mapping[str, Any] | None,
+        self, location: Location, names: NewNames, *, dry_run: bool, relative: bool | None
     ) -> dict[str, str]:
         """Write the references again with other names; a dry run takes no lock."""
-        with nullcontext() if dry_run else lock_for_writing(uri):
-            before = self.state(uri, storage_options)
+        with nullcontext() if dry_run else lock_for_writing(location.uri):
+            before = self.state(location)
             # No source is looked at, so that none needs to be allowed.
-            opened = self.open(uri, storage_options, "*")
-            new = resolve_names(names, [source.uri for source in list_sources(opened.node)], uri)
+            opened = self.open(replace(location, allowed=(ANYWHERE,)))
+            sources = [source.uri for source in list_sources(opened.node)]
+            new = resolve_names(names, sources, location.uri)
             relative = opened.relative if relative is None else relative
             if dry_run or (not new and relative == opened.relative):
                 return new
@@ -223,11 +173,9 @@ class PortableForm(ReferenceForm):
                 zarr_format=max(list_zarr_formats(opened.node), default=None),
                 capabilities=self._with_plugins(_has_plugin_codecs(opened.node)),
             )  # fmt: skip
-            self.check_state(uri, before, storage_options)
-            write_plan(
-                self, plan, uri, [], storage_options=storage_options, relative=relative,
-                layout=self.layout_to_replace(opened, before),
-            )  # fmt: skip
+            self.check_state(location, before)
+            layout = self.layout_to_replace(opened, before)
+            write_plan(self, plan, location, [], relative=relative, layout=layout)
             return new
 
     def _with_plugins(self, plugin_codecs: bool) -> Capabilities:
@@ -242,16 +190,16 @@ class PortableForm(ReferenceForm):
         return Group({}, {name: node.with_path(name)}), [note]
 
 
-def file_state(uri: str, storage_options: Mapping[str, Any] | None = None) -> object:
+def file_state(location: Location) -> object:
     """Return what a file system or server says of a file's version; None where there is none."""
-    if not is_url(uri):
-        if not os.path.exists(uri):
+    if not location.is_remote:
+        if not os.path.exists(location.uri):
             return None
-        status = os.stat(uri)
+        status = os.stat(location.uri)
         return status.st_ino, status.st_mtime_ns, status.st_size
-    connection = Connection(Location(uri, storage_options))
+    connection = Connection(location)
     try:
-        return connection.fingerprint(connection.path, uri)
+        return connection.fingerprint(connection.path, location.uri)
     except SourceNotFoundError:
         return None
     except SourceError as error:

@@ -11,7 +11,7 @@ from virtualzarr.hierarchy.group import Group
 from virtualzarr.keywords import strict_keywords
 from virtualzarr.references.form import PublishOptions
 from virtualzarr.references.preview import Preview
-from virtualzarr.references.recognize import resolve_target
+from virtualzarr.references.recognize import locate_target
 from virtualzarr.references.registry import choose_form
 from virtualzarr.references.report import PublishReport
 
@@ -109,8 +109,8 @@ def publish(
     if record_size is not None and record_size < 1:
         raise ValueError(f"record_size is at least 1, not {record_size!r}")
     _check_node(node)
-    uri = resolve_target(path)
-    form = choose_form(uri, reference_format)
+    location = locate_target(path, storage_options)
+    form = choose_form(location.uri, reference_format)
     # What a form cannot hold is refused before anything is planned; everything else is the form's
     # own business.
     can = form.capabilities
@@ -121,11 +121,11 @@ def publish(
     if relative and not can.relative:
         raise ValueError(f"{can.title} knows no relative references")
     options = PublishOptions(
-        copy=copy, zarr_format=zarr_format, on_error=on_error, storage_options=storage_options,
-        progress=progress, relative=relative, record_size=record_size,
-        plugin_codecs=plugin_codecs, overwrite=overwrite, digests=digests,
+        copy=copy, zarr_format=zarr_format, on_error=on_error, progress=progress,
+        relative=relative, record_size=record_size, plugin_codecs=plugin_codecs,
+        overwrite=overwrite, digests=digests,
     )  # fmt: skip
-    return form.publish(node, uri, options)
+    return form.publish(node, location, options)
 
 
 @strict_keywords()
@@ -150,9 +150,8 @@ def preview(
     0
     """
     _check_node(node)
-    uri = resolve_target(path)
-    form = choose_form(uri, reference_format)
-    return form.preview(node, uri, zarr_format, plugin_codecs)
+    uri = locate_target(path).uri
+    return choose_form(uri, reference_format).preview(node, uri, zarr_format, plugin_codecs)
 
 
 def _check_node(node: Any) -> None:

@@ -2,27 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from virtualzarr.errors import UnsupportedError
 from virtualzarr.ingest.detect import detect
 from virtualzarr.references.form import ReferenceForm
 from virtualzarr.references.registry import all_forms
-from virtualzarr.stores.files import resolve_uri
+from virtualzarr.stores.location import Location
 
 
-def match_form(
-    target: Any, storage_options: Mapping[str, Any] | None = None
-) -> tuple[ReferenceForm | None, str]:
+def locate_target(
+    target: Any,
+    storage_options: Mapping[str, Any] | None = None,
+    allowed: str | Iterable[str] | None = None,
+) -> Location:
+    """Return where references are, without a slash at the end."""
+    location = Location.of(target, storage_options, allowed)
+    return location.with_uri(location.uri.rstrip("/"))
+
+
+def match_form(location: Location) -> tuple[ReferenceForm | None, str]:
     """Return the form of what lies somewhere, None for any other file; and its file format."""
-    uri = resolve_uri(target)
-    file_format = detect(uri, storage_options)
-    forms = (form for form in all_forms() if form.recognizes(uri, file_format))
+    file_format = detect(location)
+    forms = (form for form in all_forms() if form.recognizes(location.uri, file_format))
     return next(forms, None), file_format
 
 
-def find_form(uri: str, storage_options: Mapping[str, Any] | None = None) -> ReferenceForm:
+def find_form(location: Location) -> ReferenceForm:
     """Return the form of published references.
 
     Raises
@@ -30,12 +37,7 @@ def find_form(uri: str, storage_options: Mapping[str, Any] | None = None) -> Ref
     UnsupportedError
         There are no references.
     """
-    form, file_format = match_form(uri, storage_options)
+    form, file_format = match_form(location)
     if form is None:
-        raise UnsupportedError(f"there are no references, but {file_format}", file=uri)
+        raise UnsupportedError(f"there are no references, but {file_format}", file=location.uri)
     return form
-
-
-def resolve_target(target: Any) -> str:
-    """Return the absolute path or URL of references."""
-    return resolve_uri(target).rstrip("/")

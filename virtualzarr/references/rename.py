@@ -7,7 +7,7 @@ from typing import Any
 
 from virtualzarr.keywords import strict_keywords
 from virtualzarr.references.new_names import NewNames
-from virtualzarr.references.recognize import find_form, resolve_target
+from virtualzarr.references.recognize import find_form, locate_target
 
 
 @strict_keywords()
@@ -55,7 +55,6 @@ def rename_paths(
     --------
     >>> rename_paths("air.json", {"/scratch/air": "s3://bucket/air"})  # doctest: +SKIP
     """
-    uri = resolve_target(target)
-    return find_form(uri, storage_options).rename_paths(
-        uri, names, dry_run=dry_run, relative=relative, storage_options=storage_options
-    )
+    location = locate_target(target, storage_options)
+    form = find_form(location)
+    return form.rename_paths(location, names, dry_run=dry_run, relative=relative)

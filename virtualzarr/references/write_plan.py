@@ -7,7 +7,8 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -40,28 +41,65 @@ PROGRESS_FROM = 1_000_000
 """A progress bar is shown for this many references and more."""
 
 
+@dataclass(frozen=True)
+class WriteTask:
+    """What a form's writer has to write, and where.
+
+    Attributes
+    ----------
+    plan : Plan
+        With all references canonical, unless the form holds chunks.
+    location : Location
+    documents : mapping of bytes by key
+        With consolidated metadata.
+    counts, advance
+        Grow by the references that are written; are told so.
+    relative : bool
+        Whether URLs are relative to where the references lie.
+    layout : mapping
+        What the form's methods `layout_to_publish` and the like have returned.
+    """
+
+    plan: Plan
+    location: Location
+    documents: Mapping[str, bytes]
+    counts: Counts
+    advance: Callable[[int], Any]
+    relative: bool
+    layout: Mapping[str, Any]
+
+
+class Written(NamedTuple):
+    """What a form's writer has written.
+
+    Attributes
+    ----------
+    nbytes : int
+        Size of the references in bytes.
+    copied_bytes : int
+        Bytes of copied chunks among them.
+    notes : list of str
+        What readers of this form need to know.
+    """
+
+    nbytes: int
+    copied_bytes: int = 0
+    notes: list[str] = []  # noqa: RUF012
+
+
 def write_plan(
     form: PortableForm,
     plan: Plan,
-    uri: str,
+    location: Location,
     notes: list[str],
     *,
-    storage_options: Mapping[str, Any] | None = None,
     progress: bool | None = None,
     relative: bool = False,
     digests: bool = False,
     layout: Mapping[str, Any],
 ) -> PublishReport:
-    """Write what is planned in a form.
-
-    Parameters
-    ----------
-    notes : list of str
-        What readers need to know already.
-    layout : mapping
-        Further arguments of the form's `write`.
-    """
-    can = form.capabilities
+    """Write what is planned in a form; `notes` are what readers need to know already."""
+    can, uri = form.capabilities, location.uri
     if digests:
         add_digests(plan)
     if not can.any_file_name:
@@ -69,7 +107,7 @@ def write_plan(
     # Copies come first: an array of which a chunk cannot be read is skipped, and has no documents.
     copied_to, copied_bytes = None, 0
     if not can.chunks:
-        copied_to, copied_bytes = _store_copies(plan, uri, storage_options)
+        copied_to, copied_bytes = _store_copies(plan, location)
     documents, remarks = _describe(plan)
     notes = notes + remarks
     if relative:
@@ -79,10 +117,8 @@ def write_plan(
     notes += [*_notes_on_sources(plan, uri), *_notes_on_codecs(plan)]
     counts = Counts()
     with _progress_bar(plan, progress) as advance:
-        written = form.write(
-            plan, uri, documents, counts, advance, storage_options=storage_options,
-            relative=relative, **layout,
-        )  # fmt: skip
+        task = WriteTask(plan, location, documents, counts, advance, relative, layout)
+        written = form.write(task)
     if written.copied_bytes:
         copied_to, copied_bytes = uri, written.copied_bytes
     _log.info("wrote %d references to %s", counts.references, uri)
@@ -127,19 +163,17 @@ def _describe(plan: Plan) -> tuple[dict[str, bytes], list[str]]:
         raise PublishError(error.message, variable=error.variable) from error
 
 
-def _store_copies(
-    plan: Plan, uri: str, storage_options: Mapping[str, Any] | None
-) -> tuple[str | None, int]:
+def _store_copies(plan: Plan, location: Location) -> tuple[str | None, int]:
     """Store decoded chunks in one file beside the references, and refer to that."""
     arrays = [a for a in plan.arrays.values() if len(a.misread) or a.filler is not None]
     if not arrays:
         return None, 0
     copies: list[tuple[ArrayPlan, tuple[Any, Any, Any]]] = []
-    beside = resolve_links(uri)
+    beside = resolve_links(location.uri)
     count = sum(len(array.misread) for array in arrays)
-    _log.info("%s: %d chunks are decoded and stored anew", uri, count)
+    _log.info("%s: %d chunks are decoded and stored anew", location.uri, count)
     # All copies go to one file: few objects to move along, and one source in the references.
-    with AtomicFile(Location(beside, storage_options), digest=True) as target:
+    with AtomicFile(location.with_uri(beside), digest=True) as target:
         for array in arrays:
             try:
                 copies.append((array, _copy_chunks(array, target)))
@@ -150,7 +184,7 @@ def _store_copies(
         # Named by its content: older references keep the copies they point to.
         target.commit(f"{beside.removesuffix('.json')}.{target.digest}.chunks")
     # No date: the name tells the content, whenever it was written.
-    source = Source(target.uri, target.nbytes, storage_options=storage_options)
+    source = Source(target.uri, target.nbytes, storage_options=location.storage_options)
     for array, (cells, offset, length) in copies:
         array.manifest = with_copies(array.manifest, cells, source, offset, length)
     return target.uri, target.nbytes

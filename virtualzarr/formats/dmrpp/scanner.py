@@ -13,7 +13,7 @@ from grids.grid import SeparableGrid
 from virtualzarr.array import Array
 from virtualzarr.choices import OnError
 from virtualzarr.codecs import Pipeline, make
-from virtualzarr.errors import SourceError, SourceNotFoundError, UnsupportedError, VirtualZarrError
+from virtualzarr.errors import SourceError, SourceNotFoundError, UnsupportedError
 from virtualzarr.formats.dmrpp.chunks import ChunkList, make_manifest, make_pipeline, split_blocks
 from virtualzarr.formats.dmrpp.document import (
     MAX_BYTES,
@@ -34,7 +34,7 @@ from virtualzarr.formats.dmrpp.types import (
     parse_fill,
     parse_int,
 )
-from virtualzarr.formats.on_error import Refusals
+from virtualzarr.formats.on_error import Refusals, begin_scan
 from virtualzarr.formats.plain import LIMIT, plain_pipeline
 from virtualzarr.hierarchy.group import Group
 from virtualzarr.manifest import Manifest, Source, Sources
@@ -62,24 +62,14 @@ def scan(
 
     Parameters
     ----------
-    path_or_url : path or str
-    on_error : {"raise", "warn"}
-        What to do about a variable that cannot be virtualized: raise, or warn, leave it out and
-        note it in the group's `skipped`.
-    storage_options : mapping, optional
-        How fsspec opens a URL.
+    path_or_url, on_error, storage_options
+        As in `ScanOptions`.
     allowed : str or iterable of str, optional
         Folders, or URLs up to a ``/``, that the values must lie below. By default a document from
         a URL may not name local files.
 
-    Returns
-    -------
-    Group
-
     Raises
     ------
-    SourceError
-        If there is no such document, or it is damaged.
     AccessError
         If it names a file out of what is allowed.
     UnsupportedError
@@ -90,25 +80,21 @@ def scan(
     ----------
     OPeNDAP: DMR++, https://docs.opendap.org/index.php/DMR%2B%2B
     """
-    source = Source.from_file(path_or_url, storage_options)
-    try:
+    with begin_scan(path_or_url, on_error, storage_options) as refusals:
+        source = refusals.source
         if source.size is None or source.size > MAX_BYTES:
             raise UnsupportedError(f"a DMR++ document of {source.size} bytes")
         file = open_file(source.location, source.fingerprint)
         document = Document(bytes(file.read(0, source.size)))
         location = Location.of(source.uri, storage_options, allowed)
-        return _Scan(source, document, location, Refusals(source, on_error)).group()
-    except VirtualZarrError as error:
-        raise error.at(file=source.uri) from error.__cause__
+        return _Scan(document, location, refusals).group()
 
 
 class _Scan:
     """The scan of one document."""
 
-    def __init__(
-        self, source: Source, document: Document, location: Location, refusals: Refusals
-    ) -> None:
-        self.source, self.document, self.refusals = source, document, refusals
+    def __init__(self, document: Document, location: Location, refusals: Refusals) -> None:
+        self.source, self.document, self.refusals = refusals.source, document, refusals
         self.location = location
         self.root = document.root
         self.is_old = get_attr(self.root, "version") is None

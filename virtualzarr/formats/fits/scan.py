@@ -5,19 +5,17 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Unpack
 
 from virtualzarr.array import Array
-from virtualzarr.choices import OnError
 from virtualzarr.errors import MetadataError, SourceError, UnsupportedError
 from virtualzarr.formats.fits.header import BLOCK, Cards, integer, read_cards
 from virtualzarr.formats.fits.images import image, item_dtype, lengths
 from virtualzarr.formats.fits.tables import binary_table, random_groups, text_table
 from virtualzarr.formats.fits.tiles import read_compressed_image
 from virtualzarr.formats.headers import HeaderReader
-from virtualzarr.formats.on_error import Refusals, name_file
+from virtualzarr.formats.on_error import Refusals, ScanOptions, begin_scan
 from virtualzarr.hierarchy.group import Group
-from virtualzarr.manifest import Source
 from virtualzarr.metadata import check_name, json_attributes
 
 NAME = "data"
@@ -38,12 +36,7 @@ _IMAGES = ("IMAGE", "IUEIMAGE")
 _BINARY = ("BINTABLE", "A3DTABLE")
 
 
-def scan(
-    path_or_url: Any,
-    *,
-    on_error: OnError = "raise",
-    storage_options: Mapping[str, Any] | None = None,
-) -> Group:
+def scan(path_or_url: Any, **options: Unpack[ScanOptions]) -> Group:
     """Scan a FITS file into a group with the primary image, and a group for each extension.
 
     The values of each are the array ``data``: images with the axes ..., z, y and x, tables and
@@ -56,39 +49,24 @@ def scan(
     are as they are stored, too: logical ones hold ``T`` and ``F``, and TSCAL and TZERO are not
     applied, but in its attribute `columns`. In arrays of variable length they are.
 
-    Parameters
-    ----------
-    path_or_url : path or str
-    on_error : {"raise", "warn"}
-        What to do about an HDU that cannot be virtualized: raise, or warn, skip its values and note
-        it in the group's `skipped`.
-    storage_options : mapping, optional
-        How fsspec opens a URL.
-
-    Returns
-    -------
-    Group
+    Of an HDU that cannot be virtualized only the values are skipped.
 
     Raises
     ------
-    SourceError
-        If there is no such file, or it is truncated or damaged.
     UnsupportedError
         If an HDU is a compressed table, an image of an unknown compression, or an extension of
         another type.
     """
-    source = Source.from_file(path_or_url, storage_options)
-    with name_file(source.uri):
-        return _Scan(source, Refusals(source, on_error)).group()
+    with begin_scan(path_or_url, **options) as refusals:
+        return _Scan(refusals).group()
 
 
 class _Scan:
     """The scan of one file."""
 
-    def __init__(self, source: Source, refusals: Refusals) -> None:
-        self.source = source
-        self.refusals = refusals
-        self.file = HeaderReader(source)
+    def __init__(self, refusals: Refusals) -> None:
+        self.refusals, self.source = refusals, refusals.source
+        self.file = HeaderReader(self.source)
 
     def group(self) -> Group:
         if self.file.take(9) != b"SIMPLE  =":

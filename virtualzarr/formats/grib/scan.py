@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 
 from virtualzarr.array import Array
-from virtualzarr.choices import OnError
 from virtualzarr.codecs.grib.eccodes_library import library
 from virtualzarr.errors import SourceError, VirtualZarrError
 from virtualzarr.formats.grib.cubes import DECREASING, Variable, find_variables, make_array
@@ -22,10 +20,9 @@ from virtualzarr.formats.grib.products import Products, read_products
 from virtualzarr.formats.grib.references import Places, read_places
 from virtualzarr.formats.grib.repeats import find_repeats
 from virtualzarr.formats.local_pages import LocalPages
-from virtualzarr.formats.on_error import Refusals, name_file
+from virtualzarr.formats.on_error import Refusals, ScanOptions, begin_scan
 from virtualzarr.formats.paging import pages_of
 from virtualzarr.hierarchy.group import Group
-from virtualzarr.manifest import Source
 from virtualzarr.stores.files import is_url
 from virtualzarr.virtual.inline import inline_array
 
@@ -74,12 +71,7 @@ _LEVELS: dict[str, dict[str, Any]] = {
 }
 
 
-def scan(
-    path_or_url: Any,
-    *,
-    on_error: OnError = "raise",
-    storage_options: Mapping[str, Any] | None = None,
-) -> Group:
+def scan(path_or_url: Any, **options: Unpack[ScanOptions]) -> Group:
     """Scan a file of GRIB messages, edition 1 or 2 or both.
 
     Fields of one parameter, type of level and type of step, on one grid, are one variable, along
@@ -91,39 +83,26 @@ def scan(
     as cfgrib names them, and within those, where needed, by further differences:
     ``surface/accum``, ``heightAboveGround/2``.
 
-    Parameters
-    ----------
-    path_or_url : path or str
-    on_error : {"raise", "warn"}
-        What to do about a message that is damaged or not supported, and about fields with equal
-        metadata: raise, or warn, skip them and note them in the group's `skipped`.
-    storage_options : mapping, optional
-        How fsspec opens a URL.
-
-    Returns
-    -------
-    Group
+    Messages that are damaged or not supported, and fields with equal metadata, are what may be
+    skipped.
 
     Raises
     ------
-    SourceError
-        If there is no such file, or it is truncated or damaged.
     UnsupportedError
         If a message cannot be decoded exactly.
     MissingDependencyError
         If ecCodes is not installed.
     """
     library()
-    source = Source.from_file(path_or_url, storage_options)
-    with name_file(source.uri):
-        return _Scan(source, Refusals(source, on_error)).group()
+    with begin_scan(path_or_url, **options) as refusals:
+        return _Scan(refusals).group()
 
 
 class _Scan:
     """The scan of one file."""
 
-    def __init__(self, source: Source, refusals: Refusals) -> None:
-        self.source, self.refusals = source, refusals
+    def __init__(self, refusals: Refusals) -> None:
+        self.source, self.refusals = refusals.source, refusals
         self.products: Products
         self.places: Places
         self.grids: list[Grid]

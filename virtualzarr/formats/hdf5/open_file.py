@@ -21,6 +21,7 @@ from virtualzarr.formats.hdf5.inline_values import InlineValues
 from virtualzarr.formats.hdf5.messages import Dataspace
 from virtualzarr.formats.hdf5.objects import Object, Objects
 from virtualzarr.formats.hdf5.walk import Walker
+from virtualzarr.formats.on_error import name_file
 from virtualzarr.formats.paging import pages_of
 from virtualzarr.manifest import Source, Sources
 from virtualzarr.stores.files import is_url
@@ -137,14 +138,13 @@ def open_hdf5(
     library = Library(source)
     data = _open_bytes(source)
     objects = None
-    try:
-        # What is unusual in the superblock concerns the whole file: the library then lists
-        # everything.
-        objects = Objects(data)
-    except UnknownStructureError as error:
-        library.record_request("", error.message)
-    except VirtualZarrError as error:
-        raise error.at(file=source.uri) from error.__cause__
+    with name_file(source.uri):
+        try:
+            # What is unusual in the superblock concerns the whole file: the library then lists
+            # everything.
+            objects = Objects(data)
+        except UnknownStructureError as error:
+            library.record_request("", error.message)
     yield OpenFile(source, data if objects is None else objects.source, objects, library)
     # Values and attributes that were read meanwhile would be of another version than references.
     source.check_unchanged()

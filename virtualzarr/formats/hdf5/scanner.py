@@ -33,6 +33,7 @@ from virtualzarr.formats.hdf5.messages import Dataspace
 from virtualzarr.formats.hdf5.open_file import OpenFile, open_hdf5
 from virtualzarr.formats.hdf5.unlimited import Growth
 from virtualzarr.formats.hdf5.walk import Node
+from virtualzarr.formats.on_error import name_file
 from virtualzarr.hierarchy.group import Group
 from virtualzarr.metadata import ArrayMetadata
 from virtualzarr.stores.files import is_url
@@ -50,32 +51,18 @@ def scan(
     storage_options: Mapping[str, Any] | None = None,
     allowed: str | Iterable[str] | None = None,
 ) -> Group:
-    """Scan an HDF5 or netCDF4 file.
+    """Scan an HDF5 or netCDF4 file, of which links and datasets may be skipped.
+
+    Nothing is copied but compact datasets, values of variable length, and references.
 
     Parameters
     ----------
-    path_or_url : path or str
-    on_error : {"raise", "warn"}
-        What to do about a link or a dataset that cannot be virtualized: raise, or warn, leave it
-        out and note it in the group's `skipped`.
-    storage_options : mapping, optional
-        How fsspec opens a URL.
+    path_or_url, on_error, storage_options
+        As in `ScanOptions`.
     allowed : str or iterable of str, optional
         Places where external files, the sources of virtual datasets and the targets of external
         links may be: folders, or URLs up to a ``/``; by default, the folder of the file and what
         is below it.
-
-    Returns
-    -------
-    Group
-        Nothing is copied but compact datasets, values of variable length, and references.
-
-    Raises
-    ------
-    SourceError
-        If there is no such file, or HDF5 cannot open it.
-    UnsupportedError
-        If something in it cannot be virtualized and `on_error` is "raise".
     """
     with open_hdf5(path_or_url, storage_options) as file:
         # By default a file may only name files beside and below it: a scanned file is untrusted
@@ -83,10 +70,8 @@ def scan(
         home = file.source.uri
         folder = home.rpartition("/")[0] if is_url(home) else os.path.dirname(home)
         location = Location.of(home, storage_options, folder if allowed is None else allowed)
-        try:
+        with name_file(home):
             return _Scan(file, on_error, location).run()
-        except VirtualZarrError as error:
-            raise error.at(file=file.source.uri) from error.__cause__
 
 
 @dataclass

@@ -2,51 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 
 from grids import RegularGrid
 from virtualzarr.array import Array
 from virtualzarr.array.file_layout import FileLayout
-from virtualzarr.choices import OnError
 from virtualzarr.errors import SourceError
 from virtualzarr.formats.headers import HeaderReader
 from virtualzarr.formats.netcdf3.header import Header, Variable, read_header, row_bytes
-from virtualzarr.formats.on_error import Refusals, name_file
+from virtualzarr.formats.on_error import Refusals, ScanOptions, begin_scan
 from virtualzarr.formats.plain import LIMIT, plain_pipeline
 from virtualzarr.hierarchy.group import Group
-from virtualzarr.manifest import Affine, Manifest, Source, Sources
+from virtualzarr.manifest import Affine, Manifest, Sources
 from virtualzarr.metadata import ArrayMetadata, check_name, json_attributes
 
 
-def scan(
-    path_or_url: Any,
-    *,
-    on_error: OnError = "raise",
-    storage_options: Mapping[str, Any] | None = None,
-) -> Group:
+def scan(path_or_url: Any, **options: Unpack[ScanOptions]) -> Group:
     """Scan a netCDF3 file.
 
     A variable without the record dimension is one chunk; so is the only variable with it, as its
     records are contiguous. Otherwise records of variables are interleaved, and each is a chunk.
-
-    For the arguments and errors, see `virtualzarr.virtualize`.
-
     """
-    source = Source.from_file(path_or_url, storage_options)
-    with name_file(source.uri):
-        return _Scan(read_header(HeaderReader(source)), source, on_error).group()
+    with begin_scan(path_or_url, **options) as refusals:
+        return _Scan(read_header(HeaderReader(refusals.source)), refusals).group()
 
 
 class _Scan:
     """Scan of one file from its header."""
 
-    def __init__(self, header: Header, source: Source, on_error: OnError) -> None:
-        self.header = header
-        self.source = source
-        self.refusals = Refusals(source, on_error)
+    def __init__(self, header: Header, refusals: Refusals) -> None:
+        self.header, self.refusals, self.source = header, refusals, refusals.source
         records = [variable for variable in header.variables if self._has_records(variable)]
         self._check_begins()
         self.record_bytes = _record_bytes([self._row_bytes(each) for each in records], records)

@@ -44,25 +44,7 @@ def scan(
     a letter that comes again in the file with another length or other coordinates is numbered:
     ``"y_1"``. Beside GeoTIFF images are coordinates of the centres of pixels, by those names.
 
-    Parameters
-    ----------
-    path_or_url : path or str
-    on_error : {"raise", "warn"}
-        What to do about a series that cannot be virtualized: raise, or warn, skip it, and note it
-        in the group's `skipped`.
-    storage_options : mapping, optional
-        How fsspec opens a URL.
-
-    Returns
-    -------
-    Group
-
-    Raises
-    ------
-    SourceError
-        If the file is missing or is no readable TIFF.
-    UnsupportedError
-        If a series uses what is not supported; the message names it.
+    A series that cannot be virtualized is what may be skipped.
     """
     source = Source.from_file(path_or_url, storage_options)
     with open_tiff(source) as files:

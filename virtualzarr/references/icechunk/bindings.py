@@ -22,6 +22,7 @@ from virtualzarr.errors import (
 from virtualzarr.stores.files import Location, is_url, open_file
 
 SUFFIX = ".icechunk"
+BRANCH = "main"
 _LOCAL = "file://"
 _BATCH = 256
 _PARTS = ("snapshots", "transactions")
@@ -44,11 +45,6 @@ def icechunk() -> Any:
     return icechunk
 
 
-def major_version() -> int:
-    """The first number of the version of the package."""
-    return int(icechunk().__version__.split(".")[0])
-
-
 def is_repository(uri: str, storage_options: Mapping[str, Any] | None = None) -> bool:
     """Whether there is a repository at a place; of a URL, by how it ends."""
     if is_url(uri):
@@ -58,15 +54,9 @@ def is_repository(uri: str, storage_options: Mapping[str, Any] | None = None) ->
     )
 
 
-def storage(uri: str, options: Mapping[str, Any] | None = None) -> Any:
-    """Icechunk's storage at a path or URL.
-
-    Parameters
-    ----------
-    options : mapping, optional
-        Arguments of Icechunk's `s3_storage` or `gcs_storage`.
-    """
-    module, arguments = icechunk(), dict(options or {})
+def storage(target: Location) -> Any:
+    """Icechunk's storage at a location, whose options are those of `s3_storage`, `gcs_storage`."""
+    module, uri, arguments = icechunk(), target.uri, dict(target.storage_options or {})
     if not is_url(uri):
         return module.local_filesystem_storage(uri)
     parts = urlsplit(uri)
@@ -132,11 +122,10 @@ def _quiet(module: Any) -> Iterator[None]:
         choose(None)
 
 
-def tip(uri: str, options: Mapping[str, Any] | None = None, branch: str = "main") -> str:
-    """Return the identifier of the newest snapshot of a branch."""
-    with reading_errors(uri):
-        repository = icechunk().Repository.open(storage(uri, options))
-        return str(repository.lookup_branch(branch))
+def tip(target: Location) -> str:
+    """Return the identifier of the newest snapshot of the main branch."""
+    with reading_errors(target.uri):
+        return str(icechunk().Repository.open(storage(target)).lookup_branch(BRANCH))
 
 
 def location(uri: str) -> str:
@@ -265,18 +254,10 @@ def node_id(session: Any, path: str) -> str:
     return str(session.get_node_id(f"/{path}"))
 
 
-def read_object(
-    uri: str, folder: str, name: str, options: Mapping[str, Any] | None = None
-) -> bytes:
-    """Return an object of a repository as it is stored.
-
-    Parameters
-    ----------
-    options : mapping, optional
-        As for `storage`.
-    """
-    path = f"{uri}/{folder}/{name}"
-    return bytes(open_file(Location(path, _fsspec_options(options or {}))).read(0, None))
+def read_object(target: Location, name: str) -> bytes:
+    """Return an object of a repository as it is stored."""
+    options = _fsspec_options(target.storage_options or {})
+    return bytes(open_file(Location(f"{target.uri}/{name}", options)).read(0, None))
 
 
 def _fsspec_options(options: Mapping[str, Any]) -> dict[str, Any]:

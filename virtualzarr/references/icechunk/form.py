@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -14,9 +13,10 @@ from virtualzarr.references.icechunk.read import open_repository
 from virtualzarr.references.icechunk.write import write_icechunk
 from virtualzarr.references.inventory import list_arrays
 from virtualzarr.references.plan import Plan
-from virtualzarr.references.portable_form import PortableForm, Written
-from virtualzarr.references.report import Counts
+from virtualzarr.references.portable_form import PortableForm
 from virtualzarr.references.unchanged import starts_with_box
+from virtualzarr.references.write_plan import WriteTask, Written
+from virtualzarr.stores.location import Location
 
 
 class IcechunkForm(PortableForm):
@@ -38,19 +38,13 @@ class IcechunkForm(PortableForm):
         """Tell whether a folder is empty, or a repository, to which a commit can be added."""
         return not os.listdir(path) or is_repository(path)
 
-    def state(self, uri: str, storage_options: Mapping[str, Any] | None = None) -> object:
+    def state(self, location: Location) -> object:
         """Return the snapshot at the end of the main branch."""
-        return tip(uri, storage_options)
+        return tip(location)
 
-    def open(
-        self,
-        uri: str,
-        storage_options: Mapping[str, Any] | None = None,
-        allowed: str | Iterable[str] | None = None,
-    ) -> OpenedReferences:
+    def open(self, location: Location) -> OpenedReferences:
         """Read the main branch."""
-        node = open_repository(uri, storage_options=storage_options, allowed=allowed)
-        return OpenedReferences(node)
+        return OpenedReferences(open_repository(location))
 
     def layout_to_replace(self, opened: OpenedReferences, state: object) -> dict[str, Any]:
         """Return the snapshot that the commit must follow."""
@@ -78,24 +72,10 @@ class IcechunkForm(PortableForm):
             keep[path] = old.shape
         return {**replaced, "keep": keep} if len(plan.arrays) == len(keep) else replaced
 
-    def write(
-        self,
-        plan: Plan,
-        uri: str,
-        documents: Mapping[str, bytes],
-        counts: Counts,
-        advance: Callable[[int], Any],
-        *,
-        storage_options: Mapping[str, Any] | None,
-        relative: bool,
-        **layout: Any,
-    ) -> Written:
+    def write(self, task: WriteTask) -> Written:
         """Commit references, and chunks that are copied, to the main branch."""
-        with writing_errors(uri):
-            nbytes, copied_bytes, notes = write_icechunk(
-                uri, plan, documents, counts, advance, storage_options=storage_options, **layout
-            )
-        return Written(nbytes, copied_bytes, notes)
+        with writing_errors(task.location.uri):
+            return Written(*write_icechunk(task, **task.layout))
 
 
 FORM = IcechunkForm()

@@ -59,24 +59,19 @@ def scan(
     UnsupportedError
         If the installed Icechunk does not tell where chunks are: versions before 2.0.5.
     """
-    node = open_repository(path_or_url, storage_options=storage_options, allowed=allowed)
+    node = open_repository(Location.of(path_or_url, storage_options, allowed))
     return node if isinstance(node, Group) else Group({}, {"array": node.with_path("array")})
 
 
-def open_repository(
-    path_or_url: Any,
-    *,
-    storage_options: Mapping[str, Any] | None = None,
-    allowed: str | Iterable[str] | None = None,
-) -> Group | Array:
+def open_repository(location: Location) -> Group | Array:
     """Do what `scan` does, but return an array where the root is one."""
-    location = Location.of(path_or_url, storage_options, allowed)
     uri = location.uri.rstrip("/")
+    location = location.with_uri(uri)
     # Its options are Icechunk's: sources get none of them.
     origin = Location(uri, allowed=location.allowed)
     with bindings.reading_errors(uri):
-        repository = bindings.icechunk().Repository.open(bindings.storage(uri, storage_options))
-        session = repository.readonly_session("main")
+        repository = bindings.icechunk().Repository.open(bindings.storage(location))
+        session = repository.readonly_session(bindings.BRANCH)
         documents = bindings.documents(session.store)
     try:
         texts = {key: value.decode() for key, value in documents.items()}
@@ -96,7 +91,7 @@ def open_repository(
                 columns.add_all(bindings.batches(session.store, path, BATCH))
                 if columns.has_virtual:
                     if checks is None:
-                        checks = _read_checksums(uri, repository, session, storage_options)
+                        checks = _read_checksums(location, repository, session)
                     if checks:
                         node = bindings.node_id(session, path)
                         columns.add_checksums(checks.get(node, []))
@@ -108,13 +103,12 @@ def open_repository(
 
 
 def _read_checksums(
-    uri: str, repository: Any, session: Any, storage_options: Mapping[str, Any] | None
+    location: Location, repository: Any, session: Any
 ) -> dict[str, list[Checksums]]:
     """Return what manifests say of sources, by identifiers of arrays that they say something of."""
     by_array: dict[str, list[Checksums]] = {}
     for manifest in repository.list_manifest_files(session.snapshot_id):
-        for checks in read_checksums(bindings.read_object(uri, "manifests", manifest.id,
-                                                           storage_options)):  # fmt: skip
+        for checks in read_checksums(bindings.read_object(location, f"manifests/{manifest.id}")):
             if checks.date.any() or (checks.tag >= 0).any():
                 by_array.setdefault(checks.node, []).append(checks)
     return by_array

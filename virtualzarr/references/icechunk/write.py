@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
@@ -21,35 +21,26 @@ from virtualzarr.references.materialize import encode_chunks
 from virtualzarr.references.plan import ArrayPlan, Plan
 from virtualzarr.references.portable import KEYS
 from virtualzarr.references.report import Counts
+from virtualzarr.references.write_plan import WriteTask
 from virtualzarr.stores.files import is_url, take_fingerprint
+from virtualzarr.stores.location import Location
 
-BRANCH = "main"
 _FOLDERS = 16
 Ints = npt.NDArray[np.int64]
 
 
 def write_icechunk(
-    uri: str,
-    plan: Plan,
-    documents: Mapping[str, bytes],
-    counts: Counts,
-    advance: Callable[[int], Any],
+    task: WriteTask,
     *,
-    storage_options: Mapping[str, Any] | None = None,
     keep: Mapping[str, tuple[int, ...]] | None = None,
-    message: str | None = None,
     expected: object = None,
 ) -> tuple[int, int, list[str]]:
     """Commit references, and chunks that are copied or inline, to the main branch.
 
     Parameters
     ----------
-    uri : str
-        Of a repository that is there, or is created.
     keep : mapping of tuple of int by path, optional
         How many cells along each axis stay as they are; if not given, all is replaced.
-    message : str, optional
-        Of the commit.
     expected : str, optional
         The snapshot that the branch must end with, as the new one is made from it.
 
@@ -64,15 +55,16 @@ def write_icechunk(
         Bytes of metadata and chunks that were stored; those of copied chunks among them.
     notes : list of str
     """
+    plan, counts, uri = task.plan, task.counts, task.location.uri
     prefixes = _prefixes(plan)
-    repository = _repository(uri, prefixes, storage_options)
-    session = repository.writable_session(BRANCH)
+    repository = _repository(task.location, prefixes)
+    session = repository.writable_session(bindings.BRANCH)
     if expected is not None and session.snapshot_id != expected:
         raise _conflict(uri)
     store = session.store
     if keep is None:
         bindings.clear(store)
-    nbytes = bindings.put(store, _without_consolidated(documents))
+    nbytes = bindings.put(store, _without_consolidated(task.documents))
     copied = 0
     for path, array in list(plan.arrays.items()):
         before = counts.references
@@ -84,11 +76,10 @@ def write_icechunk(
             bindings.clear(store, path)
             continue
         nbytes, copied = nbytes + stored, copied + copies
-        advance(counts.references - before)
+        task.advance(counts.references - before)
     if session.has_uncommitted_changes:  # What has no chunks adds none.
-        text = message or ("virtualzarr: append" if keep else "virtualzarr: publish")
         try:
-            session.commit(text)
+            session.commit("virtualzarr: append" if keep else "virtualzarr: publish")
         except bindings.icechunk().ConflictError as error:
             raise _conflict(uri) from error
     notes = []
@@ -140,13 +131,10 @@ def _plain(folder: str) -> str:
     return folder.rstrip("/") + "/"
 
 
-def _repository(
-    uri: str,
-    prefixes: Mapping[str, Mapping[str, Any] | None],
-    options: Mapping[str, Any] | None,
-) -> Any:
+def _repository(target: Location, prefixes: Mapping[str, Mapping[str, Any] | None]) -> Any:
+    """Open a repository, or create it, with access to the sources."""
     module = bindings.icechunk()
-    storage = bindings.storage(uri, options)
+    storage = bindings.storage(target)
     exists = module.Repository.exists(storage)
     config = module.Repository.open(storage).config if exists else None
     config = config or module.RepositoryConfig.default()

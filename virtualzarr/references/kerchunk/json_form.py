@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any
 
 from virtualzarr.references.form import Capabilities, OpenedReferences
 from virtualzarr.references.kerchunk.read_parquet import is_folder
@@ -13,8 +11,9 @@ from virtualzarr.references.kerchunk.scan import open_references
 from virtualzarr.references.kerchunk.write_json import write_json
 from virtualzarr.references.plan import Plan
 from virtualzarr.references.portable import is_regular
-from virtualzarr.references.portable_form import PortableForm, Written
-from virtualzarr.references.report import Counts
+from virtualzarr.references.portable_form import PortableForm
+from virtualzarr.references.write_plan import WriteTask, Written
+from virtualzarr.stores.location import Location
 
 _DOCUMENT = re.compile(rb'(\.zgroup|\.zarray|zarr\.json)"')
 _DOCUMENT_NAMES = ("zarr.json", ".zarray", ".zgroup", ".zattrs", ".zmetadata")
@@ -41,33 +40,13 @@ class JsonForm(PortableForm):
         """Tell whether a file that begins so holds references."""
         return _is_object(head) and _DOCUMENT.search(head) is not None
 
-    def open(
-        self,
-        uri: str,
-        storage_options: Mapping[str, Any] | None = None,
-        allowed: str | Iterable[str] | None = None,
-    ) -> OpenedReferences:
+    def open(self, location: Location) -> OpenedReferences:
         """Read the file."""
-        return open_references(uri, storage_options=storage_options, allowed=allowed)
+        return open_references(location)
 
-    def write(
-        self,
-        plan: Plan,
-        uri: str,
-        documents: Mapping[str, bytes],
-        counts: Counts,
-        advance: Callable[[int], Any],
-        *,
-        storage_options: Mapping[str, Any] | None,
-        relative: bool,
-        **layout: Any,
-    ) -> Written:
+    def write(self, task: WriteTask) -> Written:
         """Replace the file at once."""
-        nbytes = write_json(
-            uri, plan, documents, counts, advance, storage_options=storage_options,
-            relative=relative,
-        )  # fmt: skip
-        return Written(nbytes, notes=_notes(plan))
+        return Written(write_json(task), notes=_notes(task.plan))
 
 
 def is_reference_file(path: str) -> bool:

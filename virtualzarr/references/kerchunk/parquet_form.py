@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from virtualzarr.references.form import Capabilities, OpenedReferences, PublishOptions
@@ -12,9 +11,10 @@ from virtualzarr.references.kerchunk.read_parquet import METADATA, is_folder
 from virtualzarr.references.kerchunk.scan import open_references
 from virtualzarr.references.kerchunk.write_parquet import write_parquet
 from virtualzarr.references.plan import Plan
-from virtualzarr.references.portable_form import PortableForm, Written, file_state
-from virtualzarr.references.report import Counts
+from virtualzarr.references.portable_form import PortableForm, file_state
 from virtualzarr.references.unchanged import starts_with
+from virtualzarr.references.write_plan import WriteTask, Written
+from virtualzarr.stores.location import Location
 
 
 class ParquetForm(PortableForm):
@@ -36,18 +36,13 @@ class ParquetForm(PortableForm):
         """Tell whether a folder is empty, or holds references."""
         return not os.listdir(path) or is_folder(path)
 
-    def state(self, uri: str, storage_options: Mapping[str, Any] | None = None) -> object:
+    def state(self, location: Location) -> object:
         """Return that of the file that is written last."""
-        return file_state(f"{uri}/{METADATA}", storage_options)
+        return file_state(location.with_uri(f"{location.uri}/{METADATA}"))
 
-    def open(
-        self,
-        uri: str,
-        storage_options: Mapping[str, Any] | None = None,
-        allowed: str | Iterable[str] | None = None,
-    ) -> OpenedReferences:
+    def open(self, location: Location) -> OpenedReferences:
         """Read the metadata; records are read when their chunks are asked for."""
-        return open_references(uri, storage_options=storage_options, allowed=allowed)
+        return open_references(location)
 
     def layout_to_publish(self, options: PublishOptions) -> dict[str, Any]:
         """Return how many references a record has."""
@@ -79,24 +74,9 @@ class ParquetForm(PortableForm):
             keep[path] = count
         return {**replaced, "keep": keep, "series": folder.series}
 
-    def write(
-        self,
-        plan: Plan,
-        uri: str,
-        documents: Mapping[str, bytes],
-        counts: Counts,
-        advance: Callable[[int], Any],
-        *,
-        storage_options: Mapping[str, Any] | None,
-        relative: bool,
-        **layout: Any,
-    ) -> Written:
+    def write(self, task: WriteTask) -> Written:
         """Write new records, then the metadata that name them."""
-        nbytes = write_parquet(
-            uri, plan, documents, counts, advance, storage_options=storage_options,
-            relative=relative, **layout,
-        )  # fmt: skip
-        return Written(nbytes, notes=_notes(plan))
+        return Written(write_parquet(task, **task.layout), notes=_notes(task.plan))
 
 
 def _notes(plan: Plan) -> list[str]:

@@ -17,6 +17,7 @@ from virtualzarr.errors import (
     VirtualZarrError,
     warn_caller,
 )
+from virtualzarr.formats.on_error import name_file
 from virtualzarr.hierarchy.group import Group
 from virtualzarr.references.form import OpenedReferences
 from virtualzarr.references.kerchunk.chunk_cells import (
@@ -56,8 +57,7 @@ def scan(
     path_or_url : path, str or mapping
         The file (plain, gzip or zstd), or the parsed document itself.
     on_error : {"raise", "warn"}
-        What to do about an array with wrong metadata or references: raise, or warn, leave it out
-        and note it in the group's `skipped`. If no array is left, that is an error.
+        As in `ScanOptions`. If no array is left, that is an error.
     storage_options : mapping, optional
         How fsspec opens URLs: of the file and, for the same protocol and host, of its sources.
     allowed : str or iterable of str, optional
@@ -86,9 +86,9 @@ def scan(
     >>> group["x"][:]
     array([97, 98], dtype=uint8)
     """
-    node = open_references(
-        path_or_url, on_error=on_error, storage_options=storage_options, allowed=allowed
-    ).node
+    document = path_or_url if isinstance(path_or_url, Mapping) else None
+    location = Location.of(path_or_url if document is None else None, storage_options, allowed)
+    node = open_references(location, on_error, document).node
     if isinstance(node, Group):
         return node
     name = "array" if isinstance(path_or_url, Mapping) else Path(resolve_uri(path_or_url)).name
@@ -96,24 +96,16 @@ def scan(
 
 
 def open_references(
-    path_or_url: Any,
-    *,
-    on_error: OnError = "raise",
-    storage_options: Mapping[str, Any] | None = None,
-    allowed: str | Iterable[str] | None = None,
+    location: Location, on_error: OnError = "raise", document: Mapping[str, Any] | None = None
 ) -> OpenedReferences:
     """Do what `scan` does, but return what is at the root, and what else the file says."""
-    if isinstance(path_or_url, Mapping):
-        location = Location.of(None, storage_options, allowed)
-        return _Scan(location, on_error).of_document(path_or_url)
-    location = Location.of(path_or_url, storage_options, allowed)
     scan = _Scan(location, on_error)
-    try:
+    if document is not None:
+        return scan.of_document(document)
+    with name_file(location.uri):
         if is_folder(location.uri):
             return scan.of_folder(Folder(location))
         return scan.of_document(_read(location))
-    except VirtualZarrError as error:
-        raise error.at(file=location.uri) from error.__cause__
 
 
 class _Scan:

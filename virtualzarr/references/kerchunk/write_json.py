@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -14,11 +14,10 @@ from virtualzarr.metadata import KeyEncoding
 from virtualzarr.references.kerchunk import json_text
 from virtualzarr.references.kerchunk.fingerprints import Fingerprints
 from virtualzarr.references.kerchunk.json_text import Field, Ints
-from virtualzarr.references.plan import Plan
 from virtualzarr.references.portable import KEYS
 from virtualzarr.references.report import Counts
+from virtualzarr.references.write_plan import WriteTask
 from virtualzarr.stores.atomic_files import AtomicFile
-from virtualzarr.stores.location import Location
 
 BLOCK = 1 << 14
 """Cells whose text is made at once: what that takes stays in the processor's cache."""
@@ -26,32 +25,24 @@ BLOCK = 1 << 14
 _INLINE_CHARACTERS = 1 << 22
 
 
-def write_json(
-    uri: str,
-    plan: Plan,
-    documents: Mapping[str, bytes],
-    counts: Counts,
-    advance: Callable[[int], Any],
-    *,
-    storage_options: Mapping[str, Any] | None = None,
-    relative: bool = False,
-) -> int:
-    """Write a reference file, and return how many bytes it has; parameters as for a form's writer.
+def write_json(task: WriteTask) -> int:
+    """Write a reference file, and return how many bytes it has.
 
     Text goes to the file array by array, block by block: memory does not grow with the references.
     """
-    with AtomicFile(Location(uri, storage_options)) as target:
+    plan, counts = task.plan, task.counts
+    with AtomicFile(task.location) as target:
         target.write(b'{"version":1,"refs":{\n')
-        members = (f"{json.dumps(k)}:{json.dumps(d.decode())}" for k, d in documents.items())
+        members = (f"{json.dumps(k)}:{json.dumps(d.decode())}" for k, d in task.documents.items())
         target.write(",\n".join(members).encode("ascii"))
         keys, reported = KEYS[plan.zarr_format], 0
         for path, array in plan.arrays.items():
             for piece in reference_text(array.manifest, path, keys, counts):
                 target.write(piece)
-                advance(counts.references - reported)
+                task.advance(counts.references - reported)
                 reported = counts.references
         # fsspec ignores members that it does not know; by this one we see that sources changed.
-        remarks = {"relative": True} if relative else {}
+        remarks = {"relative": True} if task.relative else {}
         text = _dumps({**remarks, **Fingerprints.document(plan.sources())})
         target.write(f'\n}},"virtualzarr":{text}}}\n'.encode("ascii"))
         target.commit()

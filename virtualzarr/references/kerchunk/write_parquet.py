@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
 from virtualzarr.config import config
 from virtualzarr.errors import PublishError
@@ -14,51 +13,32 @@ from virtualzarr.metadata import dumps_json, loads_json
 from virtualzarr.references.kerchunk.fingerprints import Fingerprints
 from virtualzarr.references.kerchunk.read_parquet import FINGERPRINTS, METADATA, record_name
 from virtualzarr.references.kerchunk.write_records import RECORD_SIZE, record_tables, write_table
-from virtualzarr.references.plan import Plan
-from virtualzarr.references.report import Counts
+from virtualzarr.references.write_plan import WriteTask
 from virtualzarr.stores.atomic_files import AtomicFolder, write_errors
-from virtualzarr.stores.location import Location
 
 
 def write_parquet(
-    uri: str,
-    plan: Plan,
-    documents: Mapping[str, bytes],
-    counts: Counts,
-    advance: Callable[[int], Any],
+    task: WriteTask,
     *,
     record_size: int | None = None,
-    storage_options: Mapping[str, Any] | None = None,
     keep: Mapping[str, int] | None = None,
     series: str | None = None,
-    relative: bool = False,
 ) -> int:
     """Write a folder of references.
 
     Parameters
     ----------
-    uri : str
-    plan : Plan
-        With all references canonical.
-    documents : mapping of bytes by key
-        With consolidated metadata.
-    counts, advance
-        Grow by what was written; are told so.
     record_size : int, optional
-    storage_options : mapping, optional
-        How fsspec opens the place.
     keep, series : mapping of int by path, and str, optional
         Of a folder that is there: how many cells of each array stay as they are, and what its
         records say of themselves. Only records with others are written.
-
-    relative : bool
-        Whether the URLs are relative to where the folder lies.
 
     Returns
     -------
     int
         Bytes written.
     """
+    plan, counts, uri = task.plan, task.counts, task.location.uri
     if "{" in uri or "}" in uri:
         raise PublishError(
             "fsspec reads no references in a folder with braces in its name", file=uri
@@ -67,7 +47,7 @@ def write_parquet(
     size = record_size or RECORD_SIZE
     growing = keep is not None
     series = series or secrets.token_hex(8)
-    with AtomicFolder(Location(uri, storage_options), growing=growing) as target:
+    with AtomicFolder(task.location, growing=growing) as target:
         with write_errors(uri), ThreadPoolExecutor(config.threads) as pool:
             for path, array in plan.arrays.items():
                 first = (keep or {}).get(path, 0)
@@ -83,16 +63,16 @@ def write_parquet(
                 ]
                 for future in work:
                     future.result()
-                advance(counts.references - before)
+                task.advance(counts.references - before)
         fingerprints = json.dumps(
             Fingerprints.document(plan.sources()), indent=0, separators=(",", ":")
         )
         target.write(FINGERPRINTS, fingerprints.encode())
-        metadata = loads_json(documents[METADATA])
+        metadata = loads_json(task.documents[METADATA])
         assert isinstance(metadata, dict)
         # Readers compare the series in the records with this one, and so notice a folder that was
         # replaced under them.
-        ours = {"series": series} | ({"relative": True} if relative else {})
+        ours = {"series": series} | ({"relative": True} if task.relative else {})
         metadata |= {"record_size": size, "virtualzarr": ours}
         target.write(METADATA, dumps_json(metadata, indent=None))
         # The metadata last: who reads meanwhile finds records that hold what they held, and more.

@@ -30,7 +30,8 @@ from virtualzarr.references.native.manifest_growth import (
 from virtualzarr.references.native.parts import NO_SIZE, NO_TIME
 from virtualzarr.references.ome_version import in_zarr_format
 from virtualzarr.references.report import PublishReport
-from virtualzarr.stores import open_store
+from virtualzarr.stores import Store, open_store
+from virtualzarr.stores.location import Location
 from virtualzarr.stores.locks import hierarchy_lock
 from virtualzarr.stores.open_store import store_location
 from virtualzarr.virtual.from_store import build_manifest
@@ -139,13 +140,7 @@ def append(
 
 
 def select_unreferenced(
-    target: Any,
-    additions: Sequence[Group],
-    dim: str,
-    duplicates: Duplicates,
-    *,
-    storage_options: Mapping[str, Any] | None = None,
-    allowed: str | Iterable[str] | None = None,
+    store: Store, location: Location, additions: Sequence[Group], dim: str, duplicates: Duplicates
 ) -> list[Group]:
     """Return those of several additions whose files a hierarchy does not refer to yet.
 
@@ -154,8 +149,8 @@ def select_unreferenced(
     MismatchError, SourceChangedError
         As for `append`.
     """
-    store = open_store(target, storage_options)
-    node = open_hierarchy(store, location=store_location(store, allowed, storage_options))
+    location = store_location(store, location.allowed, location.storage_options)
+    node = open_hierarchy(store, location=location)
     return _fresh(dict(_growing(node, dim, None)), additions, duplicates)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
 from contextlib import nullcontext
 from typing import Any
 
@@ -30,6 +29,7 @@ from virtualzarr.references.plan import ArrayPlan
 from virtualzarr.references.preview import Line, Preview
 from virtualzarr.references.report import PublishReport
 from virtualzarr.stores import open_store
+from virtualzarr.stores.location import Location
 from virtualzarr.stores.locks import hierarchy_lock
 from virtualzarr.virtual.from_store import build_manifest
 
@@ -47,20 +47,18 @@ class NativeForm(ReferenceForm):
         """Tell whether there is a Zarr hierarchy."""
         return file_format == "zarr"
 
-    def open(
-        self,
-        uri: str,
-        storage_options: Mapping[str, Any] | None = None,
-        allowed: str | Iterable[str] | None = None,
-    ) -> OpenedReferences:
+    def open(self, location: Location) -> OpenedReferences:
         """Open the hierarchy; references are read when their chunks are asked for."""
-        return OpenedReferences(open_node(uri, storage_options=storage_options, allowed=allowed))
+        options, allowed = location.storage_options, location.allowed
+        return OpenedReferences(open_node(location.uri, storage_options=options, allowed=allowed))
 
-    def publish(self, node: Group | Array, uri: str, options: PublishOptions) -> PublishReport:
+    def publish(
+        self, node: Group | Array, location: Location, options: PublishOptions
+    ) -> PublishReport:
         """Save the hierarchy; see `virtualzarr.references.native.save.save`."""
         return save(
-            node, uri, relative=options.relative, on_error=options.on_error,
-            storage_options=options.storage_options, overwrite=options.overwrite,
+            node, location.uri, relative=options.relative, on_error=options.on_error,
+            storage_options=location.storage_options, overwrite=options.overwrite,
         )  # fmt: skip
 
     def preview(
@@ -72,13 +70,13 @@ class NativeForm(ReferenceForm):
                  for path, array in list_arrays(node).items()]  # fmt: skip
         return Preview(uri, self.name, 3, tuple(map(Line.of, plans)))
 
-    def append(self, uri: str, request: AppendRequest) -> PublishReport | Preview | None:
+    def append(self, location: Location, request: AppendRequest) -> PublishReport | Preview | None:
         """Append references; of what is there, only the end of each array is read."""
-        dim, access = request.dim, request.access
+        dim, uri, storage_options = request.dim, location.uri, location.storage_options
         groups = with_dimension(request.groups, dim)
-        store = open_store(uri, access["storage_options"])
+        store = open_store(uri, storage_options)
         with nullcontext() if request.dry_run else hierarchy_lock(store):
-            new = select_unreferenced(uri, groups, dim, request.duplicates, **access)
+            new = select_unreferenced(store, location, groups, dim, request.duplicates)
             _log.info("%s: %d of %d files are to be added", uri, len(new), len(groups))
             if not new:
                 return None
@@ -87,21 +85,16 @@ class NativeForm(ReferenceForm):
                 addition = concat(new, dim=dim, **request.join_options)
             if request.dry_run:
                 return self.preview(addition, uri, None)
-            return append(uri, addition, dim, **access, **request.join_options)
+            return append(
+                uri, addition, dim, storage_options=storage_options, allowed=location.allowed,
+                **request.join_options,
+            )  # fmt: skip
 
     def rename_paths(
-        self,
-        uri: str,
-        names: NewNames,
-        *,
-        dry_run: bool,
-        relative: bool | None,
-        storage_options: Mapping[str, Any] | None,
+        self, location: Location, names: NewNames, *, dry_run: bool, relative: bool | None
     ) -> dict[str, str]:
         """Store the manifests again with other names; what was written over them stays."""
-        return rename_paths(
-            uri, names, dry_run=dry_run, relative=relative, storage_options=storage_options
-        )
+        return rename_paths(location, names, dry_run=dry_run, relative=relative)
 
 
 FORM = NativeForm()

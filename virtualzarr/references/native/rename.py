@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import partial
-from typing import Any
 
 from virtualzarr.array import Array
 from virtualzarr.errors import (
     UnsupportedError,
 )
 from virtualzarr.hierarchy.open_node import open_hierarchy
-from virtualzarr.keywords import strict_keywords
 from virtualzarr.nodes.documents import check_writable, join
 from virtualzarr.nodes.replace_documents import commit, find_topmost, settle
 from virtualzarr.references.materialize import rename_sources
@@ -22,57 +19,35 @@ from virtualzarr.references.native.manifest_growth import (
 )
 from virtualzarr.references.new_names import NewNames, resolve_names
 from virtualzarr.stores import Store, open_store
+from virtualzarr.stores.location import Location
 from virtualzarr.stores.locks import hierarchy_lock
 from virtualzarr.stores.open_store import store_location
+from virtualzarr.stores.uris import ANYWHERE
 
 
-@strict_keywords()
 def rename_paths(
-    target: Any,
-    names: NewNames,
-    *,
-    dry_run: bool = False,
-    relative: bool | None = None,
-    storage_options: Mapping[str, Any] | None = None,
+    location: Location, names: NewNames, *, dry_run: bool, relative: bool | None
 ) -> dict[str, str]:
-    """Give the source files of a hierarchy other names; what was written over them stays.
+    """Give the source files of a hierarchy other names; return new names by old ones.
 
-    Parameters
-    ----------
-    target : path, URL, mutable mapping or store
-    names : mapping of str to str, or callable
-        New names by old ones, also of folders, or what returns the new name of a file.
-    dry_run : bool
-        Whether nothing is written.
-    relative : bool, optional
-        Whether files are named relative to each array; by default as they were.
-    storage_options : mapping, optional
-        As for `open`.
-
-    Returns
-    -------
-    dict of str to str
-        New names by old ones, of all files that were renamed.
+    With `relative`, files are named relative to each array; if it is None, as they were.
     """
-    store = open_store(target, storage_options)
+    store = open_store(location.uri, location.storage_options)
+    # No source is looked at, so that none needs to be allowed.
+    location = store_location(store, ANYWHERE, location.storage_options)
     if dry_run:
-        return _rename(store, names, relative, storage_options, write=False)
+        return _rename(store, location, names, relative, write=False)
     check_writable(store)
     with hierarchy_lock(store):
         settle(*find_topmost(store, "")[:2])
-        return _rename(store, names, relative, storage_options, write=True)
+        return _rename(store, location, names, relative, write=True)
 
 
 def _rename(
-    store: Store,
-    names: NewNames,
-    relative: bool | None,
-    storage_options: Mapping[str, Any] | None,
-    *,
-    write: bool,
+    store: Store, location: Location, names: NewNames, relative: bool | None, *, write: bool
 ) -> dict[str, str]:
     """Rename sources, with the lock held if anything is written."""
-    node = open_hierarchy(store, location=store_location(store, "*", storage_options))
+    node = open_hierarchy(store, location=location)
     nodes = {"": node} if isinstance(node, Array) else dict(node.members(None))
     arrays = {
         path: array
