@@ -44,10 +44,7 @@ class HeaderReader:
     def take(self, count: int) -> bytes:
         """Return the next `count` bytes.
 
-        Raises
-        ------
-        SourceError
-            If the file ends before.
+        Raises `SourceError` if the file ends before.
         """
         self.check(count)
         first = self.position - self._start

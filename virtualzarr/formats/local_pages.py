@@ -33,14 +33,11 @@ _FEW = 32
 class LocalPages:
     """Paged reader of a local file, which runs parsers one after the other.
 
+    Raises `SourceError` if the file cannot be read, or is empty.
+
     Parameters
     ----------
     path : str
-
-    Raises
-    ------
-    SourceError
-        If the file cannot be read, or is empty.
     """
 
     def __init__(self, path: str) -> None:
@@ -64,10 +61,7 @@ class LocalPages:
     def run(self, parsers: Iterable[Parser]) -> list[Any]:
         """Run parsers one after the other and return their results.
 
-        Raises
-        ------
-        SourceError
-            If the file has become shorter than it was.
+        Raises `SourceError` if the file has become shorter than it was.
         """
         results = [self._finish(parser) for parser in parsers]
         while self._spawned:

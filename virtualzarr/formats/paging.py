@@ -167,10 +167,7 @@ class PageCache:
 def pages_of(source: Source) -> PageCache:
     """Return the pages of a file at a URL.
 
-    Raises
-    ------
-    SourceError
-        If the file cannot be read.
+    Raises `SourceError` if the file cannot be read.
     """
     size = file_size(source)
     return PageCache(RemoteFile(source.location, source.fingerprint).read_many, size)

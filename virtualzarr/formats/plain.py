@@ -36,6 +36,9 @@ def plain_array(
 ) -> Array:
     """Return the virtual array of contiguous elements.
 
+    Raises `SourceError` if the file ends before the last element; `UnsupportedError` if elements of
+    this type cannot be referenced.
+
     Parameters
     ----------
     source : Source
@@ -51,13 +54,6 @@ def plain_array(
     unpacked : int, optional
         Decompressed bytes of a file that is compressed by gzip as a whole, which is then the only
         chunk; `offset` counts decompressed bytes.
-
-    Raises
-    ------
-    SourceError
-        The file ends before the last element.
-    UnsupportedError
-        Elements of this type cannot be referenced.
     """
     dtype, shape = np.dtype(dtype), tuple(int(length) for length in shape)
     check_dtype(dtype)
@@ -116,9 +112,7 @@ def plain_pipeline(dtype: np.dtype[Any], axes: Sequence[int] | None = None) -> P
 def check_dtype(dtype: np.dtype[Any]) -> None:
     """Raise for elements that are no plain bytes, or that Zarr has no data type for.
 
-    Raises
-    ------
-    UnsupportedError
+    Raises `UnsupportedError`.
     """
     if dtype.hasobject:
         raise UnsupportedError("Python objects (pickles) cannot be referenced")
@@ -137,9 +131,7 @@ def check_dtype(dtype: np.dtype[Any]) -> None:
 def check_place(source: Source, offset: int, shape: Sequence[int], dtype: np.dtype[Any]) -> None:
     """Raise for a shape that no file can have, or elements beyond the end of their file.
 
-    Raises
-    ------
-    SourceError
+    Raises `SourceError`.
     """
     # A length of 0 must not hide absurd other ones, of which grids and strides are computed.
     lengths = [max(length, 1) for length in shape]

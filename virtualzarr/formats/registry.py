@@ -226,10 +226,7 @@ def list_formats() -> dict[str, Format]:
 def get_format(name: str) -> Format:
     """Return the format of a name.
 
-    Raises
-    ------
-    UnsupportedError
-        The name is not registered.
+    Raises `UnsupportedError` if the name is not registered.
     """
     format_ = FORMATS.get(name) or list_formats().get(name)
     if format_ is None:

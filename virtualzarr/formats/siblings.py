@@ -32,10 +32,7 @@ def find_sibling(
 ) -> Source:
     """Return the first of some files that exists.
 
-    Raises
-    ------
-    SourceNotFoundError
-        None exists.
+    Raises `SourceNotFoundError` if none exists.
     """
     tried = []
     for candidate in candidates:

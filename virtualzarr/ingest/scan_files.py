@@ -42,10 +42,7 @@ Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
 def find_files(paths: Paths, storage_options: Mapping[str, Any] | None = None) -> list[str]:
     """Return the files that paths and patterns name.
 
-    Raises
-    ------
-    SourceError
-        A pattern finds nothing, or there are no paths.
+    Raises `SourceError` if a pattern finds nothing, or there are no paths.
     """
     if isinstance(paths, str | os.PathLike):
         paths = [paths]

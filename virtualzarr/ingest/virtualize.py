@@ -297,10 +297,7 @@ class Inputs:
 
         Coordinates for it, or a variable of its name in each file, tell that it is meant.
 
-        Raises
-        ------
-        ValueError
-            It is nearly that of a dimension.
+        Raises `ValueError` if it is nearly that of a dimension.
         """
         if self.coordinate is not None or all(dim in group for group in groups):
             return
@@ -316,10 +313,7 @@ class Inputs:
 def with_coordinate(group: Group, dim: str, values: np.ndarray[Any, Any]) -> Group:
     """Return a group with a coordinate variable.
 
-    Raises
-    ------
-    MismatchError
-        There is one already, or the dimension has another length.
+    Raises `MismatchError` if there is one already, or the dimension has another length.
     """
     if dim in group:
         raise MismatchError(

@@ -52,10 +52,7 @@ def _implements(*functions: Any) -> Callable[[Any], Any]:
 def _common_meaning(arrays: Sequence[Any]) -> tuple[Mapping[str, Any], Mapping[str, Any] | None]:
     """Return what the numbers of all mean, and how they are packed if that is alike.
 
-    Raises
-    ------
-    MismatchError
-        They mean different things.
+    Raises `MismatchError` if they mean different things.
     """
     ducks = [array for array in arrays if isinstance(array, VirtualDuckArray)]
     first = ducks[0]

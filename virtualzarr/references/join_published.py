@@ -24,12 +24,8 @@ from virtualzarr.virtual.from_store import as_virtual
 def select_new(node: Group | Array, request: AppendRequest) -> list[Group]:
     """Return the groups of the files that references do not refer to yet.
 
-    Raises
-    ------
-    MismatchError
-        They refer to one, and duplicates are errors.
-    SourceChangedError
-        They refer to a file that was another one when it was scanned.
+    Raises `MismatchError` if they refer to one, and duplicates are errors; `SourceChangedError` if
+    they refer to a file that was another one when it was scanned.
     """
     published = {source.uri: source for source in list_sources(node)}
     return [

@@ -50,10 +50,7 @@ def plain_pipeline(metadata: ArrayMetadata) -> Pipeline:
 def encode_exactly(metadata: ArrayMetadata, block: npt.NDArray[Any]) -> bytes:
     """The chunk of a block, after a look at whether it decodes to the very same elements.
 
-    Raises
-    ------
-    PublishError
-        If the array's codecs change them.
+    Raises `PublishError` if the array's codecs change them.
     """
     # Encoders are not all lossless, and not all say so: what counts is what decoding gives back.
     codec = metadata.pipeline.for_block(block.shape, metadata.dtype, metadata.fill_value)

@@ -16,6 +16,9 @@ _SHOWN = 3
 def resolve_names(names: NewNames, uris: Iterable[str], references: str) -> dict[str, str]:
     """Return new names by old ones, of the files whose names change.
 
+    Raises `MismatchError` if none of the files is, or lies below, any that is to be renamed, or has
+    its new name.
+
     Parameters
     ----------
     names : mapping of str to str, or callable
@@ -25,11 +28,6 @@ def resolve_names(names: NewNames, uris: Iterable[str], references: str) -> dict
         The files that are referred to.
     references : str
         Where the references are, for errors.
-
-    Raises
-    ------
-    MismatchError
-        None of the files is, or lies below, any that is to be renamed, or has its new name.
 
     Examples
     --------

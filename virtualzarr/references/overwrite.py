@@ -25,6 +25,8 @@ def check_replaceable(
 ) -> None:
     """Refuse to put references where something else lies.
 
+    Raises `NodeExistsError` if there is something that is not to be replaced.
+
     Parameters
     ----------
     form : PortableForm
@@ -34,11 +36,6 @@ def check_replaceable(
         What they refer to.
     overwrite : bool
         Whether also what is not recognized as references of this form may be replaced.
-
-    Raises
-    ------
-    NodeExistsError
-        There is something that is not to be replaced.
     """
     uri = location.uri
     if location.is_remote:
@@ -72,9 +69,7 @@ def check_replaceable(
 def check_sources(path: str, sources: Iterable[Source]) -> None:
     """Refuse to replace a file or folder that is referred to, whatever its name is.
 
-    Raises
-    ------
-    NodeExistsError
+    Raises `NodeExistsError`.
     """
     status = os.stat(path)
     start = f"{path}{os.sep}"

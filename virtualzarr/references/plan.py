@@ -147,10 +147,8 @@ def make_plan(
 ) -> Plan:
     """Decide what is published.
 
-    Raises
-    ------
-    PublishError
-        If arrays cannot be published so that others read them right, and `on_error` is "raise".
+    Raises `PublishError` if arrays cannot be published so that others read them right, and
+    `on_error` is "raise".
     """
     plan = Plan(on_error=on_error)
     # Zarr v2 has no rectilinear grids, whatever else the form could hold.

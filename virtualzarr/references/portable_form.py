@@ -85,9 +85,7 @@ class PortableForm(ReferenceForm):
     def check_state(self, location: Location, before: object) -> None:
         """Refuse to replace references that others have replaced since their state was taken.
 
-        Raises
-        ------
-        SourceChangedError
+        Raises `SourceChangedError`.
         """
         if self.state(location) != before:
             raise SourceChangedError(

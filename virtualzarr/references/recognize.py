@@ -32,10 +32,7 @@ def match_form(location: Location) -> tuple[ReferenceForm | None, str]:
 def find_form(location: Location) -> ReferenceForm:
     """Return the form of published references.
 
-    Raises
-    ------
-    UnsupportedError
-        There are no references.
+    Raises `UnsupportedError` if there are no references.
     """
     form, file_format = match_form(location)
     if form is None:

@@ -26,10 +26,7 @@ DEFAULT: ReferenceFormat = "json"
 def get_form(name: str) -> ReferenceForm:
     """Return the form of a name.
 
-    Raises
-    ------
-    ValueError
-        There is none.
+    Raises `ValueError` if there is none.
     """
     modules: Mapping[Any, str] = FORMS
     if name not in modules:

@@ -15,10 +15,7 @@ from virtualzarr.stores.digests import require_size, sample_digest
 def add_digests(plan: Plan) -> None:
     """Note digests of samples of all files that have none yet.
 
-    Raises
-    ------
-    SourceError
-        A file cannot be read, or is no longer as it was scanned.
+    Raises `SourceError` if a file cannot be read, or is no longer as it was scanned.
     """
     # Each file once, however many arrays refer to it, and all of them side by side: most of the
     # time is latency.

@@ -14,10 +14,7 @@ from virtualzarr.virtual.from_store import build_manifest
 def manifest_of(array: Array) -> Manifest:
     """Return the manifest of an array, virtual or stored; chunks in memory become inline bytes.
 
-    Raises
-    ------
-    PublishError
-        If other readers could not reach the store's objects by URL.
+    Raises `PublishError` if other readers could not reach the store's objects by URL.
     """
     try:
         return build_manifest(array)

@@ -34,14 +34,12 @@ class VirtualStore:
 
     Chunks are read where they lie, when they are asked for.
 
+    Raises `UnsupportedError` or `PublishError` if Zarr v3 documents cannot describe an array
+    exactly.
+
     Parameters
     ----------
     node : Group or Array
-
-    Raises
-    ------
-    UnsupportedError, PublishError
-        If Zarr v3 documents cannot describe an array exactly.
 
     Examples
     --------
@@ -89,12 +87,8 @@ class VirtualStore:
     def get(self, key: str, byte_range: ByteRange | None = None) -> bytes | None:
         """Return a document or a chunk, or some of its bytes; None where there is none.
 
-        Raises
-        ------
-        UnsupportedError
-            If other readers would read the chunk wrong.
-        SourceError
-            If the file it lies in is not as it was.
+        Raises `UnsupportedError` if other readers would read the chunk wrong; `SourceError` if the
+        file it lies in is not as it was.
         """
         if key in self.documents:
             return slice_bytes(self.documents[key], byte_range)

@@ -101,10 +101,7 @@ def _parse_position(chunk: Element, ndim: int) -> list[int]:
 def compute_cells(places: ChunkList, shape: Sequence[int], edges: Sequence[int]) -> Ints:
     """Return the number of each chunk's cell, in order C.
 
-    Raises
-    ------
-    SourceError
-        A chunk lies beside the grid, out of the array, or where another one is.
+    Raises `SourceError` if a chunk lies beside the grid, out of the array, or where another one is.
     """
     grid = [-(-n // edge) for n, edge in zip(shape, edges, strict=True)]
     if not grid:
@@ -129,12 +126,7 @@ def split_blocks(places: ChunkList, row: int, rows: int) -> list[int]:
 
     What lies in the last of them behind the array is left out.
 
-    Raises
-    ------
-    UnsupportedError
-        A row lies in two blocks.
-    SourceError
-        There are not enough.
+    Raises `UnsupportedError` if a row lies in two blocks; `SourceError` if there are not enough.
     """
     # HDF4 lists linked blocks in order without positions: rows follow from the lengths alone.
     ends = np.cumsum(places.length)
@@ -153,6 +145,8 @@ def make_pipeline(
 ) -> Pipeline:
     """Return the codecs of the chunks of a variable.
 
+    Raises `UnsupportedError` if there is a filter that is not known.
+
     Parameters
     ----------
     chunks : Element
@@ -161,11 +155,6 @@ def make_pipeline(
         What is done about the padding of texts.
     old : bool
         Whether the document is of a time when the order of filters was not written.
-
-    Raises
-    ------
-    UnsupportedError
-        There is a filter that is not known.
     """
     names = (get_attr(chunks, "compressionType") or "").split()
     # Documents before DMR++ had a version list filters in any order; HDF5 files have them in this
@@ -195,10 +184,7 @@ def make_manifest(
 ) -> Manifest:
     """Return the references of a variable; the first `skip` codecs are no filters.
 
-    Raises
-    ------
-    SourceError
-        Chunks are where none can be.
+    Raises `SourceError` if chunks are where none can be.
     """
     grid = tuple(-(-n // edge) for n, edge in zip(shape, edges, strict=True))
     count = math.prod(grid)

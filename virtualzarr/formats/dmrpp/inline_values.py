@@ -15,10 +15,7 @@ from virtualzarr.formats.dmrpp.types import parse_int
 def decode_base64(text: str | None) -> bytes:
     """Return bytes that are written as base64.
 
-    Raises
-    ------
-    SourceError
-        They are not.
+    Raises `SourceError` if they are not.
     """
     try:
         return base64.b64decode("".join((text or "").split()), validate=True)
@@ -29,10 +26,8 @@ def decode_base64(text: str | None) -> bytes:
 def list_texts(element: Element, most: int) -> list[str]:
     """Return the texts of a list, of which each may stand for several.
 
-    Raises
-    ------
-    SourceError
-        They are more than `most`, or than `config.inline_bytes` allows, or damaged.
+    Raises `SourceError` if they are more than `most`, or than `config.inline_bytes` allows, or
+    damaged.
     """
     texts: list[str] = []
     for value in iter_children(element, "v"):

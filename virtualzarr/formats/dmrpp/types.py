@@ -33,10 +33,7 @@ Enums = Mapping[str, str]
 def parse_int(text: str | None, subject: str, most: int = 2**62) -> int:
     """Return a number of a document that is not negative.
 
-    Raises
-    ------
-    SourceError
-        It is none.
+    Raises `SourceError` if it is none.
     """
     if text is None or not re.fullmatch(r"\s*[0-9]{1,19}\s*", text) or int(text) > most:
         raise SourceError(f"the DMR++ document says {text!r} for {subject}")
@@ -46,17 +43,14 @@ def parse_int(text: str | None, subject: str, most: int = 2**62) -> int:
 def make_dtype(variable: Element, enums: Enums, nbytes: int | None = None) -> np.dtype[Any]:
     """Return the native type of the elements of a variable, or of a member of a structure.
 
+    Raises `UnsupportedError` if elements of such a type do not lie in chunks.
+
     Parameters
     ----------
     variable : Element
     enums
     nbytes : int, optional
         Bytes of an element, where these are known: texts need it.
-
-    Raises
-    ------
-    UnsupportedError
-        Elements of such a type do not lie in chunks.
     """
     kind = get_tag(variable)
     if kind in NUMBERS:
@@ -137,10 +131,7 @@ def parse_fill(text: str | None, dtype: np.dtype[Any], attributes: Mapping[str, 
     Floats are written with six digits only: where an attribute, or netCDF, has a fill value that is
     written so, it is that.
 
-    Raises
-    ------
-    SourceError
-        It is no value of the type.
+    Raises `SourceError` if it is no value of the type.
     """
     if text is None or (text == "" and dtype.kind != "S"):
         return np.zeros((), dtype)[()]

@@ -57,10 +57,7 @@ def parse_columns(cards: Cards) -> list[Column]:
 
     Source: FITS standard 4.0, section 7.3.
 
-    Raises
-    ------
-    SourceError
-        The header describes no columns, or more bytes than NAXIS1.
+    Raises `SourceError` if the header describes no columns, or more bytes than NAXIS1.
     """
     parsed: list[Column] = []
     names: set[str] = set()
@@ -84,12 +81,8 @@ def parse_columns(cards: Cards) -> list[Column]:
 def table_size(cards: Cards) -> tuple[int, int]:
     """Return NAXIS1 and NAXIS2: bytes of a row, and number of rows.
 
-    Raises
-    ------
-    SourceError
-        The header is not that of a table.
-    UnsupportedError
-        Rows have more bytes than `config.limits.element_bytes`.
+    Raises `SourceError` if the header is not that of a table; `UnsupportedError` if rows have more
+    bytes than `config.limits.element_bytes`.
     """
     if cards.get("NAXIS") != 2:
         raise SourceError(f"the FITS header says {cards.get('NAXIS')!r} for NAXIS of a table")
@@ -101,10 +94,7 @@ def table_size(cards: Cards) -> tuple[int, int]:
 def row_dtype(columns: list[Column], itemsize: int) -> np.dtype[Any]:
     """Return the structured dtype of rows, without columns of no elements.
 
-    Raises
-    ------
-    SourceError
-        There is no column with elements.
+    Raises `SourceError` if there is no column with elements.
     """
     full = [column for column in columns if column.dtype.itemsize]
     if not full:

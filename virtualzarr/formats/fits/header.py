@@ -31,10 +31,7 @@ def read_cards(file: HeaderReader) -> Cards:
 
     Source: FITS standard 4.0, section 4.
 
-    Raises
-    ------
-    SourceError
-        END is missing, or the next header begins before it.
+    Raises `SourceError` if END is missing, or the next header begins before it.
     """
     start = file.position
     raw: list[bytes] = []
@@ -131,10 +128,7 @@ def _value(text: str) -> Any:
 def integer(cards: Cards, name: str, default: int | None = None, most: int = 2**62) -> int:
     """Return a structural keyword's integer.
 
-    Raises
-    ------
-    SourceError
-        It is missing, negative (but BITPIX), or absurd.
+    Raises `SourceError` if it is missing, negative (but BITPIX), or absurd.
     """
     value = cards.get(name, default)
     if type(value) is not int or value > most or (value < 0 and not name.endswith("BITPIX")):

@@ -85,12 +85,7 @@ def read_compressed_image(cards: Cards, file: HeaderReader, source: Source, path
 
     Source: FITS standard 4.0, section 10.1.
 
-    Raises
-    ------
-    UnsupportedError
-        The compression is unknown.
-    SourceError
-        The table lacks tiles.
+    Raises `UnsupportedError` if the compression is unknown; `SourceError` if the table lacks tiles.
     """
     image = _Image.of(cards)
     grid = image.grid
@@ -172,10 +167,7 @@ class _Table:
     def ranges(self, source: Source) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return offsets and lengths of tiles in the file.
 
-        Raises
-        ------
-        SourceError
-            A tile is not within the heap, or the file.
+        Raises `SourceError` if a tile is not within the heap, or the file.
         """
         # As a difference, since the sum of two claims of the file could overflow.
         outside = self._offset > self.end - self.heap - self._count

@@ -171,9 +171,7 @@ def read_grids(fields: Fields, note: Note) -> Steps:
 def describe(data: bytes, product: bytes, begin: int, end: int) -> Grid:
     """Return the grid described by a grid section and the section 1 of the same message.
 
-    Raises
-    ------
-    CodecError, SourceError, UnsupportedError
+    Raises `CodecError` or `SourceError` or `UnsupportedError`.
     """
     keys = read_grid_keys(grid_message(data, product))
     points = keys.pop("numberOfDataPoints")

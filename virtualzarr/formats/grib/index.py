@@ -118,9 +118,7 @@ def _search(at: int, size: int) -> Steps:
 def _message(at: int, head: bytes, size: int) -> Steps:
     """Parse: return the message at some byte.
 
-    Raises
-    ------
-    SourceError, UnsupportedError
+    Raises `SourceError` or `UnsupportedError`.
     """
     if len(head) < _HEAD:
         raise SourceError(f"the file ends within the head of a message at {at}")

@@ -92,16 +92,14 @@ class Kind:
 def ask(message: bytes, code: tuple[int, ...]) -> Kind:
     """Read the kind of a field with ecCodes.
 
+    Raises `CodecError` or `UnsupportedError`.
+
     Parameters
     ----------
     message : bytes
         Without values.
     code : tuple of int
         The parameter's numbers in its tables.
-
-    Raises
-    ------
-    CodecError, UnsupportedError
     """
     with open_message(message) as handle:
         values = {key: _get(handle, key) for key in (*_ATTRIBUTES, "number", *_WAVES)}
@@ -179,9 +177,7 @@ def intersect_attributes(mappings: Sequence[Mapping[str, Any]]) -> dict[str, Any
 def read_grid_keys(message: bytes) -> dict[str, Any]:
     """Return the keys that describe a grid, and ``numberOfDataPoints``.
 
-    Raises
-    ------
-    CodecError, UnsupportedError
+    Raises `CodecError` or `UnsupportedError`.
     """
     with open_message(message) as handle:
         values = {key: _get(handle, key) for key in (*_GRID, "numberOfDataPoints", "NV")}
@@ -199,10 +195,7 @@ def read_grid_keys(message: bytes) -> dict[str, Any]:
 def _end_step(handle: Any, message: bytes) -> int:
     """Return the seconds from the reference time to the end of a field's time.
 
-    Raises
-    ------
-    UnsupportedError
-        Steps are of months or years, or otherwise of no known length.
+    Raises `UnsupportedError` if steps are of months or years, or otherwise of no known length.
     """
     eccodes = library()
     try:

@@ -96,10 +96,7 @@ def count_elements(
 def as_array(message: bytes, data: bytes, count: int) -> NDArray[Any]:
     """Return elements that do not lie in heaps.
 
-    Raises
-    ------
-    UnsupportedError
-        If h5py has no such type.
+    Raises `UnsupportedError` if h5py has no such type.
     """
     try:
         _check_readable_message(message)

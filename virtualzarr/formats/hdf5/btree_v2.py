@@ -102,17 +102,15 @@ class Tree:
     ) -> Parsing[None]:
         """Read the records, some nodes at a time: of large trees, that is far less than all.
 
+        Raises `SourceError` if a node is met twice or is of the wrong level, or keys are out of
+        order.
+
         Parameters
         ----------
         take : callable
             Called with some of the records, as rows of bytes, until it got all of them. Returns
             None, or their keys, shape (records, numbers), that must lie between those of the nodes
             above: it checks itself that each is less than the next.
-
-        Raises
-        ------
-        SourceError
-            If a node is met twice or is of the wrong level, or keys are out of order.
         """
         if not self.total:
             return

@@ -53,10 +53,7 @@ class ByteSource(Protocol):
     def run(self, parsers: Iterable[Parser]) -> list[Any]:
         """Run parsers to their ends and return their results.
 
-        Raises
-        ------
-        VirtualZarrError
-            The first that a parser does not handle.
+        Raises `VirtualZarrError`, the first that a parser does not handle.
         """
         ...
 
@@ -68,10 +65,7 @@ class ByteSource(Protocol):
 def read_exactly(address: int, length: int, structure: str) -> Parsing[Buffer]:
     """Ask for bytes that must be there.
 
-    Raises
-    ------
-    SourceError
-        If the file ends before; the message names the structure and its address.
+    Raises `SourceError` if the file ends before; the message names the structure and its address.
     """
     data: Buffer = yield address, length
     if len(data) < length:

@@ -89,16 +89,13 @@ def read(superblock: Superblock, message: Buffer) -> Parsing[list[Entry]]:
 class Overlay:
     """The bytes of a file, with those of a cache image over them; a `ByteSource`.
 
+    Raises `SourceError` if entries overlap.
+
     Parameters
     ----------
     source : ByteSource
     entries : list of Entry
         In order of their addresses.
-
-    Raises
-    ------
-    SourceError
-        If entries overlap.
     """
 
     def __init__(self, source: ByteSource, entries: list[Entry]) -> None:

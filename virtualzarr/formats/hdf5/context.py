@@ -48,10 +48,8 @@ class FileContext:
     def enter(self, file: OpenFile) -> FileContext:
         """Return the surroundings in a file that a virtual dataset of this one names.
 
-        Raises
-        ------
-        UnsupportedError
-            If virtual datasets are nested too deeply, or have too many sources.
+        Raises `UnsupportedError` if virtual datasets are nested too deeply, or have too many
+        sources.
         """
         if self.depth >= _MAX_DEPTH:
             raise UnsupportedError(f"virtual datasets are nested more than {_MAX_DEPTH} deep")
@@ -65,16 +63,13 @@ class FileContext:
         beside the file, in the current folder, and beside what the file itself is a link to;
         absolute ones that are not there in the same places.
 
+        Raises `AccessError` if it may not be reached.
+
         Parameters
         ----------
         name : str
         variable : str
             ``HDF5_VDS_PREFIX`` or ``HDF5_EXT_PREFIX``.
-
-        Raises
-        ------
-        AccessError
-            If it may not be reached.
         """
         home = self.file.source.uri
         if is_url(home):
@@ -105,12 +100,7 @@ class FileContext:
     def find_external_file(self, name: str) -> Source:
         """Return a file that holds values.
 
-        Raises
-        ------
-        AccessError
-            If it may not be reached.
-        SourceError
-            If it is not there.
+        Raises `AccessError` if it may not be reached; `SourceError` if it is not there.
         """
         for prefix in _list_prefixes(
             "HDF5_EXTFILE_PREFIX", posixpath.dirname(self.file.source.uri)

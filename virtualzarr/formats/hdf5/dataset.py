@@ -96,20 +96,15 @@ StorageLayout = tuple[SeparableGrid, Manifest, Pipeline]
 def read_values(description: Description, context: FileContext) -> Values:
     """Find out how the values of a dataset lie.
 
+    Raises `UnsupportedError` if the values cannot be referenced exactly; the message says why;
+    `AccessError` if they are in a file that may not be reached; `SourceError` if the file
+    contradicts itself.
+
     Parameters
     ----------
     description : Description
     context : FileContext
         The file it is in.
-
-    Raises
-    ------
-    UnsupportedError
-        If the values cannot be referenced exactly; the message says why.
-    AccessError
-        If they are in a file that may not be reached.
-    SourceError
-        If the file contradicts itself.
     """
     element, extents = description.element, description.shape
     # Before anything is made of it: numpy makes one element of what a datatype of 80 bytes may
@@ -333,10 +328,7 @@ def make_inline_values(
 def read_vlen(description: Description, context: FileContext) -> Parsing[InlineValues]:
     """Read values that lie in heaps; a parser, so that many can be read in the same rounds.
 
-    Raises
-    ------
-    UnknownStructureError
-        If only h5py can read them.
+    Raises `UnknownStructureError` if only h5py can read them.
     """
     objects, address = context.file.objects, description.address
     if objects is None or address is None or description.layout.kind == "virtual":
@@ -358,6 +350,8 @@ def read_vlen(description: Description, context: FileContext) -> Parsing[InlineV
 def read_opaque(description: Description, context: FileContext, width: int) -> Values:
     """Find out how elements lie whose bytes are to stay as they are stored; their dtype is V.
 
+    Raises `UnknownStructureError` if the dataset is not known well enough.
+
     Parameters
     ----------
     description : Description
@@ -365,11 +359,6 @@ def read_opaque(description: Description, context: FileContext, width: int) -> V
     context : FileContext
     width : int
         Bytes of an element.
-
-    Raises
-    ------
-    UnknownStructureError
-        If the dataset is not known well enough.
     """
     shape = description.shape
     if shape is None:
@@ -385,10 +374,7 @@ def read_opaque(description: Description, context: FileContext, width: int) -> V
 def read_fill(description: Description, context: FileContext, width: int) -> bytes:
     """Return the bytes of an element that was never written.
 
-    Raises
-    ------
-    UnknownStructureError
-        If they are not known.
+    Raises `UnknownStructureError` if they are not known.
     """
     if context.file.objects is None or description.address is None:
         raise UnknownStructureError("the fill value of a dataset that is not known")
@@ -437,10 +423,7 @@ def find_fill_value(dataset: Dataset, manifest: Manifest | None) -> Any:
 def _read_user_fill(description: Description, element: ElementType) -> Any:
     """Return the fill value that the dataset declares, None where it declares none.
 
-    Raises
-    ------
-    UnsupportedError
-        It cannot be read, or is no single value.
+    Raises `UnsupportedError` if it cannot be read, or is no single value.
     """
     try:
         values = description.fill()
@@ -462,6 +445,8 @@ def find_fill_past_end(description: Description, dtype: np.dtype[Any], file: Ope
     That is the dataset's own fill value, also where HDF5 never writes it, else netCDF's default:
     not what HDF5 reads where nothing was written within the dataset, which is zero by default.
 
+    Raises `UnsupportedError` if the fill value cannot be read.
+
     Parameters
     ----------
     description : Description
@@ -469,11 +454,6 @@ def find_fill_past_end(description: Description, dtype: np.dtype[Any], file: Ope
         Of the values as they are declared.
     file : OpenFile
         That the dataset is in.
-
-    Raises
-    ------
-    UnsupportedError
-        The fill value cannot be read.
     """
     if dtype == STRING:
         return _read_text_fill(description, file)

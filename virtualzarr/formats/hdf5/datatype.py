@@ -60,12 +60,8 @@ def get_array_dims(message: bytes) -> tuple[int, ...]:
 def check_type(message: bytes) -> bytes:
     """Return a datatype message without what follows it.
 
-    Raises
-    ------
-    SourceError
-        If it ends early, or members reach over the end of an element.
-    UnknownStructureError
-        If a version or class in it is not known.
+    Raises `SourceError` if it ends early, or members reach over the end of an element;
+    `UnknownStructureError` if a version or class in it is not known.
     """
     try:
         return hdf5_datatype.check_datatype(message)
@@ -77,10 +73,8 @@ def check_type(message: bytes) -> bytes:
 def decode_type(message: bytes) -> Any:
     """Return the type as h5py has it.
 
-    Raises
-    ------
-    SourceError, UnknownStructureError
-        As `check_type` does, or if the HDF5 library refuses the type.
+    Raises `SourceError` or `UnknownStructureError` as `check_type` does, or if the HDF5 library
+    refuses the type.
     """
     from h5py import h5t
 
@@ -96,10 +90,7 @@ def list_members(message: bytes) -> list[tuple[int, bytes]]:
 
     The HDF5 library itself tells offsets in memory, where pointers are of another length.
 
-    Raises
-    ------
-    UnknownStructureError
-        If members have axes of their own, as version 1 has it.
+    Raises `UnknownStructureError` if members have axes of their own, as version 1 has it.
     """
     version, count = message[0] >> 4, message[1] | message[2] << 8
     # Version 3 stores member offsets in as few bytes as the size of the compound needs.
@@ -147,10 +138,7 @@ class MemoryType:
     def values(self, data: bytes, count: int) -> NDArray[Any]:
         """Return elements as numpy has them.
 
-        Raises
-        ------
-        SourceError
-            If the data end before, or the HDF5 library cannot convert them.
+        Raises `SourceError` if the data end before, or the HDF5 library cannot convert them.
         """
         from h5py import h5t
 
@@ -174,17 +162,14 @@ class MemoryType:
 def convert(source: bytes, target: bytes, values: NDArray[Any]) -> NDArray[Any]:
     """Convert elements of one datatype to another, as the HDF5 library does.
 
+    Raises `UnsupportedError` if there is no such conversion, or elements point elsewhere.
+
     Parameters
     ----------
     source, target : bytes
         Datatype messages.
     values : array
         Elements as stored, of dtype V.
-
-    Raises
-    ------
-    UnsupportedError
-        If there is no such conversion, or elements point elsewhere.
     """
     from h5py import h5t
 
@@ -207,11 +192,8 @@ def convert(source: bytes, target: bytes, values: NDArray[Any]) -> NDArray[Any]:
 def to_h5py_type(dtype: np.dtype[Any]) -> Any:
     """Return what h5py calls a dtype.
 
-    Raises
-    ------
-    TypeError
-        If that has other sizes: h5py makes fields that overlap of some odd numbers in compounds,
-        and the HDF5 library would write past their end.
+    Raises `TypeError` if that has other sizes: h5py makes fields that overlap of some odd numbers
+    in compounds, and the HDF5 library would write past their end.
     """
     from h5py import h5t
 
@@ -225,12 +207,8 @@ def to_h5py_type(dtype: np.dtype[Any]) -> Any:
 def find_memory_type(message: bytes) -> MemoryType:
     """Return how h5py reads a datatype without pointers.
 
-    Raises
-    ------
-    SourceError, UnknownStructureError
-        As `decode_type` does.
-    TypeError
-        If numpy has no such type.
+    Raises `SourceError` or `UnknownStructureError` as `decode_type` does; `TypeError` if numpy has
+    no such type.
     """
     tid = decode_type(message)
     try:

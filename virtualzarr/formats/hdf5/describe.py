@@ -77,6 +77,8 @@ def describe(
 ) -> Description:
     """Describe a dataset.
 
+    Raises `SourceError` or `UnsupportedError`.
+
     Parameters
     ----------
     object_ : Object, optional
@@ -85,10 +87,6 @@ def describe(
         Of the file.
     open_ : callable
         Gets why the HDF5 library is asked, and returns the dataset as that has it.
-
-    Raises
-    ------
-    SourceError, UnsupportedError
     """
     if object_ is None:
         return _describe_by_library(open_("its superblock"), None, 0)

@@ -70,14 +70,11 @@ class _OddTypeError(UnsupportedError):
 def make_element_type(tid: Any) -> ElementType:
     """Describe an HDF5 datatype.
 
+    Raises `UnsupportedError` if the elements cannot be had exactly; the message says why.
+
     Parameters
     ----------
     tid : h5py.h5t.TypeID
-
-    Raises
-    ------
-    UnsupportedError
-        If the elements cannot be had exactly; the message says why.
     """
     return _make_element_type(type_message(tid))
 

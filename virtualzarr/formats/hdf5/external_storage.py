@@ -25,19 +25,15 @@ Segment = tuple[Source, int, int]
 def list_segments(slots: Sequence[Slot], nbytes: int, context: FileContext) -> list[Segment]:
     """Return the pieces of files that together hold a dataset.
 
+    Raises `SourceError` if they hold too little, or one is not there; `AccessError` if one may not
+    be reached.
+
     Parameters
     ----------
     slots : sequence of Slot
     nbytes : int
         Bytes of the dataset.
     context : FileContext
-
-    Raises
-    ------
-    SourceError
-        If they hold too little, or one is not there.
-    AccessError
-        If one may not be reached.
     """
     files: list[Segment] = []
     remaining = nbytes

@@ -44,10 +44,7 @@ class FilterPipeline:
     def pipeline(self) -> Pipeline:
         """The codecs of a chunk that skipped no filter.
 
-        Raises
-        ------
-        UnsupportedError
-            If the HDF5 library has no such filter.
+        Raises `UnsupportedError` if the HDF5 library has no such filter.
         """
         return _make_pipeline(self.element, self.filters)
 

@@ -110,10 +110,7 @@ def facts(fid: Any, target: bytes, layout: Layout | None, base: int) -> DatasetF
 def _read_layout(dsid: Any, dcpl: Any, base: int) -> Layout:
     """Return the layout as far as h5py tells it.
 
-    Raises
-    ------
-    UnsupportedError
-        If it is of an unknown kind.
+    Raises `UnsupportedError` if it is of an unknown kind.
     """
     from h5py import h5d
 

@@ -22,6 +22,9 @@ _coordinates, _mask, _offset, _size = (itemgetter(k) for k in range(4))
 def read_chunk_index(dsid: Any, layout: Layout) -> ChunkIndex | None:
     """Read the chunk index of a chunked dataset.
 
+    Raises `UnsupportedError` if the layout is not known, HDF5 reports this index wrongly, or the
+    grid is large and almost empty; `SourceError` if the index contradicts itself.
+
     Parameters
     ----------
     dsid : h5py.h5d.DatasetID
@@ -31,14 +34,6 @@ def read_chunk_index(dsid: Any, layout: Layout) -> ChunkIndex | None:
     -------
     ChunkIndex or None
         None when no chunk was ever written.
-
-    Raises
-    ------
-    UnsupportedError
-        If the layout is not known, HDF5 reports this index wrongly, or the grid is large and
-        almost empty.
-    SourceError
-        If the index contradicts itself.
     """
     space = dsid.get_space()
     limits = _limits(space)

@@ -69,10 +69,7 @@ class GlobalHeap:
     def get(self, address: int, index: int) -> Parsing[bytes]:
         """Return an object.
 
-        Raises
-        ------
-        SourceError
-            If there is none.
+        Raises `SourceError` if there is none.
         """
         if address not in self._collections:
             self._collections[address] = yield from self._read_collection(address)
@@ -90,17 +87,14 @@ class GlobalHeap:
     ) -> Parsing[list[bytes]]:
         """Return many objects, or their first bytes, of which the collections are read together.
 
+        Raises `SourceError` if there are no such objects.
+
         Parameters
         ----------
         addresses, indexes : array
             Of the collections, and of the objects in them.
         lengths : array, optional
             Of what is wanted; by default all.
-
-        Raises
-        ------
-        SourceError
-            If there are no such objects.
         """
         if not len(addresses):
             return []

@@ -61,6 +61,8 @@ def read(dsid: Any, names: Mapping[int, str]) -> InlineValues:
 def encode_objects(tid: Any, values: Values, oid: Any, names: Mapping[int, str]) -> InlineValues:
     """Return values in the form that is kept.
 
+    Raises `UnsupportedError`.
+
     Parameters
     ----------
     tid : h5py.h5t.TypeID
@@ -70,10 +72,6 @@ def encode_objects(tid: Any, values: Values, oid: Any, names: Mapping[int, str])
         Of the dataset, if there are references.
     names : mapping
         Path of each object of the file by address.
-
-    Raises
-    ------
-    UnsupportedError
     """
     shape = values.shape  # with the axes of an array type
     reader = _ObjectConverter(oid, names)
@@ -102,10 +100,7 @@ def encode_objects(tid: Any, values: Values, oid: Any, names: Mapping[int, str])
 def encode_texts(parts: list[bytes], shape: Shape) -> InlineValues:
     """Return strings in the form that is kept.
 
-    Raises
-    ------
-    UnsupportedError
-        If one is not UTF-8, or they take too much.
+    Raises `UnsupportedError` if one is not UTF-8, or they take too much.
     """
     try:
         # With something between them, what is valid as a whole is valid in each part.

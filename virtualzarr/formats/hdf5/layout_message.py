@@ -61,12 +61,8 @@ def parse_layout(body: bytes, superblock: Superblock) -> Layout:
 
     HDF5 file format specification, section IV.A.2.i, versions 1 to 5.
 
-    Raises
-    ------
-    SourceError
-        If the message ends early or contradicts itself.
-    UnknownStructureError
-        If its version, class or index is not known.
+    Raises `SourceError` if the message ends early or contradicts itself; `UnknownStructureError` if
+    its version, class or index is not known.
     """
     return _parse_layout(body, superblock.address_size, superblock.length_size)
 

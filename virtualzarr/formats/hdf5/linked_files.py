@@ -100,6 +100,8 @@ class LinkedFiles:
     ) -> tuple[LinkedFile, Node] | None:
         """Follow an external link; None if it leads to a named datatype.
 
+        Raises `VirtualZarrError` if it leads nowhere, or where it may not.
+
         Parameters
         ----------
         part : LinkedFile
@@ -107,11 +109,6 @@ class LinkedFiles:
         node : Node
         above : tuple of GroupKey
             The groups that hold the link.
-
-        Raises
-        ------
-        VirtualZarrError
-            If it leads nowhere, or where it may not.
         """
         self._evict({part.key} | {key for key, _ in above})
         target: Node | ExternalTarget | None = node.external

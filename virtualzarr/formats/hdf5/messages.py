@@ -147,12 +147,8 @@ def parse_filters(body: bytes) -> tuple[Filter, ...]:
 
     HDF5 file format specification, section IV.A.2.l.
 
-    Raises
-    ------
-    SourceError
-        If the message ends early.
-    UnknownStructureError
-        If its version is not known.
+    Raises `SourceError` if the message ends early; `UnknownStructureError` if its version is not
+    known.
     """
     version, count = body[:2] if len(body) > 1 else (0, 0)
     if version not in (1, 2):

@@ -70,16 +70,12 @@ class Object:
 class Objects:
     """The objects of one file by address.
 
+    Raises `SourceError` if there is no superblock, or the file is shorter than that says;
+    `UnknownStructureError` if the superblock is of a kind that is not known.
+
     Parameters
     ----------
     source : ByteSource
-
-    Raises
-    ------
-    SourceError
-        If there is no superblock, or the file is shorter than that says.
-    UnknownStructureError
-        If the superblock is of a kind that is not known.
     """
 
     def __init__(self, source: ByteSource) -> None:

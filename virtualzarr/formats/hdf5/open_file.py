@@ -64,9 +64,7 @@ class OpenFile:
     def describe(self, address: int, path: str, target: bytes) -> Description:
         """Describe the dataset whose object header is at an address.
 
-        Raises
-        ------
-        SourceError, UnsupportedError
+        Raises `SourceError` or `UnsupportedError`.
         """
 
         def opened(reason: str) -> LibraryObject:
@@ -129,10 +127,7 @@ def open_hdf5(
 ) -> Iterator[OpenFile]:
     """Open a file.
 
-    Raises
-    ------
-    SourceError
-        If there is no such file, or it is no HDF5 file.
+    Raises `SourceError` if there is no such file, or it is no HDF5 file.
     """
     source = Source.from_file(path_or_url, storage_options)
     library = Library(source)

@@ -19,6 +19,9 @@ _REGULAR = 1
 def decode_selection(extent: bytes, selection: bytes, length_size: int) -> Any:
     """Return a selection as the HDF5 library has it.
 
+    Raises `SourceError` if there is no such selection; `UnsupportedError` if it has too many points
+    or blocks; `UnknownStructureError` if its form is not known.
+
     Parameters
     ----------
     extent : bytes
@@ -27,15 +30,6 @@ def decode_selection(extent: bytes, selection: bytes, length_size: int) -> Any:
         As serialized.
     length_size : int
         Bytes of a length in the file.
-
-    Raises
-    ------
-    SourceError
-        If there is no such selection.
-    UnsupportedError
-        If it has too many points or blocks.
-    UnknownStructureError
-        If its form is not known.
     """
     from h5py import h5s
 
@@ -100,10 +94,7 @@ def _check_rank(ndim: int, rank: int, count: int) -> None:
 def describe_selection(path: str, space: Any) -> dict[str, Any]:
     """Return what a selection holds: path and blocks (first and last corner), or points.
 
-    Raises
-    ------
-    UnsupportedError
-        If it has too many points or blocks.
+    Raises `UnsupportedError` if it has too many points or blocks.
     """
     from h5py import h5s
 

@@ -80,10 +80,7 @@ class Superblock:
     def address(self, data: Buffer, at: int) -> int:
         """Decode an address; the undefined one is `undefined`.
 
-        Raises
-        ------
-        SourceError
-            If the data end before.
+        Raises `SourceError` if the data end before.
         """
         raw = data[at : at + self.address_size]
         if len(raw) < self.address_size:
@@ -103,10 +100,7 @@ class Superblock:
         Structures have their own bytes. Many that share some would cost far more than the file's
         size.
 
-        Raises
-        ------
-        SourceError
-            If these are many times more bytes than the file has.
+        Raises `SourceError` if these are many times more bytes than the file has.
         """
         # A limit on the sum, not on each structure: a file of a few kilobytes whose nodes all point
         # to one another stays within each limit, and takes hours.
@@ -117,10 +111,7 @@ class Superblock:
     def take_cells(self, count: int) -> None:
         """Take note of cells of grids, which take memory also where no chunk is stored.
 
-        Raises
-        ------
-        UnsupportedError
-            If they are many more than the file has bytes.
+        Raises `UnsupportedError` if they are many more than the file has bytes.
         """
         self._cells += count
         if self._cells > self.size + _FREE_CELLS:
@@ -129,10 +120,7 @@ class Superblock:
     def check(self, data: Buffer, structure: str, address: int) -> None:
         """Take note of a structure whose last 4 bytes are the checksum of those before.
 
-        Raises
-        ------
-        SourceError
-            If it is wrong and `strict`; otherwise `verify` raises that later.
+        Raises `SourceError` if it is wrong and `strict`; otherwise `verify` raises that later.
         """
         # Checksums of small structures are collected: without the library's function, hashing many
         # together costs far less. `Objects` reads again with `strict` if one differs.
@@ -154,10 +142,7 @@ class Superblock:
     def verify(self) -> None:
         """Check what was noted.
 
-        Raises
-        ------
-        SourceError
-            For the first structure that is not what was written.
+        Raises `SourceError` for the first structure that is not what was written.
         """
         unchecked, self._unchecked = self._unchecked, []
         sums = compute_checksums([data[:-4] for data, _, _ in unchecked])
@@ -185,10 +170,7 @@ def _damage_error(structure: str, address: int) -> SourceError:
 def find(size: int) -> Parsing[int]:
     """Find where the superblock starts: at byte 0, 512, 1024, 2048, ...
 
-    Raises
-    ------
-    SourceError
-        If there is none.
+    Raises `SourceError` if there is none.
     """
     address = 0
     while address < size:

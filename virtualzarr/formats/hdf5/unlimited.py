@@ -24,6 +24,8 @@ class Growth:
     def grow(self, array: Array, lengths: tuple[int, ...], fill_value: Any) -> Array:
         """Return an array that is longer, with missing chunks past its old end.
 
+        Raises `UnsupportedError` if there would be too many cells.
+
         Parameters
         ----------
         array : Array
@@ -31,11 +33,6 @@ class Growth:
             None is less than the array's own.
         fill_value : scalar
             What is read past the old end.
-
-        Raises
-        ------
-        UnsupportedError
-            There would be too many cells.
         """
         grid: Any = array.grid.resize(lengths)
         if not array.manifest.nrefs and (not array.size or _same(array, fill_value)):

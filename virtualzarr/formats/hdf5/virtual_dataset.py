@@ -82,10 +82,7 @@ def _read_references(
 ) -> tuple[Any, Any]:
     """Return grid, references and codecs, and the fill value.
 
-    Raises
-    ------
-    UnalignedError
-        If references cannot stand for the dataset.
+    Raises `UnalignedError` if references cannot stand for the dataset.
     """
     shape, element = description.shape, description.element
     assert shape is not None
@@ -109,12 +106,8 @@ def read_raw(
 ) -> NDArray[Any]:
     """Return the elements of a virtual dataset as stored, of dtype V.
 
-    Raises
-    ------
-    UnsupportedError
-        If they are too many.
-    SourceError
-        If a selection contradicts the dataset that it is one of.
+    Raises `UnsupportedError` if they are too many; `SourceError` if a selection contradicts the
+    dataset that it is one of.
     """
     sources = VirtualSources(context, _read_source)
     if mappings is None:
@@ -180,10 +173,8 @@ def _pair_selections(
 ) -> tuple[Selected, Selected]:
     """Return which elements of a dataset are which of a source, both in order of their indices.
 
-    Raises
-    ------
-    SourceError
-        If a selection reaches out of its dataset, or the two have other numbers of elements.
+    Raises `SourceError` if a selection reaches out of its dataset, or the two have other numbers of
+    elements.
     """
     lengths: list[int | None] = []
     for selection, extents in ((mapping.inside, shape), (mapping.outside, theirs)):

@@ -96,10 +96,7 @@ class Mapping:
     def block(self, number: int) -> Mapping:
         """Return the mapping of one block of a pattern.
 
-        Raises
-        ------
-        SourceError
-            If the block has no end.
+        Raises `SourceError` if the block has no end.
         """
         axis, parts = self.inside.unlimited_axis, self.inside.parts
         assert axis is not None
@@ -129,6 +126,9 @@ def read_mappings(data: bytes, rank: int, length_size: int) -> list[Mapping]:
 
     HDF5 file format specification, section III.F, versions 0 and 1.
 
+    Raises `SourceError` if they are damaged; `UnsupportedError` if they are of another version, are
+    too many, or select single points.
+
     Parameters
     ----------
     data : bytes
@@ -137,13 +137,6 @@ def read_mappings(data: bytes, rank: int, length_size: int) -> list[Mapping]:
         Axes of the virtual dataset.
     length_size : int
         Bytes of a length in the file.
-
-    Raises
-    ------
-    SourceError
-        If they are damaged.
-    UnsupportedError
-        If they are of another version, are too many, or select single points.
     """
     if len(data) < 5 + length_size:
         raise SourceError("the mappings of a virtual dataset end early")

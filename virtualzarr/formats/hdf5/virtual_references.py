@@ -86,12 +86,8 @@ def align_mappings(
 ) -> list[Piece]:
     """Return the pieces of a virtual dataset; what is not there is left out, as HDF5 does.
 
-    Raises
-    ------
-    UnalignedError
-        If references cannot stand for it.
-    AccessError
-        If a source may not be reached.
+    Raises `UnalignedError` if references cannot stand for it; `AccessError` if a source may not be
+    reached.
     """
     result = []
     for mapping in mappings:
@@ -172,10 +168,7 @@ def assemble(
 ) -> tuple[SeparableGrid, Manifest, Pipeline]:
     """Return the grid and the references of all pieces.
 
-    Raises
-    ------
-    UnalignedError
-        If chunks would be cut into too many cells.
+    Raises `UnalignedError` if chunks would be cut into too many cells.
     """
     # The grid is separable: a cut that one piece needs goes through the whole axis, so that pieces
     # that do not line up multiply cells. The limit keeps that from growing without bound.

@@ -44,12 +44,7 @@ class VirtualSources:
     def values(self, mapping: Mapping) -> Any:
         """Return the values of a source, None where there is none.
 
-        Raises
-        ------
-        AccessError
-            If it may not be reached.
-        VirtualZarrError
-            If it cannot be read.
+        Raises `AccessError` if it may not be reached; `VirtualZarrError` if it cannot be read.
         """
         key = mapping.source()
         if key not in self._values:
@@ -105,17 +100,14 @@ def expand_mappings(
     As in HDF5, a dataset with selections without end is as long as what is there of its sources:
     along such an axis, as the longest.
 
+    Raises `VirtualZarrError` if a source cannot be looked for, or there are too many.
+
     Parameters
     ----------
     mappings : list of Mapping
     shape : tuple of int
         As stored.
     sources : VirtualSources
-
-    Raises
-    ------
-    VirtualZarrError
-        If a source cannot be looked for, or there are too many.
     """
     plain: list[Mapping] = []
     now: dict[int, int] = {}

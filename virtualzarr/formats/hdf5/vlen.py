@@ -46,6 +46,9 @@ def read_elements(
 ) -> Parsing[Values]:
     """Return the elements of a dataset as stored, of dtype V.
 
+    Raises `SourceError` or `CodecError`; `UnsupportedError` if they take more than
+    `config.inline_bytes`.
+
     Parameters
     ----------
     grid, manifest, pipeline
@@ -54,12 +57,6 @@ def read_elements(
         The element where nothing was written.
     start : int
         Byte of the file that address 0 is.
-
-    Raises
-    ------
-    SourceError, CodecError
-    UnsupportedError
-        If they take more than `config.inline_bytes`.
     """
     dtype = np.dtype((np.void, len(fill)))
     inline_values.check_size(math.prod(grid.shape) * dtype.itemsize)
@@ -99,6 +96,9 @@ def decode_elements(
 ) -> Parsing[inline_values.InlineValues]:
     """Return what the elements of a dataset stand for, in the form that is kept.
 
+    Raises `SourceError`; `UnsupportedError` if the values take more than `config.inline_bytes`, or
+    have no such form; `UnknownStructureError` if only h5py can read them.
+
     Parameters
     ----------
     objects : Objects
@@ -109,14 +109,6 @@ def decode_elements(
         Datatype of the elements.
     stored : array
         The elements as stored, of dtype V.
-
-    Raises
-    ------
-    SourceError
-    UnsupportedError
-        If the values take more than `config.inline_bytes`, or have no such form.
-    UnknownStructureError
-        If only h5py can read them.
     """
     shape, rows = stored.shape, np.frombuffer(stored.tobytes(), np.uint8)
     while get_class(message) == ARRAY:

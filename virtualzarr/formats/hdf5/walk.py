@@ -110,10 +110,7 @@ class Walker:
     def list_all(self) -> Node:
         """List everything that can be reached.
 
-        Raises
-        ------
-        SourceError
-            If there is no root group.
+        Raises `SourceError` if there is no root group.
         """
         if self.objects is None:
             kind, address = self.library.kind(b"/")
@@ -132,6 +129,8 @@ class Walker:
     ) -> Node | ExternalTarget | None:
         """List what can be reached from one object.
 
+        Raises `VirtualZarrError` if there is no such object.
+
         Parameters
         ----------
         target : bytes
@@ -145,11 +144,6 @@ class Walker:
         -------
         Node, ExternalTarget or None
             None for a named datatype.
-
-        Raises
-        ------
-        VirtualZarrError
-            If there is no such object.
         """
         target_ = self._resolve(b"/", self._root, target)
         if isinstance(target_, ExternalTarget):
@@ -163,17 +157,14 @@ class Walker:
     def find(self, path: bytes) -> tuple[bytes, int] | ExternalTarget | None:
         """Find a dataset by a path from the root, through soft links too, within the file.
 
+        Raises `VirtualZarrError` if it is no dataset, a group on the way cannot be listed, or a
+        link is of an unknown kind.
+
         Returns
         -------
         (bytes, int), ExternalTarget or None
             Its path through hard links, and its address; where it is if that is another file; None
             where there is none.
-
-        Raises
-        ------
-        VirtualZarrError
-            If it is no dataset, a group on the way cannot be listed, or a link is of an unknown
-            kind.
         """
         try:
             resolved = self._resolve(b"/", self._root, path)

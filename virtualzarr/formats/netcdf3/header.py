@@ -72,12 +72,8 @@ def read_header(file: HeaderReader) -> Header:
 
     Source: the NetCDF File Format Specifications, classic format.
 
-    Raises
-    ------
-    SourceError
-        If it is damaged, or the file ends within it.
-    UnsupportedError
-        If it is of another version.
+    Raises `SourceError` if it is damaged, or the file ends within it; `UnsupportedError` if it is
+    of another version.
     """
     magic = file.take(4)
     if magic[:3] != b"CDF":

@@ -199,16 +199,14 @@ def _open_for_reading(file: Any) -> Iterator[Any]:
 def check_alike(pages: Sequence[Any], keyframe: Any, directories_of: Any) -> None:
     """Refuse a series in which a page is stored in another way than the key frame.
 
+    Raises `UnsupportedError`.
+
     Parameters
     ----------
     pages : sequence of (tifffile.TiffPage, TiffFrame or None)
     keyframe : tifffile.TiffPage
     directories_of : callable
         Gives the `Directories` of a `tifffile.TiffFile`.
-
-    Raises
-    ------
-    UnsupportedError
     """
     parents = {id(page.parent): page.parent for page in pages if page is not None}
     for parent in parents.values():

@@ -45,10 +45,7 @@ class Files:
     def source(self, tiff: Any) -> Source:
         """Return the source of a file that the series spans.
 
-        Raises
-        ------
-        AccessError
-            If it is not in the folder of the file that was scanned.
+        Raises `AccessError` if it is not in the folder of the file that was scanned.
         """
         source = self._sources.get(id(tiff))
         if source is None:
@@ -95,12 +92,7 @@ class Files:
 def open_tiff(source: Source) -> Iterator[Files]:
     """Open a file with tifffile.
 
-    Raises
-    ------
-    SourceError
-        If it cannot be read.
-    MissingDependencyError
-        If there is no tifffile.
+    Raises `SourceError` if it cannot be read; `MissingDependencyError` if there is no tifffile.
     """
     try:
         import tifffile

@@ -41,10 +41,7 @@ class Segments:
     def of(cls, page: Any) -> Segments:
         """Return the segments of a tifffile page.
 
-        Raises
-        ------
-        UnsupportedError
-            If the page is empty, or its strips or tiles have no size.
+        Raises `UnsupportedError` if the page is empty, or its strips or tiles have no size.
         """
         samples, width = page.shaped[CONTIG], page.imagewidth
         strip = (1, 1, page.rowsperstrip, width, samples)
@@ -118,10 +115,7 @@ class Layout:
     def of(cls, shape: Sequence[int], segments: Segments) -> Layout:
         """Match the axes of a series with those of its pages, from the last to the first.
 
-        Raises
-        ------
-        UnsupportedError
-            If the page's axes are not the last axes of the series.
+        Raises `UnsupportedError` if the page's axes are not the last axes of the series.
         """
         extents, edges = segments.extents, segments.edges
         # An axis of length 1 in segments of length 1 may be left out of the series.

@@ -66,9 +66,7 @@ _LARGEST_JPEG = 1 << 29
 def check_supported(page: Any) -> None:
     """Raise for features that tifffile does not decode, by their names.
 
-    Raises
-    ------
-    UnsupportedError
+    Raises `UnsupportedError`.
     """
     if page.dtype is None:
         raise UnsupportedError(
@@ -102,6 +100,9 @@ def page_pipeline(
 ) -> Pipeline:
     """Return the codecs of a page's strips or tiles: portable ones, or else the tifffile codec.
 
+    Raises `UnsupportedError` if tifffile does not decode them; the message names the feature;
+    `MissingDependencyError` if the installed imagecodecs lacks the decoder.
+
     Parameters
     ----------
     page : tifffile.TiffPage
@@ -115,13 +116,6 @@ def page_pipeline(
         JPEG tables of this page (tag 347).
     odd_jpeg : bool
         Whether JPEG images differ from their strips or tiles (`directories.has_odd_jpeg`).
-
-    Raises
-    ------
-    UnsupportedError
-        If tifffile does not decode them; the message names the feature.
-    MissingDependencyError
-        If the installed imagecodecs lacks the decoder.
     """
     try:
         # Chains of numcodecs and imagecodecs can be read by zarr-python and others without this
@@ -143,10 +137,7 @@ def page_pipeline(
 def cut_pipeline(page: Any) -> Pipeline:
     """Return the codecs of tiles that may be cropped at the edges of the image.
 
-    Raises
-    ------
-    UnsupportedError
-        If tifffile does not decode them; the message names the feature.
+    Raises `UnsupportedError` if tifffile does not decode them; the message names the feature.
     """
     segment = _segment(page, None, cut=True)
     segment.check(ChunkSpec(Segments.of(page).edges, page.dtype.newbyteorder("=")))

@@ -22,6 +22,8 @@ _LARGE = 1 << 30
 def segment_columns(pages: Sequence[Any], ncells: int) -> tuple[Column, Column]:
     """Return offsets and lengths of the segments of pages, page after page.
 
+    Raises `SourceError` if a page lists fewer segments, or impossible offsets.
+
     Parameters
     ----------
     pages : sequence of (tifffile.TiffPage, TiffFrame or None)
@@ -33,11 +35,6 @@ def segment_columns(pages: Sequence[Any], ncells: int) -> tuple[Column, Column]:
     -------
     offset, length : int64 arrays of shape (pages, ncells)
         Both are 0 for a segment that was never written.
-
-    Raises
-    ------
-    SourceError
-        If a page lists fewer segments, or impossible offsets.
     """
     offset = _column(pages, ncells, "dataoffsets")
     length = _column(pages, ncells, "databytecounts")
@@ -70,11 +67,8 @@ def _column(pages: Sequence[Any], ncells: int, name: str) -> Column:
 def page_bases(pages: Sequence[Any]) -> Column:
     """Return the offsets of contiguous pages; 0 for a missing page.
 
-    Raises
-    ------
-    SourceError
-        If a page was never written, or its strips are in another order than those of other pages,
-        which tifffile does not check.
+    Raises `SourceError` if a page was never written, or its strips are in another order than those
+    of other pages, which tifffile does not check.
     """
     count = max(len(page.dataoffsets) for page in pages if page is not None)
     offset = _column(pages, count, "dataoffsets")
@@ -135,17 +129,14 @@ def raw_columns(
 def clip_raw(length: Column, needed: Column) -> Column:
     """Clip the lengths of uncompressed segments to the bytes of their elements.
 
+    Raises `UnsupportedError` if a segment is too short.
+
     Parameters
     ----------
     length : int64 array
         As the file says; 0 where the segment is missing.
     needed : int64 array
         Bytes of the elements.
-
-    Raises
-    ------
-    UnsupportedError
-        If a segment is too short.
     """
     # Byte counts of uncompressed strips may include padding, which the codecs would take for
     # elements.
@@ -163,9 +154,7 @@ def clip_raw(length: Column, needed: Column) -> Column:
 def check_size(segments: Segments, itemsize: int) -> None:
     """Check that tiles are not absurdly larger than their page, as decoding takes memory for them.
 
-    Raises
-    ------
-    SourceError
+    Raises `SourceError`.
     """
     nbytes = math.prod(segments.edges) * itemsize
     if nbytes > _LARGE and nbytes > 4 * math.prod(segments.extents) * itemsize:
@@ -177,9 +166,7 @@ def check_size(segments: Segments, itemsize: int) -> None:
 def check_extent(start: int, nbytes: int, source: Source) -> None:
     """Check that some bytes do not reach beyond the end of their file.
 
-    Raises
-    ------
-    SourceError
+    Raises `SourceError`.
     """
     if start + nbytes > (source.size or 0):
         raise SourceError(
@@ -193,9 +180,7 @@ def check_within(
 ) -> None:
     """Check that no reference reaches beyond the end of its file.
 
-    Raises
-    ------
-    SourceError
+    Raises `SourceError`.
     """
     sizes = np.array([source.size or 0 for source in sources] + [np.iinfo(np.int64).max])
     size = sizes[source]  # the last one is that of missing pages, whose row is -1

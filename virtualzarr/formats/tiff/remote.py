@@ -96,10 +96,7 @@ class PagedFile(io.RawIOBase):
     def fetch(self, places: Iterable[Request]) -> None:
         """Fetch ranges that are not cached, coalesced.
 
-        Raises
-        ------
-        SourceError
-            If it cannot be read.
+        Raises `SourceError` if it cannot be read.
         """
         try:
             self._pages.load(places)

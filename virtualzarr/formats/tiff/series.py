@@ -49,10 +49,7 @@ def axes_and_shape(series: Any) -> tuple[str, tuple[int, ...]]:
     If there are more or fewer pages than the series should have, as of an interrupted acquisition,
     they are stacked along one axis.
 
-    Raises
-    ------
-    SourceError
-        If a length is not an integer.
+    Raises `SourceError` if a length is not an integer.
     """
     axes, shape, page = series.axes, tuple(int(n) for n in series.shape), series.keyframe
     if any(n != int(n) for n in series.shape):
@@ -73,6 +70,9 @@ def series_array(
 ) -> Array:
     """Return the virtual array of a tifffile series.
 
+    Raises `UnsupportedError` if no codec decodes exactly what ``series.asarray()`` reads;
+    `SourceError` if offsets or byte counts of strips or tiles are impossible.
+
     Parameters
     ----------
     series : tifffile.TiffPageSeries
@@ -83,13 +83,6 @@ def series_array(
         Of the array.
     files : Files
         The file, and those beside it that the series spans.
-
-    Raises
-    ------
-    UnsupportedError
-        If no codec decodes exactly what ``series.asarray()`` reads.
-    SourceError
-        If offsets or byte counts of strips or tiles are impossible.
     """
     page = series.keyframe
     computed = _find_transform(series)
@@ -128,10 +121,8 @@ def series_array(
 def _find_transform(series: Any) -> ArrayArray | None:
     """Return the codec that computes values from stored samples; None for series without one.
 
-    Raises
-    ------
-    UnsupportedError
-        If no codec does, or tifffile computes them from other values than the stored ones.
+    Raises `UnsupportedError` if no codec does, or tifffile computes them from other values than the
+    stored ones.
     """
     if series.transform is None:
         return None

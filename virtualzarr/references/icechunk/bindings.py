@@ -31,10 +31,7 @@ _PARTS = ("snapshots", "transactions")
 def icechunk() -> Any:
     """The module.
 
-    Raises
-    ------
-    MissingDependencyError
-        If it is not installed.
+    Raises `MissingDependencyError` if it is not installed.
     """
     try:
         import icechunk
@@ -244,10 +241,7 @@ async def _nodes(store: Any, path: str = "") -> AsyncIterator[str]:
 def node_id(session: Any, path: str) -> str:
     """Return the identifier of an array.
 
-    Raises
-    ------
-    UnsupportedError
-        If the package is too old to tell.
+    Raises `UnsupportedError` if the package is too old to tell.
     """
     if not hasattr(session, "get_node_id"):
         raise UnsupportedError("comparing checksums of sources needs a newer Icechunk: 2.3")
@@ -279,10 +273,7 @@ def _fsspec_options(options: Mapping[str, Any]) -> dict[str, Any]:
 def batches(store: Any, path: str, size: int) -> list[tuple[Any, ...]]:
     """The references of an array: coordinates, kinds, places, offsets, lengths, inline chunks.
 
-    Raises
-    ------
-    UnsupportedError
-        If the package is too old to tell.
+    Raises `UnsupportedError` if the package is too old to tell.
     """
     if not hasattr(store, "array_chunk_iterator"):
         raise UnsupportedError("reading references from Icechunk needs its version 2.0.5 or newer")

@@ -54,10 +54,7 @@ class Checksums(NamedTuple):
 def read_checksums(data: bytes) -> Iterator[Checksums]:
     """Yield the checksums in a manifest, array by array.
 
-    Raises
-    ------
-    BadReferenceError
-        The manifest is damaged.
+    Raises `BadReferenceError` if the manifest is damaged.
     """
     table = _Tables(_content(data))
     root = table.follow(np.zeros(1, np.int64))

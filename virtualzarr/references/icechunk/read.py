@@ -167,10 +167,7 @@ class _Columns:
     def add_checksums(self, checksums: Iterable[Checksums]) -> None:
         """Add what manifests say of the sources of chunks.
 
-        Raises
-        ------
-        BadReferenceError
-            They say two things of one.
+        Raises `BadReferenceError` if they say two things of one.
         """
         for _, cells, tag, tags, date in checksums:
             flat = self._flat(cells)

@@ -37,17 +37,14 @@ def write_icechunk(
 ) -> tuple[int, int, list[str]]:
     """Commit references, and chunks that are copied or inline, to the main branch.
 
+    Raises `SourceChangedError` if somebody else has committed meanwhile.
+
     Parameters
     ----------
     keep : mapping of tuple of int by path, optional
         How many cells along each axis stay as they are; if not given, all is replaced.
     expected : str, optional
         The snapshot that the branch must end with, as the new one is made from it.
-
-    Raises
-    ------
-    SourceChangedError
-        Somebody else has committed meanwhile.
 
     Returns
     -------

@@ -127,10 +127,7 @@ class Spaces:
     def locate(self, key: str) -> tuple[int, tuple[int, ...]]:
         """The array and the cell of a chunk key.
 
-        Raises
-        ------
-        BadReferenceError
-            If no array of the document has such a chunk.
+        Raises `BadReferenceError` if no array of the document has such a chunk.
         """
         number = self.owner(key)
         if number < 0:
@@ -239,10 +236,7 @@ def _coordinates(
 def _string(text: Text, start: int, stop: int) -> str:
     """The JSON string between two positions.
 
-    Raises
-    ------
-    BadReferenceError
-        If it is none: a wrong escape, a control character, no UTF-8.
+    Raises `BadReferenceError` if it is none: a wrong escape, a control character, no UTF-8.
     """
     raw = text.data[start:stop]
     try:
@@ -284,10 +278,7 @@ def flat_cells(
 
     Stores keep chunks outside of the grid when an array has shrunk.
 
-    Raises
-    ------
-    BadReferenceError
-        If `strict`, naming the first key that lies outside.
+    Raises `BadReferenceError` if `strict`, naming the first key that lies outside.
     """
     count = len(coordinates[0]) if coordinates else 0
     flat = np.zeros(count, np.int64)

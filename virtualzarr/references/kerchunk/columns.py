@@ -104,10 +104,7 @@ class Columns:
     def source_of(self, uri: Any) -> Source:
         """The source that a URL in a reference means.
 
-        Raises
-        ------
-        AccessError, BadReferenceError
-            If it may not be reached, or is none.
+        Raises `AccessError` or `BadReferenceError` if it may not be reached, or is none.
         """
         if self._templates and isinstance(uri, str) and "{{" in uri:
             uri = self._templates.render(uri)
@@ -221,10 +218,7 @@ class Columns:
     def manifest(self, number: int, grid_shape: tuple[int, ...]) -> Manifest:
         """The manifest of an array.
 
-        Raises
-        ------
-        BadReferenceError
-            If a reference of the array is wrong, or two are for one cell.
+        Raises `BadReferenceError` if a reference of the array is wrong, or two are for one cell.
         """
         collected, space = self._arrays[number], self.spaces.all[number]
         if collected.error is not None:
@@ -386,10 +380,7 @@ def _is_size(value: Any) -> bool:
 def inline_bytes(value: str, key: str) -> bytes:
     """The bytes of a text in a reference file: base64 where it says so, else the text itself.
 
-    Raises
-    ------
-    BadReferenceError
-        If the base64 is wrong, or the text has no UTF-8 form.
+    Raises `BadReferenceError` if the base64 is wrong, or the text has no UTF-8 form.
     """
     try:
         if value.startswith(_BASE64):

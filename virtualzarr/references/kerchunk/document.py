@@ -59,15 +59,13 @@ class Document:
 def read_document(data: bytes | Mapping[str, Any]) -> Document:
     """Take a reference file apart.
 
+    Raises `BadReferenceError` if it is no JSON object, repeats a key, or has a version other than 0
+    or 1.
+
     Parameters
     ----------
     data : bytes or mapping
         The file's bytes (plain, or compressed with gzip or zstd), or the parsed document.
-
-    Raises
-    ------
-    BadReferenceError
-        If it is no JSON object, repeats a key, or has a version other than 0 or 1.
     """
     if isinstance(data, Mapping):
         return _from_object(data)

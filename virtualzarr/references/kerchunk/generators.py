@@ -48,6 +48,8 @@ class Generated:
 def generate(block: Any, templates: Templates, spaces: Spaces, most: int) -> list[Generated]:
     """Evaluate one `gen` block.
 
+    Raises `BadReferenceError` if the block breaks the specification or makes keys of no array.
+
     Parameters
     ----------
     block : dict
@@ -59,11 +61,6 @@ def generate(block: Any, templates: Templates, spaces: Spaces, most: int) -> lis
     -------
     list of Generated
         One for each array; mostly there is one.
-
-    Raises
-    ------
-    BadReferenceError
-        If the block breaks the specification or makes keys of no array.
     """
     if not isinstance(block, Mapping):
         raise BadReferenceError(f"a gen block is a {type(block).__name__}, not an object")

@@ -163,12 +163,8 @@ class Records:
     def __call__(self, number: int) -> Record | None:
         """Read a record.
 
-        Raises
-        ------
-        BadReferenceError
-            If the file is no record.
-        SourceChangedError
-            If it was written with other metadata than what was read.
+        Raises `BadReferenceError` if the file is no record; `SourceChangedError` if it was written
+        with other metadata than what was read.
         """
         name = record_name(self.path, number)
         folder = self.folder

@@ -52,10 +52,7 @@ _TEXTS = ("null", "string", "large_string", "binary", "large_binary")
 def pyarrow_parquet() -> Any:
     """The module `pyarrow.parquet`.
 
-    Raises
-    ------
-    MissingDependencyError
-        If it is not installed.
+    Raises `MissingDependencyError` if it is not installed.
     """
     try:
         import pyarrow.parquet
@@ -80,6 +77,8 @@ class Record:
 def read_record(data: Any, size: int, source_of: Callable[[str], Source]) -> Record:
     """Read one record file.
 
+    Raises `BadReferenceError` if it is no Parquet file, or one without the columns of references.
+
     Parameters
     ----------
     data : buffer
@@ -88,11 +87,6 @@ def read_record(data: Any, size: int, source_of: Callable[[str], Source]) -> Rec
         Most references it may hold.
     source_of : callable
         The source that a URL means.
-
-    Raises
-    ------
-    BadReferenceError
-        If it is no Parquet file, or one without the columns of references.
     """
     parquet = pyarrow_parquet()
     import pyarrow

@@ -144,10 +144,7 @@ def select_unreferenced(
 ) -> list[Group]:
     """Return those of several additions whose files a hierarchy does not refer to yet.
 
-    Raises
-    ------
-    MismatchError, SourceChangedError
-        As for `append`.
+    Raises `MismatchError` or `SourceChangedError` as for `append`.
     """
     location = store_location(store, location.allowed, location.storage_options)
     node = open_hierarchy(store, location=location)

@@ -164,6 +164,9 @@ class Cells:
 class Column:
     """One column of a part.
 
+    Raises `MetadataError` if the document breaks its specification; `BadReferenceError` if numbers
+    are out of bounds.
+
     Parameters
     ----------
     value : mapping
@@ -176,13 +179,6 @@ class Column:
         Lowest and highest number there may be; None for a column of texts.
     corner : tuple of int
         Shape of the entry of each cell.
-
-    Raises
-    ------
-    MetadataError
-        The document breaks its specification.
-    BadReferenceError
-        Numbers are out of bounds.
     """
 
     def __init__(

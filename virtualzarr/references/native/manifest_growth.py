@@ -45,10 +45,7 @@ def save_manifest(
 def native_chunks(array: Array) -> NativeChunks:
     """Return the chunks of an array with a stored manifest.
 
-    Raises
-    ------
-    UnsupportedError
-        It has none.
+    Raises `UnsupportedError` if it has none.
     """
     chunks: Any = array.chunk_source
     if not isinstance(chunks, NativeChunks):
@@ -106,17 +103,13 @@ def _without_last(grid: SeparableGrid, axis: int) -> ChunkGrid:
 def extend(array: Array, joined: Array, axis: int) -> ArrayMetadata:
     """Store the references of what is appended to an array, and return its metadata then.
 
+    Raises `MismatchError` if all of the array would have to be described anew; `UnsupportedError`
+    if a natively written chunk would have to be.
+
     Parameters
     ----------
     joined : Array
         The array's `tail`, and what is appended, concatenated.
-
-    Raises
-    ------
-    MismatchError
-        All of the array would have to be described anew.
-    UnsupportedError
-        A natively written chunk would have to be.
     """
     # What is stored stays as it is: nothing that was joined may have changed its meaning.
     check_alike(array, joined, axis)

@@ -48,6 +48,8 @@ NO_SIZE, NO_TIME = -1, -(2**63)
 def save_part(store: Store, path: str, manifest: Manifest, *, relative_uris: bool = False) -> str:
     """Store a manifest as a new part of an array, which does not refer to it yet.
 
+    Raises `UnsupportedError` if a decoder has no form in v3 documents.
+
     Parameters
     ----------
     path : str
@@ -59,11 +61,6 @@ def save_part(store: Store, path: str, manifest: Manifest, *, relative_uris: boo
     -------
     str
         The name of the part.
-
-    Raises
-    ------
-    UnsupportedError
-        A decoder has no form in v3 documents.
     """
     name = secrets.token_hex(8)
     folder = join(path, FOLDER, name)
@@ -179,6 +176,10 @@ def _decoder_json(decoder: Decoder, ndim: int) -> dict[str, Any]:
 class Part:
     """A stored part, of which only what is asked for is read.
 
+    Raises `MetadataError` or `BadReferenceError` or `UnsupportedError` if the part breaks its
+    specification, or needs what this package does not have; `AccessError` if it names a source that
+    it may not.
+
     Parameters
     ----------
     path : str
@@ -187,13 +188,6 @@ class Part:
         Of the part.
     location : Location
         Which sources it may name.
-
-    Raises
-    ------
-    MetadataError, BadReferenceError, UnsupportedError
-        The part breaks its specification, or needs what this package does not have.
-    AccessError
-        It names a source that it may not.
     """
 
     def __init__(self, store: Store, path: str, name: str, ndim: int, location: Location) -> None:

@@ -22,10 +22,7 @@ def folder_of(store: Store, path: str) -> str | None:
 def absolute(uri: str, folder: str | None) -> str:
     """Return the absolute form of a URI that may be relative to a folder.
 
-    Raises
-    ------
-    BadReferenceError
-        There is no folder, or the URI leads above the root of a server.
+    Raises `BadReferenceError` if there is no folder, or the URI leads above the root of a server.
 
     Examples
     --------

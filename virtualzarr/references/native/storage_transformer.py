@@ -88,12 +88,8 @@ class Configuration:
     def of(cls, metadata: ArrayMetadata) -> Configuration:
         """Read the configuration of an array.
 
-        Raises
-        ------
-        MetadataError
-            It breaks its specification, or does not fit the array.
-        UnsupportedError
-            It is of a later version.
+        Raises `MetadataError` if it breaks its specification, or does not fit the array;
+        `UnsupportedError` if it is of a later version.
         """
         grid_shape = metadata.grid.grid_shape
         # The registry has checked the name; everything else is checked here, before a part is
@@ -183,10 +179,7 @@ def _stretch(entry: Any, label: str, grid_shape: tuple[int, ...]) -> Stretch:
 def _parse_dtypes(configuration: Mapping[str, Any]) -> dict[str, str]:
     """Return the data types of attributes that a configuration says.
 
-    Raises
-    ------
-    MetadataError
-        There is no such data type.
+    Raises `MetadataError` if there is no such data type.
     """
     dtypes: dict[str, str] = {}
     for key, names in _DTYPES.items():

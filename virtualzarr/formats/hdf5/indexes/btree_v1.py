@@ -77,15 +77,12 @@ class _Level:
     def check_order(self, above: tuple[NDArray[np.int64], NDArray[np.int64]] | None) -> None:
         """Check that whoever looks for a chunk by its corner, as HDF5 does, finds it.
 
+        Raises `SourceError` if keys are out of order: chunks would be missing elsewhere.
+
         Parameters
         ----------
         above : tuple of int64 arrays, optional
             The keys around each node in the level above.
-
-        Raises
-        ------
-        SourceError
-            If keys are out of order: chunks would be missing elsewhere.
         """
         node, count = np.arange(len(self.heads)), self.heads["count"].astype(np.int64)
         # HDF5 descends where key[k] <= corner < key[k + 1]. Every entry may be intact and yet be

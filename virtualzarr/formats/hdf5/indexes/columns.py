@@ -133,16 +133,13 @@ class NumberedChunks:
 class ColumnBuilder:
     """Puts chunks into the columns of a grid, some at a time; addresses stay addresses.
 
+    Raises `UnsupportedError` if the grid is large and will be almost empty.
+
     Parameters
     ----------
     grids : Grids
     most : int
         No more chunks than this will come.
-
-    Raises
-    ------
-    UnsupportedError
-        If the grid is large and will be almost empty.
     """
 
     def __init__(self, grids: Grids, most: int) -> None:
@@ -154,10 +151,8 @@ class ColumnBuilder:
     def add(self, cells: NDArray[Any], chunks: Chunks, ascending: bool = False) -> None:
         """Add chunks by their cells, which are not negative.
 
-        Raises
-        ------
-        SourceError
-            If a cell is one that the dataset cannot have, or they are not `ascending` but must be.
+        Raises `SourceError` if a cell is one that the dataset cannot have, or they are not
+        `ascending` but must be.
         """
         grids, columns = self.grids, self._columns
         # One axis after the other: numpy is slow along a last axis of a few numbers.
@@ -190,12 +185,7 @@ class ColumnBuilder:
     def build(self) -> ChunkIndex | None:
         """Return the columns, None if no chunk came.
 
-        Raises
-        ------
-        SourceError
-            If a cell was named twice.
-        UnsupportedError
-            As for the class.
+        Raises `SourceError` if a cell was named twice; `UnsupportedError` as for the class.
         """
         if not self._count:
             return None
@@ -223,6 +213,9 @@ def to_columns(
 ) -> ChunkIndex | None:
     """Return what an index holds as columns of the present grid; None if that is nothing.
 
+    Raises `SourceError` if a chunk lies outside the file or the grid, or is named twice;
+    `UnsupportedError` if the grid is large and almost empty.
+
     Parameters
     ----------
     chunks : ChunkIndex, NumberedChunks or SmallIndex, optional
@@ -231,13 +224,6 @@ def to_columns(
         Bytes of the file after address 0; all chunks must lie within.
     base : int
         Byte of the file that is address 0.
-
-    Raises
-    ------
-    SourceError
-        If a chunk lies outside the file or the grid, or is named twice.
-    UnsupportedError
-        If the grid is large and almost empty.
     """
     if isinstance(chunks, SmallIndex):
         few = _fill_grid(chunks, grids, size, base)
@@ -291,10 +277,7 @@ def _place_small(chunks: SmallIndex, grids: Grids) -> ChunkIndex | None:
 def corners_to_cells(corners: NDArray[np.int64], chunk: tuple[int, ...]) -> NDArray[np.int64]:
     """Return the cells of chunks by their first elements.
 
-    Raises
-    ------
-    SourceError
-        If no chunk can start there.
+    Raises `SourceError` if no chunk can start there.
     """
     cells = corners // chunk
     if len(corners) and (int(corners.min()) < 0 or not np.array_equal(cells * chunk, corners)):
@@ -305,9 +288,7 @@ def corners_to_cells(corners: NDArray[np.int64], chunk: tuple[int, ...]) -> NDAr
 def check_sparsity(stored: int, cells: int) -> None:
     """Refuse a grid that is too large for the few chunks in it.
 
-    Raises
-    ------
-    UnsupportedError
+    Raises `UnsupportedError`.
     """
     if stored and cells > max(DENSE_CELLS, CELLS_PER_CHUNK * stored):
         raise UnsupportedError(

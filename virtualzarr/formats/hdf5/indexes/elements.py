@@ -25,6 +25,8 @@ def make_element_dtype(
 ) -> np.dtype[Any]:
     """Return the dtype of an element.
 
+    Raises `SourceError` if the bytes are too few or too many.
+
     Parameters
     ----------
     width : int
@@ -34,11 +36,6 @@ def make_element_dtype(
         Whether it holds a size and a mask.
     axes : int
         Numbers of 8 bytes at its end.
-
-    Raises
-    ------
-    SourceError
-        If the bytes are too few or too many.
     """
     corner_start = width - 8 * axes
     # Sizes of filtered chunks take as many bytes as the unfiltered size may need (sections VII.C to
