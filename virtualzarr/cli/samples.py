@@ -33,8 +33,6 @@ def write_archive(folder: Path, parts: tuple[Part, ...], stem: str) -> list[Path
 
     Parameters
     ----------
-    folder : Path
-    parts : tuple of Part
     stem : str
         Files are called ``<stem>-0.nc``, ``<stem>-1.nc``, ...
 

@@ -22,7 +22,6 @@ class HeaderReader:
 
     Parameters
     ----------
-    source : Source
     start : int
         Where to begin.
 

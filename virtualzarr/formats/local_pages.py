@@ -34,10 +34,6 @@ class LocalPages:
     """Paged reader of a local file, which runs parsers one after the other.
 
     Raises `SourceError` if the file cannot be read, or is empty.
-
-    Parameters
-    ----------
-    path : str
     """
 
     def __init__(self, path: str) -> None:

@@ -41,12 +41,10 @@ def plain_array(
 
     Parameters
     ----------
-    source : Source
     offset : int
         Where the first element begins.
     dtype : dtype-like
         As stored, with its byte order.
-    shape : sequence of int
     axes : sequence of int, optional
         The array's axes in the order they are stored, slowest first; by default C order.
     path, dimension_names, attributes

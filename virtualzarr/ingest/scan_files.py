@@ -121,7 +121,6 @@ def scan_each(
     Parameters
     ----------
     parallel : concurrent.futures.Executor or dask.distributed.Client or None
-    progress : bool or None
     **options
         Of `virtualzarr.virtualize`.
     """

@@ -28,7 +28,6 @@ class Canonical:
 
     Attributes
     ----------
-    manifest : Manifest
     misread : int64 array
         C-order numbers of the cells whose chunks foreign readers would read wrong.
     reasons : dict of str to int

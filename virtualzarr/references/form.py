@@ -90,8 +90,6 @@ class AppendRequest:
     dim : str
         The dimension along which they follow.
     duplicates : {"raise", "skip"}
-    dry_run, copy, plugin_codecs : bool
-    progress : bool, optional
     join_options : dict
         Options of `concat`.
     """
@@ -135,7 +133,6 @@ class ReferenceForm(ABC):
         Its name in the registry.
     suffixes : tuple of str
         How paths end that get this form unless another is asked for.
-    capabilities : Capabilities
     """
 
     name: ReferenceFormat
@@ -148,7 +145,6 @@ class ReferenceForm(ABC):
 
         Parameters
         ----------
-        uri : str
         file_format : str
             What `virtualzarr.ingest.detect` says they are.
         """

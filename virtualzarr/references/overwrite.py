@@ -31,7 +31,6 @@ def check_replaceable(
     ----------
     form : PortableForm
         That of the references.
-    location : Location
     sources : iterable of Source
         What they refer to.
     overwrite : bool

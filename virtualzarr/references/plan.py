@@ -59,8 +59,6 @@ class ArrayPlan:
 
     Attributes
     ----------
-    path : str
-    array : Array
     metadata : ArrayMetadata
         With codecs that other readers have.
     manifest : Manifest
@@ -104,7 +102,6 @@ class Plan:
     order : list of str
         Paths of all nodes, each group before its members and all members of a group before those
         of the next: zarr-python loses nodes of consolidated metadata in some other orders.
-    zarr_format : int
     why_v3 : list of str
         Why it is not 2, if nobody asked for 3.
     skipped : dict of str to str

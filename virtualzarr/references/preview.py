@@ -17,7 +17,6 @@ class Line:
 
     Attributes
     ----------
-    path : str
     chunks : int
         Cells of its grid.
     virtual : int
@@ -30,7 +29,6 @@ class Line:
         Chunks that must be decoded and stored again.
     copied_bytes : int
         Bytes of their elements.
-    why : str
     """
 
     path: str

@@ -37,10 +37,6 @@ class VirtualStore:
     Raises `UnsupportedError` or `PublishError` if Zarr v3 documents cannot describe an array
     exactly.
 
-    Parameters
-    ----------
-    node : Group or Array
-
     Examples
     --------
     >>> store = VirtualStore(Group({"title": "empty"}))

@@ -49,7 +49,6 @@ class WriteTask:
     ----------
     plan : Plan
         With all references canonical, unless the form holds chunks.
-    location : Location
     documents : mapping of bytes by key
         With consolidated metadata.
     counts, advance

@@ -149,7 +149,6 @@ def make_pipeline(
 
     Parameters
     ----------
-    chunks : Element
     stored : numpy dtype
     paddings : sequence of Codec
         What is done about the padding of texts.

@@ -47,7 +47,6 @@ def make_dtype(variable: Element, enums: Enums, nbytes: int | None = None) -> np
 
     Parameters
     ----------
-    variable : Element
     enums
     nbytes : int, optional
         Bytes of an element, where these are known: texts need it.

@@ -43,7 +43,6 @@ class Variable:
 
     Attributes
     ----------
-    name : str
     fields : int64 array
         Their numbers.
     kinds : list of Kind

@@ -56,8 +56,6 @@ class Grid:
 
     Attributes
     ----------
-    dims : tuple of str
-    shape : tuple of int
     order : str
         Of values, as `virtualzarr.codecs.grib.base.to_rows` takes it.
     located : str

@@ -60,8 +60,6 @@ class Kind:
     ----------
     name : str
         Of the variable: the one for CF conventions, the short one, or the parameter's numbers.
-    level_type, step_type : str
-    level : float or None
     step : int
         Seconds from the reference time of `message` to the end of its time interval.
     member : int

@@ -50,7 +50,6 @@ class Products:
 
     Attributes
     ----------
-    kinds : list of Kind
     kind : int64 array
         Number of each field's kind; -1 for fields that were noted as unusable.
     time, step : int64 array

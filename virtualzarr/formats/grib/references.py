@@ -31,7 +31,6 @@ class Places:
     begin, end : int64 array
     before : int64 array
         Index in `parts` of the prefix that a field's codec needs; -1 if it needs none.
-    parts : list of bytes
     """
 
     begin: Ints

@@ -101,7 +101,6 @@ class AttributeReader:
 
         Parameters
         ----------
-        stored : sequence of Attribute
         complain : callable
             Called with the name and the reason for each attribute that cannot be read.
         opened : callable
@@ -235,7 +234,6 @@ class Attribute:
 
     Parameters
     ----------
-    name : str
     value : object
         As `AttributeReader` reads values, or the error that prevented it.
     json_value : object

@@ -39,8 +39,6 @@ class Tree:
 
     Parameters
     ----------
-    superblock : Superblock
-    address : int
     kind : int
         Of the records.
     node_bytes, width : int
@@ -155,12 +153,7 @@ class Tree:
 
 
 class _Shape:
-    """How many records and pointers of which size fit into a node of each level.
-
-    Parameters
-    ----------
-    tree : Tree
-    """
+    """How many records and pointers of which size fit into a node of each level."""
 
     def __init__(self, tree: Tree) -> None:
         node_bytes, width, address_size = tree.node_bytes, tree.width, tree.superblock.address_size

@@ -93,7 +93,6 @@ class Overlay:
 
     Parameters
     ----------
-    source : ByteSource
     entries : list of Entry
         In order of their addresses.
     """

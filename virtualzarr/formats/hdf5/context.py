@@ -25,7 +25,6 @@ class FileContext:
 
     Parameters
     ----------
-    file : OpenFile
     location : Location
         Which other files it may reach.
     open : callable
@@ -67,7 +66,6 @@ class FileContext:
 
         Parameters
         ----------
-        name : str
         variable : str
             ``HDF5_VDS_PREFIX`` or ``HDF5_EXT_PREFIX``.
         """

@@ -64,8 +64,6 @@ class Dataset:
 
     Parameters
     ----------
-    description : Description
-    context : FileContext
     element : ElementType
         May be simpler than that of `described`.
     shape : tuple of int
@@ -102,7 +100,6 @@ def read_values(description: Description, context: FileContext) -> Values:
 
     Parameters
     ----------
-    description : Description
     context : FileContext
         The file it is in.
     """
@@ -356,7 +353,6 @@ def read_opaque(description: Description, context: FileContext, width: int) -> V
     ----------
     description : Description
         Of a dataset that is not virtual.
-    context : FileContext
     width : int
         Bytes of an element.
     """
@@ -449,7 +445,6 @@ def find_fill_past_end(description: Description, dtype: np.dtype[Any], file: Ope
 
     Parameters
     ----------
-    description : Description
     dtype : numpy dtype
         Of the values as they are declared.
     file : OpenFile

@@ -33,8 +33,6 @@ class Description:
     ----------
     shape : tuple of int, optional
         None for a null dataspace.
-    element : ElementType
-    layout : Layout
     external : tuple of Slot
         The pieces of other files that hold the values, if they do.
     base : int

@@ -36,7 +36,6 @@ class Scale:
     ----------
     address : int
         Of its object header.
-    name : str
     length : int, optional
         Of its first axis; None if that is not known.
     unlimited : bool
@@ -89,8 +88,6 @@ class Naming:
         ----------
         address : int
             Of the dataset.
-        attributes : Attributes
-        ndim : int
         """
         key = address, ndim
         scales = self._attached.get(key)
@@ -156,10 +153,8 @@ class Naming:
         ----------
         name : str
             The dataset's own name.
-        attributes : Attributes
         scales : sequence of int or None
             Addresses as `attached` returns them.
-        shape : sequence of int
         """
         if attributes.is_scale and len(shape) == 1:
             return [name]
@@ -192,7 +187,6 @@ class Axes:
 
     Parameters
     ----------
-    lengths : tuple of int
     names : list of str or None
         By the scales that are attached; None where there is none.
     labels : list of str or None
@@ -215,8 +209,6 @@ def describe_axes(
         The dataset's own name.
     address : int
         Of the dataset.
-    attributes : Attributes
-    naming : Naming
     shape : tuple of int
         As HDF5 has it.
     """

@@ -30,10 +30,8 @@ def list_segments(slots: Sequence[Slot], nbytes: int, context: FileContext) -> l
 
     Parameters
     ----------
-    slots : sequence of Slot
     nbytes : int
         Bytes of the dataset.
-    context : FileContext
     """
     files: list[Segment] = []
     remaining = nbytes

@@ -29,13 +29,7 @@ _SOME_ELEMENTS = 1 << 10
 
 @dataclass(frozen=True)
 class FilterPipeline:
-    """The codecs of a dataset, and those of chunks that skipped some of its filters.
-
-    Parameters
-    ----------
-    element : ElementType
-    filters : tuple of Filter
-    """
+    """The codecs of a dataset, and those of chunks that skipped some of its filters."""
 
     element: ElementType
     filters: tuple[Filter, ...] = ()

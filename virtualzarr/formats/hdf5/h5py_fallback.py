@@ -45,15 +45,10 @@ class DatasetFacts:
 
     Parameters
     ----------
-    space : Dataspace
     datatype : str
         Message of the datatype, in base64.
-    layout : Layout
-    external : tuple of Slot
-    filters : tuple of Filter or VirtualZarrError
     fill : array or VirtualZarrError, optional
         The fill value; None where the user gave none.
-    never_filled : bool
     """
 
     space: Dataspace
@@ -67,10 +62,6 @@ class DatasetFacts:
 
 class Library:
     """One file as the HDF5 library sees it.
-
-    Parameters
-    ----------
-    source : Source
 
     Attributes
     ----------
@@ -134,7 +125,6 @@ class LibraryObject:
 
     Parameters
     ----------
-    library : Library
     target : bytes
         Path through hard links only.
     """

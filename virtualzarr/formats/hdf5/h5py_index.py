@@ -28,7 +28,6 @@ def read_chunk_index(dsid: Any, layout: Layout) -> ChunkIndex | None:
     Parameters
     ----------
     dsid : h5py.h5d.DatasetID
-    layout : Layout
 
     Returns
     -------

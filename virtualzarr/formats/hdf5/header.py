@@ -35,7 +35,6 @@ class ObjectHeader:
 
     Parameters
     ----------
-    address : int
     messages : dict of int to bytes
         The first of each kind.
     links, attributes : list of bytes

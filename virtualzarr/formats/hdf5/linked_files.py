@@ -106,7 +106,6 @@ class LinkedFiles:
         ----------
         part : LinkedFile
             The file that holds the link.
-        node : Node
         above : tuple of GroupKey
             The groups that hold the link.
         """

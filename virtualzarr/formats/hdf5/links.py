@@ -25,7 +25,6 @@ class Link:
 
     Parameters
     ----------
-    name : bytes
     kind : {"hard", "soft", "external", "user-defined"}
     address : int
         Of the object header that a hard link leads to.
@@ -75,7 +74,6 @@ def read_dense(
 
     Parameters
     ----------
-    superblock : Superblock
     heap_at, tree_at : int
         Addresses.
     kind : int

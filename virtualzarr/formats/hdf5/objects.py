@@ -41,12 +41,10 @@ class Object:
     ----------
     address : int
         Of its header.
-    header : ObjectHeader or VirtualZarrError
     kind : str
         "group", "dataset" or "type".
     links : list of Link or VirtualZarrError
         Of a group.
-    attributes : list or VirtualZarrError
     space, layout, index
         Of a dataset; the index is None where no chunk is stored.
     mappings : bytes
@@ -72,10 +70,6 @@ class Objects:
 
     Raises `SourceError` if there is no superblock, or the file is shorter than that says;
     `UnknownStructureError` if the superblock is of a kind that is not known.
-
-    Parameters
-    ----------
-    source : ByteSource
     """
 
     def __init__(self, source: ByteSource) -> None:

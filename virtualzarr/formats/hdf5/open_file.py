@@ -35,10 +35,8 @@ class OpenFile:
     ----------
     source : Source
         The file, as manifests name it.
-    data : ByteSource
     objects : Objects, optional
         None where even the superblock is not known.
-    library : Library
     """
 
     source: Source

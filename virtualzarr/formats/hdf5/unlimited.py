@@ -28,7 +28,6 @@ class Growth:
 
         Parameters
         ----------
-        array : Array
         lengths : tuple of int
             None is less than the array's own.
         fill_value : scalar

@@ -104,10 +104,8 @@ def expand_mappings(
 
     Parameters
     ----------
-    mappings : list of Mapping
     shape : tuple of int
         As stored.
-    sources : VirtualSources
     """
     plain: list[Mapping] = []
     now: dict[int, int] = {}

@@ -94,7 +94,6 @@ class Walker:
         Lists the groups that `objects` does not know.
     refuse : callable
         Called with the path of each link that leads nowhere useful, and the reason as error.
-    limits : WalkCounts
     types : dict
         Path of each named datatype that was met, by address: references may point to them.
     """

@@ -177,7 +177,6 @@ def raw_runs(segments: Segments, itemsize: int, target: int) -> tuple[Runs, ...]
 
     Parameters
     ----------
-    segments : Segments
     itemsize : int
         Bytes of an element.
     target : int

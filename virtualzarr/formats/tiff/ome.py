@@ -41,7 +41,6 @@ class ImageMetadata:
 
     Attributes
     ----------
-    name : str
     sizes : dict of (float, str or None)
         Distance of two pixels by tifffile's letter of the axis, and its unit.
     channels : tuple of (str or None, int or None)

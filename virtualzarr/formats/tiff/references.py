@@ -90,7 +90,6 @@ def raw_columns(
     ----------
     bases : int64 array of shape (pages,)
         Where each page begins.
-    layout : Layout
     runs : sequence
         Chunk lengths along the axes of the page.
     itemsize : int

@@ -38,10 +38,6 @@ _FEW, _PLACES = 16, 1024
 class PagedFile(io.RawIOBase):
     """The page cache of a remote file as a binary stream.
 
-    Parameters
-    ----------
-    pages : PageCache
-
     Attributes
     ----------
     failure : VirtualZarrError or None
@@ -117,12 +113,7 @@ class PagedFile(io.RawIOBase):
 
 
 class Chain:
-    """Prefetch along a chain of directories, predicted from the offsets of the last ones.
-
-    Parameters
-    ----------
-    file : PagedFile
-    """
+    """Prefetch along a chain of directories, predicted from the offsets of the last ones."""
 
     def __init__(self, file: PagedFile) -> None:
         self._file = file
@@ -160,7 +151,6 @@ def read_ahead(file: PagedFile, name: str) -> Directories | None:
 
     Parameters
     ----------
-    file : PagedFile
     name : str
         File name, by whose extension tifffile recognizes NDPI.
 

@@ -117,7 +117,6 @@ class _Scan:
         Parameters
         ----------
         series : tifffile.TiffPageSeries
-        path : str
         placed : tifffile.TiffPage
             Page with the georeference: that of the full resolution.
 

@@ -76,7 +76,6 @@ def series_array(
     Parameters
     ----------
     series : tifffile.TiffPageSeries
-    shape : tuple of int
     dims : tuple of str, optional
         Names of the dimensions.
     path : str
@@ -247,7 +246,6 @@ def _is_cut(
     ----------
     pages : sequence of (tifffile.TiffPage, TiffFrame or None)
     keyframe : tifffile.TiffPage
-    segments : Segments
     offset, length : int64 array
         Of the last tile of each page.
     """

@@ -27,10 +27,8 @@ class KeySpace:
 
     Attributes
     ----------
-    path : str
     stem : str
         What all its keys begin with; coordinates follow, except for a v3 scalar.
-    separator : str
     ncoords : int
         Numbers in a key: one for each axis; one, a zero, for a v2 scalar; none for a v3 scalar.
     shape : tuple of int

@@ -75,8 +75,6 @@ class Columns:
 
     Parameters
     ----------
-    spaces : Spaces
-    location : Location
     templates : Templates
         For URLs with `{{expressions}}`; without templates those are taken as they are.
     fingerprints : Fingerprints

@@ -32,7 +32,6 @@ class Generated:
     coordinates : list of int64 array
     which : int64 array
         Which of `uris`.
-    uris : list of str
     offset, length : int64 arrays
         A length of -1 is the whole file.
     """

@@ -64,7 +64,6 @@ def reference_text(
         All references canonical.
     path : str
         The array's path; "" for the root.
-    keys : KeyEncoding
     counts : Counts
         Grows by what is written.
     """

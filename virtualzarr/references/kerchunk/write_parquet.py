@@ -28,7 +28,6 @@ def write_parquet(
 
     Parameters
     ----------
-    record_size : int, optional
     keep, series : mapping of int by path, and str, optional
         Of a folder that is there: how many cells of each array stay as they are, and what its
         records say of themselves. Only records with others are written.

@@ -44,8 +44,6 @@ class NativeChunks(ManifestChunks):
 
     Parameters
     ----------
-    metadata : ArrayMetadata
-    store : Store
     path : str
         Of the array.
     location : Location, optional

@@ -68,7 +68,6 @@ class Configuration:
     ----------
     axis : int
         Along which the parts follow one another.
-    parts : tuple of Stretch
     native : tuple of int or None
         Chunk shape of the record of cells that are stored natively; None if none ever was.
     relative : bool

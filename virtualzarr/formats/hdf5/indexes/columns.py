@@ -64,7 +64,6 @@ class Grids:
 
     Parameters
     ----------
-    now : tuple of int
     most : tuple of int or None
         None for an axis that grows without end.
     """
@@ -137,7 +136,6 @@ class ColumnBuilder:
 
     Parameters
     ----------
-    grids : Grids
     most : int
         No more chunks than this will come.
     """
@@ -218,8 +216,6 @@ def to_columns(
 
     Parameters
     ----------
-    chunks : ChunkIndex, NumberedChunks or SmallIndex, optional
-    grids : Grids
     size : int
         Bytes of the file after address 0; all chunks must lie within.
     base : int

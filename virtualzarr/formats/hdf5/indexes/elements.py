@@ -31,7 +31,6 @@ def make_element_dtype(
     ----------
     width : int
         Its bytes, of which the size takes what the others leave.
-    address_size : int
     filtered : bool
         Whether it holds a size and a mask.
     axes : int
@@ -67,7 +66,6 @@ def to_chunks(elements: NDArray[Any], superblock: Superblock, size: int) -> Chun
     Parameters
     ----------
     elements : structured array
-    superblock : Superblock
     size : int
         Bytes of a chunk, where elements do not say.
     """
