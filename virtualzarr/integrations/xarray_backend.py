@@ -87,16 +87,10 @@ class VirtualZarrBackendEntrypoint(BackendEntrypoint):
         self,
         filename_or_obj: Any,
         *,
-        mask_and_scale: Any = True,
-        decode_times: Any = True,
-        concat_characters: Any = True,
-        decode_coords: Any = True,
-        drop_variables: str | Iterable[str] | None = None,
-        use_cftime: Any = None,
-        decode_timedelta: Any = None,
         group: str | None = None,
         storage_options: Mapping[str, Any] | None = None,
         on_error: OnError = "warn",
+        **decoding: Any,
     ) -> Dataset:
         """Open one group, the root group if none is named, as a dataset.
 
@@ -109,39 +103,25 @@ class VirtualZarrBackendEntrypoint(BackendEntrypoint):
             How fsspec opens a URL.
         on_error : "warn" or "raise"
             What to do about variables that cannot be virtualized.
+        **decoding
+            As for `to_dataset`.
 
         Raises
         ------
         virtualzarr.errors.VirtualZarrError
             If the target cannot be opened, or has no such group.
         """
-        return to_dataset(
-            open_node(filename_or_obj, storage_options, on_error, group),
-            on_error,
-            source=encoding_source(filename_or_obj),
-            mask_and_scale=mask_and_scale,
-            decode_times=decode_times,
-            concat_characters=concat_characters,
-            decode_coords=decode_coords,
-            drop_variables=drop_variables,
-            use_cftime=use_cftime,
-            decode_timedelta=decode_timedelta,
-        )
+        node = open_node(filename_or_obj, storage_options, on_error, group)
+        return to_dataset(node, on_error, source=encoding_source(filename_or_obj), **decoding)
 
     def open_groups_as_dict(
         self,
         filename_or_obj: Any,
         *,
-        mask_and_scale: Any = True,
-        decode_times: Any = True,
-        concat_characters: Any = True,
-        decode_coords: Any = True,
-        drop_variables: str | Iterable[str] | None = None,
-        use_cftime: Any = None,
-        decode_timedelta: Any = None,
         group: str | None = None,
         storage_options: Mapping[str, Any] | None = None,
         on_error: OnError = "warn",
+        **decoding: Any,
     ) -> dict[str, Dataset]:
         """Open a group and all groups below it, each as a dataset, by path."""
         root = open_node(filename_or_obj, storage_options, on_error, group)
@@ -149,15 +129,6 @@ class VirtualZarrBackendEntrypoint(BackendEntrypoint):
         if isinstance(root, Group):
             below = root.members(max_depth=None)
             nodes |= {f"/{path}": node for path, node in below if isinstance(node, Group)}
-        decoding = {
-            "mask_and_scale": mask_and_scale,
-            "decode_times": decode_times,
-            "concat_characters": concat_characters,
-            "decode_coords": decode_coords,
-            "drop_variables": drop_variables,
-            "use_cftime": use_cftime,
-            "decode_timedelta": decode_timedelta,
-        }
         source = encoding_source(filename_or_obj)
         return {
             path: to_dataset(node, on_error, source=source, **decoding)

@@ -13,6 +13,9 @@ from virtualzarr.errors import SourceError
 from virtualzarr.formats.hdf5.byte_source import Gather, Parsing, read_exactly
 from virtualzarr.formats.hdf5.superblock import Superblock
 
+Ints = NDArray[np.int64]
+Rows = NDArray[np.uint8]
+
 _PREFIX, _CHECKSUM = 6, 4
 _MAX_DEPTH = 32
 # Bytes of nodes that are in memory at a time.
@@ -22,7 +25,7 @@ _PARAMETERS = struct.Struct("<IHH")
 
 def records(
     superblock: Superblock, address: int, kinds: tuple[int, ...]
-) -> Parsing[tuple[int, NDArray[np.uint8]]]:
+) -> Parsing[tuple[int, Rows]]:
     """Return the kind of a tree's records, and the records, level by level.
 
     Parameters and errors are those of `Tree.read` and `Tree.records`.
@@ -95,9 +98,7 @@ class Tree:
             raise SourceError(f"the v2 B-tree at {address} has impossible parameters")
         return cls(superblock, address, header[5], node_bytes, width, depth, root, count, total)
 
-    def records(
-        self, take: Callable[[NDArray[np.uint8]], NDArray[np.int64] | None]
-    ) -> Parsing[None]:
+    def records(self, take: Callable[[Rows], Ints | None]) -> Parsing[None]:
         """Read the records, some nodes at a time: of large trees, that is far less than all.
 
         Raises `SourceError` if a node is met twice or is of the wrong level, or keys are out of
@@ -112,7 +113,7 @@ class Tree:
         """
         if not self.total:
             return
-        between: NDArray[np.int64] | None = None  # keys of the levels above, in order
+        between: Ints | None = None  # keys of the levels above, in order
         shape = _Shape(self)
         nrecords = 0
         addresses = np.array([self.root], np.uint64).astype(np.int64)
@@ -130,7 +131,7 @@ class Tree:
             step = max(_AT_ONCE // self.node_bytes, 1)
             for start in range(0, len(addresses), step):
                 some = slice(start, start + step)
-                nodes: NDArray[np.uint8] = yield Gather(addresses[some], self.node_bytes)
+                nodes: Rows = yield Gather(addresses[some], self.node_bytes)
                 self.superblock.spend(nodes.nbytes)
                 _check_nodes(self.superblock, shape, level, nodes, addresses[some], counts[some])
                 keys = take(_rows(nodes, self.width, shape.most[level], counts[some]))
@@ -184,11 +185,7 @@ def _number_bytes(limit: int) -> int:
 
 
 def _check(
-    superblock: Superblock,
-    shape: _Shape,
-    level: int,
-    addresses: NDArray[np.int64],
-    counts: NDArray[np.int64],
+    superblock: Superblock, shape: _Shape, level: int, addresses: Ints, counts: Ints
 ) -> None:
     # Nodes take their full length in the file, but the last may be cut off after what it holds.
     if int(addresses.min()) < 0 or int(addresses.max()) >= superblock.size:
@@ -202,12 +199,7 @@ def _check(
 
 
 def _check_nodes(
-    superblock: Superblock,
-    shape: _Shape,
-    level: int,
-    nodes: NDArray[np.uint8],
-    addresses: NDArray[np.int64],
-    counts: NDArray[np.int64],
+    superblock: Superblock, shape: _Shape, level: int, nodes: Rows, addresses: Ints, counts: Ints
 ) -> None:
     signature = np.frombuffer(b"BTIN" if level else b"BTLF", np.uint8)
     others = (nodes[:, :4] != signature).any(axis=1)
@@ -220,7 +212,7 @@ def _check_nodes(
     superblock.check_rows(nodes, ends + _CHECKSUM, "node of a v2 B-tree", addresses)
 
 
-def is_less(a: NDArray[np.int64], b: NDArray[np.int64]) -> NDArray[np.bool_]:
+def is_less(a: Ints, b: Ints) -> NDArray[np.bool_]:
     """Compare keys, one in each row: their first different number decides."""
     # From the last axis to the first, so that each step is vectorised over all keys.
     less: NDArray[np.bool_] = a[:, -1] < b[:, -1]
@@ -229,9 +221,7 @@ def is_less(a: NDArray[np.int64], b: NDArray[np.int64]) -> NDArray[np.bool_]:
     return less
 
 
-def _check_order(
-    keys: NDArray[np.int64], counts: NDArray[np.int64], between: NDArray[np.int64], start: int
-) -> None:
+def _check_order(keys: Ints, counts: Ints, between: Ints, start: int) -> None:
     """Check that nodes, the first of which is number `start` of its level, lie between others."""
     # HDF5 looks a chunk up by binary search, from the root. Records out of order may be intact and
     # still not be met: h5py then reads the fill value.
@@ -243,9 +233,7 @@ def _check_order(
         raise SourceError("the keys of a B-tree are out of order")
 
 
-def _rows(
-    nodes: NDArray[np.uint8], width: int, most: int, counts: NDArray[np.int64]
-) -> NDArray[np.uint8]:
+def _rows(nodes: Rows, width: int, most: int, counts: Ints) -> Rows:
     """Return the records of nodes, each copied once."""
     # Records as opaque elements: the mask selects whole records in one step, each copied once, and
     # the nodes' tails of unused space are never touched.
@@ -256,12 +244,8 @@ def _rows(
 
 
 def _children(
-    superblock: Superblock,
-    shape: _Shape,
-    level: int,
-    nodes: NDArray[np.uint8],
-    counts: NDArray[np.int64],
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    superblock: Superblock, shape: _Shape, level: int, nodes: Rows, counts: Ints
+) -> tuple[Ints, Ints]:
     """Return the addresses of the nodes below, and their numbers of records."""
     pointer, wide = shape.pointer[level], superblock.address_size
     first = np.cumsum(counts + 1) - (counts + 1)

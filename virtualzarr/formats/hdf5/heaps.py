@@ -12,13 +12,16 @@ from virtualzarr.errors import SourceError
 from virtualzarr.formats.hdf5.byte_source import Buffer, Gather, Parsing, read_exactly
 from virtualzarr.formats.hdf5.superblock import Superblock
 
+Ints = NDArray[np.int64]
+Rows = NDArray[np.uint8]
+
 _GLOBAL_GUESS = 4096
 _SIGNATURE = b"GCOL\x01"
 # So many collections are listed side by side; fewer of them one after the other.
 _MANY = 64
 
 # Of objects of global heaps: collection and index in one number, in order; start; length.
-_ObjectColumns = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]
+_ObjectColumns = tuple[Ints, Ints, Ints]
 
 
 def read_local(superblock: Superblock, address: int) -> Parsing[bytes]:
@@ -55,7 +58,7 @@ class GlobalHeap:
     def __init__(self, superblock: Superblock) -> None:
         self.superblock = superblock
         self.attributes: dict[bytes, Any] = {}
-        self._columns: dict[int, NDArray[np.int64]] = {}
+        self._columns: dict[int, Ints] = {}
         self._collections: dict[int, tuple[Buffer, dict[int, tuple[int, int]]]] = {}
 
     def get_cached(self, address: int, index: int) -> bytes | None:
@@ -83,7 +86,7 @@ class GlobalHeap:
         self,
         addresses: NDArray[np.uint64],
         indexes: NDArray[np.uint32],
-        lengths: NDArray[np.int64] | None = None,
+        lengths: Ints | None = None,
     ) -> Parsing[list[bytes]]:
         """Return many objects, or their first bytes, of which the collections are read together.
 
@@ -128,11 +131,9 @@ class GlobalHeap:
         """Bytes of the head of an object or a collection: a multiple of 8, as of objects."""
         return -(-(8 + self.superblock.length_size) // 8) * 8
 
-    def _fetch_collections(
-        self, addresses: NDArray[np.int64]
-    ) -> Parsing[tuple[NDArray[np.uint8], NDArray[np.int64]]]:
+    def _fetch_collections(self, addresses: Ints) -> Parsing[tuple[Rows, Ints]]:
         """Return the bytes of collections, and where each starts and ends in them."""
-        rows: NDArray[np.uint8] = yield Gather(addresses, _GLOBAL_GUESS)
+        rows: Rows = yield Gather(addresses, _GLOBAL_GUESS)
         wrong = (rows[:, :5] != np.frombuffer(_SIGNATURE, np.uint8)).any(axis=1)
         if wrong.any():
             raise SourceError(f"there is no global heap at {addresses[wrong][0]}")
@@ -198,11 +199,7 @@ class GlobalHeap:
         return indexes, starts, sizes
 
     def _list_objects(
-        self,
-        addresses: list[int],
-        buffer: bytes,
-        data: NDArray[np.uint8],
-        bounds: NDArray[np.int64],
+        self, addresses: list[int], buffer: bytes, data: Rows, bounds: Ints
     ) -> _ObjectColumns:
         """List the objects of collections, in order."""
         if bounds.shape[1] >= _MANY:
@@ -222,9 +219,7 @@ class GlobalHeap:
         return keys[order], at[order], size[order]
 
 
-def _list_side_by_side(
-    data: NDArray[np.uint8], bounds: NDArray[np.int64], head: int, width: int
-) -> list[_ObjectColumns]:
+def _list_side_by_side(data: Rows, bounds: Ints, head: int, width: int) -> list[_ObjectColumns]:
     """List the objects of many collections, the first of all, the second of all, and so on."""
     number = np.arange(bounds.shape[1])
     at, end = bounds[0] + head, bounds[1]
@@ -247,9 +242,7 @@ def _list_side_by_side(
     return columns
 
 
-def _gather_numbers(
-    data: NDArray[np.uint8], at: NDArray[np.int64], width: int
-) -> NDArray[np.int64]:
+def _gather_numbers(data: Rows, at: Ints, width: int) -> Ints:
     """Return little-endian numbers at many places."""
     # A view with a number at every byte, aligned or not: indexing it gathers without copying rows.
     every = np.ndarray((len(data) - width + 1,), f"<u{width}", data, strides=(1,))

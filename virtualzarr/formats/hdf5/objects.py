@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from virtualzarr.errors import SourceError, UnsupportedError, VirtualZarrError
 from virtualzarr.formats.hdf5 import (
@@ -159,10 +160,7 @@ class Objects:
             self.source.spawn(self._links(obj, parsed))
         elif obj.kind == "dataset":
             self._describe(obj, parsed)
-        try:
-            obj.attributes = yield from attributes.read(self.superblock, self.heap, parsed)
-        except VirtualZarrError as error:
-            obj.attributes = error
+        yield from _set(obj, "attributes", attributes.read(self.superblock, self.heap, parsed))
 
     def _links(self, obj: Object, parsed: ObjectHeader) -> Parsing[None]:
         try:
@@ -189,9 +187,13 @@ class Objects:
             obj.layout = error
             return
         if obj.layout.kind == "chunked" and obj.space.shape and 0 not in obj.space.shape:
-            self.source.spawn(self._index(obj, obj.layout, obj.space))
+            index = indexes.read(
+                self.superblock, self.source.base, obj.layout, obj.space.shape, obj.space.limits
+            )
+            self.source.spawn(_set(obj, "index", index))
         if obj.layout.kind == "contiguous" and header.EXTERNAL in messages:
-            self.source.spawn(self._external(obj, messages[header.EXTERNAL]))
+            external = external_file_list.read(self.superblock, messages[header.EXTERNAL])
+            self.source.spawn(_set(obj, "external", external))
         if obj.layout.kind == "virtual" and obj.layout.address is not None:
             # Section IV.A.2.i, class 3: address of the global heap collection, then the index of
             # the object.
@@ -205,17 +207,11 @@ class Objects:
         except VirtualZarrError as error:
             obj.layout = error
 
-    def _external(self, obj: Object, message: bytes) -> Parsing[None]:
-        try:
-            obj.external = yield from external_file_list.read(self.superblock, message)
-        except VirtualZarrError as error:
-            obj.external = error
 
-    def _index(self, obj: Object, chunk_layout: Layout, extent: Dataspace) -> Parsing[None]:
-        assert extent.shape is not None
-        try:
-            obj.index = yield from indexes.read(
-                self.superblock, self.source.base, chunk_layout, extent.shape, extent.limits
-            )
-        except VirtualZarrError as error:
-            obj.index = error
+def _set(obj: Object, name: str, parser: Parsing[Any]) -> Parsing[None]:
+    """Set what a parser returns, or the error that it raises, as an attribute of an object."""
+    try:
+        value = yield from parser
+    except VirtualZarrError as error:
+        value = error
+    setattr(obj, name, value)

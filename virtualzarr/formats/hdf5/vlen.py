@@ -39,6 +39,7 @@ _MAX_DEPTH = 16
 _TO_REGIONS = 1
 
 Values = NDArray[Any]
+Rows = NDArray[np.uint8]
 
 
 def read_elements(
@@ -126,7 +127,7 @@ def decode_elements(
     return inline_values.encode_objects(decode_type(message), values.reshape(shape), None, names)
 
 
-def read_texts(objects: Objects, rows: NDArray[np.uint8]) -> Parsing[list[bytes]]:
+def read_texts(objects: Objects, rows: Rows) -> Parsing[list[bytes]]:
     """Return strings of variable length, given as stored: one in each row of bytes."""
     return (yield from _Reader(objects, {}).read_texts(rows))
 
@@ -139,7 +140,7 @@ class _Reader:
         self.heap = objects.heap
         self.names = names
 
-    def read(self, message: bytes, rows: NDArray[np.uint8], depth: int) -> Parsing[Values]:
+    def read(self, message: bytes, rows: Rows, depth: int) -> Parsing[Values]:
         """Return the values of a datatype, one in each row of bytes."""
         if depth > _MAX_DEPTH:
             raise UnsupportedError(f"the datatype is nested more than {_MAX_DEPTH} levels deep")
@@ -160,7 +161,7 @@ class _Reader:
             return self._resolve_paths(message, rows)
         return _read_flat(message, rows)
 
-    def read_bytes(self, rows: NDArray[np.uint8], width: int) -> Parsing[list[bytes]]:
+    def read_bytes(self, rows: Rows, width: int) -> Parsing[list[bytes]]:
         """Return the bytes that elements of variable length point to.
 
         Parameters
@@ -190,7 +191,7 @@ class _Reader:
             parts[k] = part
         return parts
 
-    def read_texts(self, rows: NDArray[np.uint8]) -> Parsing[list[bytes]]:
+    def read_texts(self, rows: Rows) -> Parsing[list[bytes]]:
         """Return strings of variable length, which end before the first NUL."""
         parts = yield from self.read_bytes(rows, 1)
         # One search through all of them: texts with a NUL inside are rare, and splitting each is
@@ -199,9 +200,7 @@ class _Reader:
             parts = [part.split(b"\0", 1)[0] for part in parts]
         return parts
 
-    def _read_sequences(
-        self, message: bytes, rows: NDArray[np.uint8], depth: int
-    ) -> Parsing[Values]:
+    def _read_sequences(self, message: bytes, rows: Rows, depth: int) -> Parsing[Values]:
         width = get_size(message)
         parts = yield from self.read_bytes(rows, width)
         # Items of all sequences are read as one array, so that nesting costs a round a level, not a
@@ -211,9 +210,7 @@ class _Reader:
         values = yield from self.read(message, items, depth + 1)
         return _to_object_array(np.split(values, ends[:-1]) if len(ends) else [])
 
-    def _read_compound(
-        self, message: bytes, rows: NDArray[np.uint8], depth: int
-    ) -> Parsing[Values]:
+    def _read_compound(self, message: bytes, rows: Rows, depth: int) -> Parsing[Values]:
         fields, dtype = [], []
         # Names by h5py, offsets from the message: in memory, pointers have another length than in
         # files.
@@ -228,7 +225,7 @@ class _Reader:
             out[name] = field
         return out
 
-    def _resolve_paths(self, message: bytes, rows: NDArray[np.uint8]) -> Values:
+    def _resolve_paths(self, message: bytes, rows: Rows) -> Values:
         """Return the paths of what references point to, "" for those to nothing."""
         if message[1] & 15 or rows.shape[1] != self.heap.superblock.address_size:
             raise UnknownStructureError("references of another kind")
@@ -243,7 +240,7 @@ class _Reader:
             raise UnknownStructureError("a reference to what no link leads to")
         return f"/{self.names[address]}"
 
-    def _describe_regions(self, rows: NDArray[np.uint8]) -> Parsing[list[str]]:
+    def _describe_regions(self, rows: Rows) -> Parsing[list[str]]:
         """Return what references to regions point to, as JSON."""
         wide = self.heap.superblock.address_size
         if rows.shape[1] != wide + 4:
@@ -271,14 +268,14 @@ class _Reader:
         return json.dumps(region_references.describe_selection(path, space))
 
 
-def _read_flat(message: bytes, rows: NDArray[np.uint8]) -> Values:
+def _read_flat(message: bytes, rows: Rows) -> Values:
     how = find_memory_type(message)
     base, inner = how.dtype.subdtype or (how.dtype, ())
     values = how.values(rows.tobytes(), len(rows))
     return values.view(base).reshape(len(rows), *inner)
 
 
-def _decode_column(rows: NDArray[np.uint8], at: int, width: int) -> NDArray[Any]:
+def _decode_column(rows: Rows, at: int, width: int) -> NDArray[Any]:
     """Return little-endian numbers that lie in a column of bytes."""
     return np.ascontiguousarray(rows[:, at : at + width]).view(f"<u{width}").reshape(len(rows))
 

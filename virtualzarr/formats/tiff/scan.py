@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
 
 from virtualzarr.array import Array
-from virtualzarr.choices import OnError
-from virtualzarr.errors import (
-    SourceError,
-    VirtualZarrError,
-    warn_caller,
-)
+from virtualzarr.errors import SourceError
+from virtualzarr.formats.on_error import Refusals, ScanOptions, begin_scan
 from virtualzarr.formats.tiff.attributes import file_attributes
 from virtualzarr.formats.tiff.coordinates import coordinate_arrays, page_coordinates
 from virtualzarr.formats.tiff.files import Files, open_tiff, parsing
@@ -23,16 +19,10 @@ from virtualzarr.formats.tiff.multiscales import image_attributes, is_valid
 from virtualzarr.formats.tiff.ome import ImageMetadata, images_of
 from virtualzarr.formats.tiff.series import axes_and_shape, series_array
 from virtualzarr.hierarchy.group import Group
-from virtualzarr.manifest import Source
 from virtualzarr.metadata.dimension_names import Dimensions
 
 
-def scan(
-    path_or_url: Any,
-    *,
-    on_error: OnError = "raise",
-    storage_options: Mapping[str, Any] | None = None,
-) -> Group:
+def scan(path_or_url: Any, **options: Unpack[ScanOptions]) -> Group:
     """Scan a TIFF file into a group of virtual arrays.
 
     Each series of images, as tifffile groups the pages of a file, becomes an array that reads
@@ -46,13 +36,8 @@ def scan(
 
     A series that cannot be virtualized is what may be skipped.
     """
-    source = Source.from_file(path_or_url, storage_options)
-    with open_tiff(source) as files:
-        group = _Scan(files, on_error).group()
-    for path, reason in group.skipped.items():
-        message = f"left out: {reason} [file {source.uri}, variable {path}]"
-        warn_caller(message)
-    return group
+    with begin_scan(path_or_url, **options) as refusals, open_tiff(refusals.source) as files:
+        return _Scan(files, refusals).group()
 
 
 Image = tuple[Array, Mapping[str, NDArray[np.float64]], Any]
@@ -62,12 +47,9 @@ Image = tuple[Array, Mapping[str, NDArray[np.float64]], Any]
 class _Scan:
     """The scan of one open file."""
 
-    def __init__(self, files: Files, on_error: OnError) -> None:
-        self.tiff = files.tiff
-        self.uri = files.uri
-        self.on_error = on_error
-        self.skipped: dict[str, str] = {}
-        self.files = files
+    def __init__(self, files: Files, refusals: Refusals) -> None:
+        self.tiff, self.uri = files.tiff, files.uri
+        self.files, self.refusals = files, refusals
         self.dimensions = Dimensions()
 
     def group(self) -> Group:
@@ -97,7 +79,7 @@ class _Scan:
         if len(described) == len(series):
             attributes |= _root_attributes(members, single)
         members |= coordinate_arrays(images, "")
-        return Group(attributes, members, skipped=self.skipped)
+        return Group(attributes, members, skipped=self.refusals.reasons)
 
     def pyramid(self, series: Any, path: str, described: ImageMetadata) -> Group:
         """Return the resolutions of a series as a group."""
@@ -125,21 +107,15 @@ class _Scan:
         tuple or None
             None if the series is skipped.
         """
-        try:
-            with parsing(self.uri):
-                self.files.check_present(series)
-                axes, shape = axes_and_shape(series)
-                lengths = dict(zip(axes, shape, strict=False))
-                where = page_coordinates(placed, lengths.get("X"), lengths.get("Y"))
-                alike = len(axes) == len(shape)
-                dims = self.dimensions.name(axes.lower(), shape, where) if alike else None
-                return series_array(series, shape, dims, path, self.files), where, placed
-        except VirtualZarrError as error:
-            error.at(file=self.uri, variable=path)
-            if self.on_error == "raise":
-                raise
-            self.skipped[path] = error.message
-            return None
+        with self.refusals.of(path), parsing(self.uri):
+            self.files.check_present(series)
+            axes, shape = axes_and_shape(series)
+            lengths = dict(zip(axes, shape, strict=False))
+            where = page_coordinates(placed, lengths.get("X"), lengths.get("Y"))
+            alike = len(axes) == len(shape)
+            dims = self.dimensions.name(axes.lower(), shape, where) if alike else None
+            return series_array(series, shape, dims, path, self.files), where, placed
+        return None
 
 
 def _root_attributes(

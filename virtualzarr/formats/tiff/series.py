@@ -28,6 +28,7 @@ from virtualzarr.formats.tiff.pipeline import (
     row_bytes,
 )
 from virtualzarr.formats.tiff.references import (
+    Column,
     check_extent,
     check_size,
     check_within,
@@ -232,11 +233,7 @@ def _build_from_segments(
 
 
 def _is_cut(
-    pages: Sequence[Any],
-    keyframe: Any,
-    segments: Segments,
-    offset: NDArray[np.int64],
-    length: NDArray[np.int64],
+    pages: Sequence[Any], keyframe: Any, segments: Segments, offset: Column, length: Column
 ) -> bool:
     """Whether tiles at the edges are stored cropped to the image, as few writers do.
 
@@ -308,7 +305,7 @@ def _sources(pages: Sequence[Any], files: Files) -> tuple[Sources, NDArray[np.in
 
 def _pipelines(
     pages: Sequence[Any], keyframe: Any, axis: int | None, dtype: np.dtype[Any], odd: bool
-) -> tuple[list[Pipeline], NDArray[np.int64]]:
+) -> tuple[list[Pipeline], Column]:
     """Return the distinct codec pipelines of pages, and the index of each page's.
 
     Only JPEG tables may differ within a series.

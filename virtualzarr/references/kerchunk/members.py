@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from virtualzarr.references.kerchunk.bytescan import LONGEST_CONSTANT, MARGIN, Positions, Text
+from virtualzarr.references.kerchunk.bytescan import LONGEST_CONSTANT, MARGIN, Mask, Positions, Text
 
 _SPACE = rb"[ \t\r\n]*"
 _HEAD = rb'"(' + _SPACE + rb":" + _SPACE + rb"\[" + _SPACE + rb')"[^"\\]*(?:\\.[^"\\]*)*"'
@@ -116,24 +116,36 @@ def _of_style(
     near = opening[1 : pairs + 1] - closing[:pairs] == len(style.gap) + 1
     near &= (opening[:pairs] >= MARGIN) & (opening[2 : pairs + 2] < len(text) - MARGIN)
     candidates = np.flatnonzero(near)
-    check = _check_ranges if style.comma else _check_whole_files
     # In blocks that stay in the processor's cache.
     for first in range(0, len(candidates), _BLOCK):
-        yield check(text, style, opening, closing, candidates[first : first + _BLOCK])
+        yield _check(text, style, opening, closing, candidates[first : first + _BLOCK])
 
 
-def _check_ranges(
+def _check(
     text: Text, style: Style, opening: Positions, closing: Positions, rows: Positions
 ) -> tuple[Positions, ...]:
     """The candidates that are members to the last byte."""
     closing_key, opening_uri = closing[rows], opening[rows + 1]
     closing_uri, opening_next = closing[rows + 1], opening[rows + 2]
     good = text.same(closing_key, b'"' + style.gap + b'"')
+    read = _read_ranges if style.comma else _read_whole_files
+    is_member, offset, length = read(text, style, closing_uri, opening_next)
+    good &= is_member
+    columns = (
+        opening[rows] + 1, closing_key, opening_uri + 1, closing_uri, offset, length, opening_next,
+    )  # fmt: skip
+    return tuple(column[good] for column in columns)
+
+
+def _read_ranges(
+    text: Text, style: Style, closing_uri: Positions, opening_next: Positions
+) -> tuple[Mask, Positions, Positions]:
+    """Return which members end with two numbers, and these."""
     numbers_start = closing_uri + 1 + len(style.comma)
     length_stop = opening_next - len(style.tail)
     # From both ends towards the middle: the constants are compared, the two numbers read
     # backwards from their last digits.
-    good &= text.same(closing_uri, b'"' + style.comma)
+    good = text.same(closing_uri, b'"' + style.comma)
     good &= (length_stop > numbers_start) & text.same(length_stop, style.tail + b'"')
     length, digits = text.numbers_before(length_stop)
     good &= digits > 0
@@ -142,26 +154,16 @@ def _check_ranges(
     offset, digits = text.numbers_before(offset_stop)
     # The offset must reach back to the comma, or something else stands between.
     good &= (digits > 0) & (offset_stop - digits == numbers_start)
-    columns = (
-        opening[rows] + 1, closing_key, opening_uri + 1, closing_uri, offset, length, opening_next,
-    )  # fmt: skip
-    return tuple(column[good] for column in columns)
+    return good, offset, length
 
 
-def _check_whole_files(
-    text: Text, style: Style, opening: Positions, closing: Positions, rows: Positions
-) -> tuple[Positions, ...]:
-    """The candidates that are members to the last byte."""
-    closing_key, opening_uri = closing[rows], opening[rows + 1]
-    closing_uri, opening_next = closing[rows + 1], opening[rows + 2]
+def _read_whole_files(
+    text: Text, style: Style, closing_uri: Positions, opening_next: Positions
+) -> tuple[Mask, Positions, Positions]:
+    """Return which members end after the URI, and the range that stands for whole files."""
     good = opening_next - closing_uri == len(style.tail) + 1
-    good &= text.same(closing_key, b'"' + style.gap + b'"')
     good &= text.same(closing_uri, b'"' + style.tail + b'"')
-    offset, length = np.zeros(len(rows), np.int64), np.full(len(rows), -1, np.int64)
-    columns = (
-        opening[rows] + 1, closing_key, opening_uri + 1, closing_uri, offset, length, opening_next,
-    )  # fmt: skip
-    return tuple(column[good] for column in columns)
+    return good, np.zeros_like(closing_uri), np.full_like(closing_uri, -1)
 
 
 def cut_out(

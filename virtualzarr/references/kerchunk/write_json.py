@@ -43,13 +43,14 @@ def write_json(task: WriteTask) -> int:
                 reported = counts.references
         # fsspec ignores members that it does not know; by this one we see that sources changed.
         remarks = {"relative": True} if task.relative else {}
-        text = _dumps({**remarks, **Fingerprints.document(plan.sources())})
+        text = dumps({**remarks, **Fingerprints.document(plan.sources())})
         target.write(f'\n}},"virtualzarr":{text}}}\n'.encode("ascii"))
         target.commit()
     return target.nbytes
 
 
-def _dumps(document: Any) -> str:
+def dumps(document: Any) -> str:
+    """Return JSON with a line for each value."""
     return json.dumps(document, indent=0, separators=(",", ":"))
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import secrets
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -12,6 +11,7 @@ from virtualzarr.errors import PublishError
 from virtualzarr.metadata import dumps_json, loads_json
 from virtualzarr.references.kerchunk.fingerprints import Fingerprints
 from virtualzarr.references.kerchunk.read_parquet import FINGERPRINTS, METADATA, record_name
+from virtualzarr.references.kerchunk.write_json import dumps
 from virtualzarr.references.kerchunk.write_records import RECORD_SIZE, record_tables, write_table
 from virtualzarr.references.write_plan import WriteTask
 from virtualzarr.stores.atomic_files import AtomicFolder, write_errors
@@ -63,10 +63,7 @@ def write_parquet(
                 for future in work:
                     future.result()
                 task.advance(counts.references - before)
-        fingerprints = json.dumps(
-            Fingerprints.document(plan.sources()), indent=0, separators=(",", ":")
-        )
-        target.write(FINGERPRINTS, fingerprints.encode())
+        target.write(FINGERPRINTS, dumps(Fingerprints.document(plan.sources())).encode())
         metadata = loads_json(task.documents[METADATA])
         assert isinstance(metadata, dict)
         # Readers compare the series in the records with this one, and so notice a folder that was

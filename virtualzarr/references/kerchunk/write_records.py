@@ -15,6 +15,8 @@ from virtualzarr.references.kerchunk.write_json import flat_reader
 from virtualzarr.references.report import Counts
 
 Ints = npt.NDArray[np.int64]
+Rows = npt.NDArray[np.int32]
+Mask = npt.NDArray[np.bool_]
 
 RECORD_SIZE = 100_000
 """References in a record file: what readers take in at once."""
@@ -68,7 +70,7 @@ class _Urls:
         self.is_inline = np.array([source.is_inline for source in sources], bool)
         self.texts = pyarrow.array([source.uri for source in sources] + [""], pyarrow.string())
 
-    def coded(self, source: npt.NDArray[np.int32], inline: npt.NDArray[np.bool_]) -> Any:
+    def coded(self, source: Rows, inline: Mask) -> Any:
         """The URL of each row as a dictionary of those that are used."""
         import pyarrow
 
@@ -84,13 +86,7 @@ class _Urls:
         return pyarrow.DictionaryArray.from_arrays(indices, texts)
 
 
-def _table(
-    urls: _Urls,
-    source: npt.NDArray[np.int32],
-    offset: Ints,
-    length: Ints,
-    counts: Counts,
-) -> Any:
+def _table(urls: _Urls, source: Rows, offset: Ints, length: Ints, counts: Counts) -> Any:
     """One record as fsspec reads it."""
     import pyarrow
 
@@ -117,13 +113,7 @@ def _table(
     return pyarrow.Table.from_arrays(columns, schema=schema)
 
 
-def _raw(
-    sources: Sources,
-    source: npt.NDArray[np.int32],
-    offset: Ints,
-    length: Ints,
-    inline: npt.NDArray[np.bool_],
-) -> Any:
+def _raw(sources: Sources, source: Rows, offset: Ints, length: Ints, inline: Mask) -> Any:
     """The inline chunks as a dictionary, null elsewhere."""
     import pyarrow
 
