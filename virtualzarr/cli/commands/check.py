@@ -6,24 +6,18 @@ import argparse
 import os
 from typing import Any
 
-from virtualzarr.cli.options import (
-    add_flags,
-    open_arguments,
-    opening_options,
-    print_report,
-    printing_options,
-)
+from virtualzarr.cli import options as shared
 
 
 def add_command(commands: Any, common: argparse.ArgumentParser) -> None:
     """Add the command to those of a parser."""
-    parents = [common, opening_options(), printing_options()]
+    parents = [common, shared.opening_options(), shared.printing_options()]
     parser = commands.add_parser(
         "check", parents=parents, help="see whether files are as they were when they were scanned"
     )
     parser.set_defaults(run=run)
     parser.add_argument("path", metavar="REFS", help="references")
-    add_flags(
+    shared.add_flags(
         parser,
         deep="read bytes, too: compare digests that the references have, and decode all chunks",
         dry_run="ask for no file; show how many would be asked for, and where they are",
@@ -43,12 +37,12 @@ def run(options: argparse.Namespace) -> int:
             for folder, (count, unknown) in folders.items()
         ]
         total = sum(count for count, _ in folders.values())
-        print_report(options, folders, "\n".join([f"would ask for {total:,} files", *lines]))
+        shared.print_report(options, folders, "\n".join([f"would ask for {total:,} files", *lines]))
         return 0
     report = virtualzarr.check_references(
-        options.path, deep=options.deep, **open_arguments(options)
+        options.path, deep=options.deep, **shared.open_arguments(options)
     )
-    print_report(options, report)
+    shared.print_report(options, report)
     # For scripts: changed or missing files are a failure.
     return 0 if report.good else 1
 
@@ -59,7 +53,7 @@ def _count_requests(options: argparse.Namespace) -> dict[str, tuple[int, int]]:
     from virtualzarr.references.inventory import list_sources
 
     folders: dict[str, list[bool]] = {}
-    for source in list_sources(virtualzarr.open(options.path, **open_arguments(options))):
+    for source in list_sources(virtualzarr.open(options.path, **shared.open_arguments(options))):
         noted = source.size is not None or source.etag is not None or source.mtime_ns is not None
         folders.setdefault(os.path.dirname(source.uri), []).append(noted)
     return {folder: (len(n), n.count(False)) for folder, n in sorted(folders.items())}

@@ -5,20 +5,13 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from virtualzarr.cli.options import (
-    open_arguments,
-    opening_options,
-    output_arguments,
-    placing_options,
-    print_report,
-    printing_options,
-    writing_options,
-)
+from virtualzarr.cli import options as shared
 
 
 def add_command(commands: Any, common: argparse.ArgumentParser) -> None:
     """Add the command to those of a parser."""
-    parents = [common, opening_options(), printing_options(), writing_options(), placing_options()]
+    parents = [common, shared.opening_options(), shared.printing_options()]
+    parents += [shared.writing_options(), shared.placing_options()]
     parser = commands.add_parser(
         "convert", parents=parents, help="write references in another form; no chunk is read"
     )
@@ -36,8 +29,8 @@ def run(options: argparse.Namespace) -> int:
         options.source,
         options.target,
         dry_run=options.dry_run,
-        **open_arguments(options),
-        **output_arguments(options),
+        **shared.open_arguments(options),
+        **shared.output_arguments(options),
     )
-    print_report(options, report)
+    shared.print_report(options, report)
     return 0

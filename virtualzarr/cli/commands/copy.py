@@ -7,15 +7,7 @@ import json
 import re
 from typing import Any
 
-from virtualzarr.cli.options import (
-    add_flags,
-    add_format,
-    add_on_error,
-    add_output_options,
-    opening_options,
-    print_report,
-    printing_options,
-)
+from virtualzarr.cli import options as shared
 
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12,
           "ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}  # fmt: skip
@@ -37,9 +29,9 @@ examples:
 
 def add_command(commands: Any, common: argparse.ArgumentParser) -> None:
     """Add the command to those of a parser."""
+    parents = [common, shared.opening_options(), shared.printing_options()]
     parser = commands.add_parser(
-        "copy", parents=[common, opening_options(), printing_options()], epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        "copy", parents=parents, epilog=_EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter,
         help="copy an array or a hierarchy, with other chunks, codecs or formats if asked for",
         description="Copy an array, or a group with everything in it, into a Zarr hierarchy. What "
         "is\nstored alike in both is copied without decoding it.",
@@ -73,10 +65,10 @@ def add_command(commands: Any, common: argparse.ArgumentParser) -> None:
     add("--memory", type=memory, metavar="BYTES",
         help="to be used for chunks, such as 512MB (default: 256MiB, or what one chunk takes); "
         "more may save decoding chunks several times")  # fmt: skip
-    add_flags(how, overwrite="delete an array or group that DST is already")
-    add_format(how, "SRC")
-    add_on_error(how, "read")
-    add_output_options(how, "DST")
+    shared.add_flags(how, overwrite="delete an array or group that DST is already")
+    shared.add_format(how, "SRC")
+    shared.add_on_error(how, "read")
+    shared.add_output_options(how, "DST")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -110,7 +102,7 @@ def run(options: argparse.Namespace) -> int:
         **changes,
     )
     # The report says what was decoded: a copy that was to keep chunks as stored shows that here.
-    print_report(options, report)
+    shared.print_report(options, report)
     return 0
 
 
