@@ -13,11 +13,7 @@ from xarray.core import indexing
 from virtualzarr.array import Array
 from virtualzarr.codecs import Pipeline, make
 from virtualzarr.errors import UnsupportedError
-from virtualzarr.integrations.xarray_indexing import (
-    is_integer,
-    read_points,
-    select_outer,
-)
+from virtualzarr.integrations.xarray_indexing import is_integer, read_points, select_outer
 from virtualzarr.manifest import Manifest
 from virtualzarr.metadata import ArrayMetadata
 from virtualzarr.virtual.from_store import as_virtual

@@ -21,9 +21,7 @@ from virtualzarr.integrations.xarray_duck_array import (
     make_empty_manifest,
     make_metadata,
 )
-from virtualzarr.integrations.xarray_indexing import (
-    with_unit_axes,
-)
+from virtualzarr.integrations.xarray_indexing import with_unit_axes
 from virtualzarr.metadata.dtypes import vlen_kind
 from virtualzarr.virtual.axis_slices import AxisSlices
 from virtualzarr.virtual.rechunk import get_axes

@@ -10,12 +10,7 @@ import numpy as np
 
 from virtualzarr.array import Array
 from virtualzarr.array.chunk_source import open_source
-from virtualzarr.errors import (
-    BadReferenceError,
-    MetadataError,
-    PublishError,
-    UnsupportedError,
-)
+from virtualzarr.errors import BadReferenceError, MetadataError, PublishError, UnsupportedError
 from virtualzarr.hierarchy.group import Group
 from virtualzarr.manifest import Manifest
 from virtualzarr.metadata import check_name

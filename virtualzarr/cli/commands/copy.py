@@ -31,7 +31,8 @@ def add_command(commands: Any, common: argparse.ArgumentParser) -> None:
     """Add the command to those of a parser."""
     parents = [common, shared.opening_options(), shared.printing_options()]
     parser = commands.add_parser(
-        "copy", parents=parents, epilog=_EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter,
+        "copy", parents=parents, epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
         help="copy an array or a hierarchy, with other chunks, codecs or formats if asked for",
         description="Copy an array, or a group with everything in it, into a Zarr hierarchy. What "
         "is\nstored alike in both is copied without decoding it.",

@@ -14,11 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from grids import Projection
-from virtualzarr.array.chunk_source import (
-    LocatedChunks,
-    ManifestChunks,
-    open_source,
-)
+from virtualzarr.array.chunk_source import LocatedChunks, ManifestChunks, open_source
 from virtualzarr.config import config
 from virtualzarr.errors import (
     BadReferenceError,

@@ -11,10 +11,7 @@ from virtualzarr.combine import concat
 from virtualzarr.combine.concat_stack import explain_no_dimension
 from virtualzarr.combine.harmonize_to_stored import harmonize_to_stored
 from virtualzarr.combine.options import JoinOptions
-from virtualzarr.errors import (
-    MismatchError,
-    SourceChangedError,
-)
+from virtualzarr.errors import MismatchError, SourceChangedError
 from virtualzarr.hierarchy.group import Group
 from virtualzarr.hierarchy.open_node import open_hierarchy
 from virtualzarr.keywords import strict_keywords
@@ -22,11 +19,7 @@ from virtualzarr.manifest import Source
 from virtualzarr.metadata.portable import with_typed_mask
 from virtualzarr.nodes.documents import check_writable, join
 from virtualzarr.nodes.replace_documents import commit, find_topmost, settle
-from virtualzarr.references.native.manifest_growth import (
-    extend,
-    native_chunks,
-    tail,
-)
+from virtualzarr.references.native.manifest_growth import extend, native_chunks, tail
 from virtualzarr.references.native.parts import NO_SIZE, NO_TIME
 from virtualzarr.references.ome_version import in_zarr_format
 from virtualzarr.references.report import PublishReport

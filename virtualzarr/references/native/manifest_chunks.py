@@ -10,12 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from grids import Projection
-from virtualzarr.array.chunk_source import (
-    LocatedChunks,
-    ManifestChunks,
-    StoreChunks,
-    open_source,
-)
+from virtualzarr.array.chunk_source import LocatedChunks, ManifestChunks, StoreChunks, open_source
 from virtualzarr.config import config
 from virtualzarr.errors import MetadataError, VirtualZarrError
 from virtualzarr.manifest import Decoder, Manifest, References, Source, Sources

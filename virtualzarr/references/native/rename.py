@@ -5,18 +5,13 @@ from __future__ import annotations
 from functools import partial
 
 from virtualzarr.array import Array
-from virtualzarr.errors import (
-    UnsupportedError,
-)
+from virtualzarr.errors import UnsupportedError
 from virtualzarr.hierarchy.open_node import open_hierarchy
 from virtualzarr.nodes.documents import check_writable, join
 from virtualzarr.nodes.replace_documents import commit, find_topmost, settle
 from virtualzarr.references.materialize import rename_sources
 from virtualzarr.references.native.manifest_chunks import NativeChunks
-from virtualzarr.references.native.manifest_growth import (
-    native_chunks,
-    rewrite_parts,
-)
+from virtualzarr.references.native.manifest_growth import native_chunks, rewrite_parts
 from virtualzarr.references.new_names import NewNames, resolve_names
 from virtualzarr.stores import Store, open_store
 from virtualzarr.stores.location import Location

@@ -38,9 +38,7 @@ from virtualzarr.nodes.consolidated import consolidate
 from virtualzarr.nodes.documents import check_writable, find_node, join
 from virtualzarr.nodes.write_nodes import delete_node
 from virtualzarr.references.inventory import list_arrays
-from virtualzarr.references.native.manifest_growth import (
-    save_manifest,
-)
+from virtualzarr.references.native.manifest_growth import save_manifest
 from virtualzarr.references.native.relative_uris import folder_of
 from virtualzarr.references.ome_version import in_zarr_format
 from virtualzarr.references.overwrite import check_sources
