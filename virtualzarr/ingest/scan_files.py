@@ -14,7 +14,6 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
-from virtualzarr.choices import OnError
 from virtualzarr.config import config
 from virtualzarr.errors import (
     SkippedVariableWarning,
@@ -96,15 +95,9 @@ def natural_key(path: str) -> list[str | int]:
 
 
 def scan_files(
-    files: Sequence[str],
-    format: str | None,
-    on_error: OnError,
-    parallel: Any,
-    storage_options: Mapping[str, Any] | None,
-    progress: bool | None,
+    files: Sequence[str], parallel: Any, progress: bool | None, **options: Any
 ) -> list[Group]:
-    """Return the group of each file."""
-    options = {"format": format, "on_error": on_error, "storage_options": storage_options}
+    """Return the group of each file; parameters are those of `scan_each`."""
     groups = []
     for group in scan_each(files, parallel, progress, **options):
         if isinstance(group, VirtualZarrError):

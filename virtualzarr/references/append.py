@@ -95,9 +95,12 @@ def append(
     # Before the files are scanned, so that what is no references fails at once.
     form = find_form(location)
     files = find_files(paths, storage_options)
+    groups = scan_files(
+        files, parallel, progress, format=format, on_error=on_error, storage_options=storage_options
+    )
     request = AppendRequest(
         files=files,
-        groups=scan_files(files, format, on_error, parallel, storage_options, progress),
+        groups=groups,
         dim=concat_dim,
         duplicates=duplicates,
         dry_run=dry_run,
