@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from virtualzarr.config import config
 from virtualzarr.errors import BadReferenceError, MissingDependencyError
 from virtualzarr.references.kerchunk.bytescan import MARGIN, Text
 from virtualzarr.references.kerchunk.fingerprints import Fingerprints
@@ -25,7 +26,7 @@ SMALL = 1 << 14
 """Documents up to this many bytes are not worth looking at by array operations."""
 
 _ZSTD, _GZIP = b"\x28\xb5\x2f\xfd", b"\x1f\x8b"
-_MOST_EXPANSION, _ALWAYS_FINE = 500, 1 << 28
+_MOST_EXPANSION = 500
 
 
 @dataclass
@@ -162,7 +163,7 @@ def _unique_members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 def _decompress(data: bytes) -> bytes:
     """Undo gzip or zstd."""
     # Checked while decompressing, not after: a bomb must not take the memory first.
-    most = max(_ALWAYS_FINE, _MOST_EXPANSION * len(data))
+    most = max(config.limits.document_bytes, _MOST_EXPANSION * len(data))
     try:
         if data.startswith(_GZIP):
             text = _ungzip(data, most + 1)
