@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 
 from virtualzarr.choices import OnError
-from virtualzarr.errors import SourceError, UnsupportedError
+from virtualzarr.errors import SourceError, UnsupportedError, error_context
 from virtualzarr.formats.headers import HeaderReader
-from virtualzarr.formats.on_error import name_file
 from virtualzarr.formats.plain import plain_array
 from virtualzarr.formats.siblings import find_sibling, split_name
 from virtualzarr.hierarchy.group import Group
@@ -46,7 +45,7 @@ def scan(
     raises for any `on_error`.
     """
     header, image = _pair(path_or_url, storage_options)
-    with name_file(header.uri):
+    with error_context(file=header.uri):
         fields = _fields(header)
         numbers = {
             name: _integer(fields, name)

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any, TypedDict
 
 from virtualzarr.choices import OnError
-from virtualzarr.errors import VirtualZarrError, warn_caller
+from virtualzarr.errors import VirtualZarrError, error_context, warn_caller
 from virtualzarr.manifest import Source
 
 
@@ -29,16 +29,6 @@ class ScanOptions(TypedDict, total=False):
 
     on_error: OnError
     storage_options: Mapping[str, Any] | None
-
-
-@contextmanager
-def name_file(uri: str) -> Iterator[None]:
-    """Add the file to errors of this package that are raised in the body."""
-    try:
-        yield
-    except VirtualZarrError as error:
-        # The cause is passed on: `raise error` alone would chain the error to itself.
-        raise error.at(file=uri) from error.__cause__
 
 
 class Refusals:
@@ -82,5 +72,5 @@ def begin_scan(
 ) -> Iterator[Refusals]:
     """Take the fingerprint of a file, whose name errors in the body get."""
     source = Source.from_file(path_or_url, storage_options)
-    with name_file(source.uri):
+    with error_context(file=source.uri):
         yield Refusals(source, on_error)

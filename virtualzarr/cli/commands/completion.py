@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
+from virtualzarr.errors import import_optional
+
 
 def add_command(commands: Any, common: argparse.ArgumentParser) -> None:
     """Add the command to those of a parser."""
@@ -19,14 +21,9 @@ def add_command(commands: Any, common: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Run the command."""
-    try:
-        import shtab
-    except ImportError as error:
-        from virtualzarr.errors import MissingDependencyError
-
-        raise MissingDependencyError(
-            "completion needs shtab: pip install 'virtualzarr[completion]'"
-        ) from error
+    shtab = import_optional(
+        "shtab", "completion needs shtab: pip install 'virtualzarr[completion]'"
+    )
     # The parser imports this module: the other way round it can only be imported late.
     from virtualzarr.cli.parser import build_parser
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from virtualzarr.errors import VirtualZarrError
+from virtualzarr.errors import VirtualZarrError, error_context
 from virtualzarr.formats.hdf5.byte_source import (
     ByteSource,
     LocalPages,
@@ -21,7 +21,6 @@ from virtualzarr.formats.hdf5.inline_values import InlineValues
 from virtualzarr.formats.hdf5.messages import Dataspace
 from virtualzarr.formats.hdf5.objects import Object, Objects
 from virtualzarr.formats.hdf5.walk import Walker
-from virtualzarr.formats.on_error import name_file
 from virtualzarr.formats.paging import pages_of
 from virtualzarr.manifest import Source, Sources
 from virtualzarr.stores.files import is_url
@@ -131,7 +130,7 @@ def open_hdf5(
     library = Library(source)
     data = _open_bytes(source)
     objects = None
-    with name_file(source.uri):
+    with error_context(file=source.uri):
         try:
             # What is unusual in the superblock concerns the whole file: the library then lists
             # everything.

@@ -18,6 +18,7 @@ from virtualzarr.errors import (
     SourceError,
     UnsupportedError,
     VirtualZarrError,
+    error_context,
     warn_caller,
 )
 from virtualzarr.formats.hdf5 import dimensions
@@ -33,7 +34,6 @@ from virtualzarr.formats.hdf5.messages import Dataspace
 from virtualzarr.formats.hdf5.open_file import OpenFile, open_hdf5
 from virtualzarr.formats.hdf5.unlimited import Growth
 from virtualzarr.formats.hdf5.walk import Node
-from virtualzarr.formats.on_error import name_file
 from virtualzarr.hierarchy.group import Group
 from virtualzarr.metadata import ArrayMetadata
 from virtualzarr.stores.files import is_url
@@ -70,7 +70,7 @@ def scan(
         home = file.source.uri
         folder = home.rpartition("/")[0] if is_url(home) else os.path.dirname(home)
         location = Location.of(home, storage_options, folder if allowed is None else allowed)
-        with name_file(home):
+        with error_context(file=home):
             return _Scan(file, on_error, location).run()
 
 

@@ -10,10 +10,10 @@ from typing import IO, Any, cast
 
 from virtualzarr.errors import (
     AccessError,
-    MissingDependencyError,
     SourceError,
     UnsupportedError,
     VirtualZarrError,
+    import_optional,
 )
 from virtualzarr.formats.paging import pages_of
 from virtualzarr.formats.tiff.directories import Directories
@@ -94,12 +94,8 @@ def open_tiff(source: Source) -> Iterator[Files]:
 
     Raises `SourceError` if it cannot be read; `MissingDependencyError` if there is no tifffile.
     """
-    try:
-        import tifffile
-    except ImportError as error:
-        raise MissingDependencyError(
-            "tifffile is needed to scan TIFF files: pip install 'virtualzarr[tiff]'"
-        ) from error
+    problem = "tifffile is needed to scan TIFF files: pip install 'virtualzarr[tiff]'"
+    tifffile = import_optional("tifffile", problem)
     if not is_url(source.uri):
         with parsing(source.uri):
             tiff = tifffile.TiffFile(source.uri)

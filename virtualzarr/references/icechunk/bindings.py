@@ -13,11 +13,11 @@ from typing import Any
 from urllib.parse import quote, unquote, urlsplit
 
 from virtualzarr.errors import (
-    MissingDependencyError,
     SourceError,
     UnsupportedError,
     VirtualZarrError,
     WriteError,
+    import_optional,
 )
 from virtualzarr.stores.files import Location, is_url, open_file
 
@@ -33,13 +33,8 @@ def icechunk() -> Any:
 
     Raises `MissingDependencyError` if it is not installed.
     """
-    try:
-        import icechunk
-    except ImportError as error:
-        raise MissingDependencyError(
-            "Icechunk needs its package: pip install 'virtualzarr[icechunk]'"
-        ) from error
-    return icechunk
+    problem = "Icechunk needs its package: pip install 'virtualzarr[icechunk]'"
+    return import_optional("icechunk", problem)
 
 
 def is_repository(uri: str, storage_options: Mapping[str, Any] | None = None) -> bool:

@@ -18,9 +18,9 @@ from virtualzarr.array.chunk_source import LocatedChunks, ManifestChunks, open_s
 from virtualzarr.config import config
 from virtualzarr.errors import (
     BadReferenceError,
-    MissingDependencyError,
     UnsupportedError,
     VirtualZarrError,
+    import_optional,
 )
 from virtualzarr.manifest import Manifest, Source, Sources
 from virtualzarr.references.kerchunk.columns import squeeze_constant
@@ -50,13 +50,8 @@ def pyarrow_parquet() -> Any:
 
     Raises `MissingDependencyError` if it is not installed.
     """
-    try:
-        import pyarrow.parquet
-    except ImportError as error:
-        raise MissingDependencyError(
-            "references in Parquet need pyarrow: pip install 'virtualzarr[parquet]'"
-        ) from error
-    return pyarrow.parquet
+    problem = "references in Parquet need pyarrow: pip install 'virtualzarr[parquet]'"
+    return import_optional("pyarrow.parquet", problem)
 
 
 @dataclass(frozen=True)

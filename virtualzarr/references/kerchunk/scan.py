@@ -15,9 +15,9 @@ from virtualzarr.errors import (
     SourceError,
     SourceNotFoundError,
     VirtualZarrError,
+    error_context,
     warn_caller,
 )
-from virtualzarr.formats.on_error import name_file
 from virtualzarr.hierarchy.group import Group
 from virtualzarr.references.form import OpenedReferences
 from virtualzarr.references.kerchunk.chunk_cells import (
@@ -102,7 +102,7 @@ def open_references(
     scan = _Scan(location, on_error)
     if document is not None:
         return scan.of_document(document)
-    with name_file(location.uri):
+    with error_context(file=location.uri):
         if is_folder(location.uri):
             return scan.of_folder(Folder(location))
         return scan.of_document(_read(location))
