@@ -33,6 +33,7 @@ from virtualzarr.dataset.operations import (
     NewId,
     Now,
     Put,
+    RefusedError,
     Replace,
     UnreachableError,
     WaitTurn,
@@ -115,7 +116,7 @@ class Store:
         return answer
 
     def _replace_badly(self, operation: Replace) -> str | None:
-        kind = self.chance.randrange(4)
+        kind = self.chance.randrange(5)
         if kind == 0:  # the answer is lost
             self.replace(operation)
             raise UnreachableError
@@ -124,6 +125,8 @@ class Store:
             return None
         if kind == 2:  # it arrives later
             self.under_way.append(operation)
+        if kind == 3:  # not now; which says nothing of what was sent before
+            raise RefusedError
         raise UnreachableError
 
     def _object(self, operation: Any) -> Any:
@@ -350,7 +353,7 @@ class World:
     def attempt(self, operation: Any) -> Any:
         try:
             return self.store.perform(operation)
-        except UnreachableError as error:
+        except (UnreachableError, RefusedError) as error:
             return error
 
     def check(self) -> None:

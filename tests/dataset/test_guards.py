@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from tests.dataset import simulation
 from tests.dataset.simulation import World
-from virtualzarr.dataset import commit, operations, vacuum, verbs
-from virtualzarr.errors import VirtualZarrError
+from virtualzarr.dataset import commit, head, operations, vacuum, verbs
+from virtualzarr.errors import CommitFailedError, VirtualZarrError
 
 SEEDS = 400
 
@@ -15,7 +15,7 @@ def is_noticed(**options):
     for seed in range(SEEDS):
         try:
             World(seed, **options).go()
-        except (AssertionError, VirtualZarrError):
+        except (AssertionError, VirtualZarrError, operations.UnreachableError):
             return True
     return False
 
@@ -37,7 +37,7 @@ def test_a_store_that_ignores_conditions(monkeypatch):
 def test_a_lost_race_is_not_looked_into(monkeypatch):
     """A head that differs is taken for another writer's, without asking whether it is one's own."""
 
-    def never(head, name, after):
+    def never(current, name, after):
         return False
         yield
 
@@ -45,39 +45,50 @@ def test_a_lost_race_is_not_looked_into(monkeypatch):
     assert is_noticed()
 
 
-def test_no_answer_is_taken_for_a_failure(monkeypatch):
-    def replace(base, result, name):
-        try:
-            tag = yield operations.Replace(result.to_bytes(), base.tag)
-        except operations.UnreachableError as error:
-            raise commit.CommitFailedError("no answer") from error
-        if tag is None:
-            return (yield from commit.read_head()), False
-        return commit.replace(result, tag=tag), True
-
-    monkeypatch.setattr(commit, "_replace", replace)
-    assert is_noticed()
-
-
-def test_no_answer_is_taken_for_success(monkeypatch):
+def answer_errors(monkeypatch, kind, answer):
+    """Let replacements of heads end at an error of a kind, with what a protocol makes of it."""
     real = commit._replace
 
     def replace(base, result, name):
         protocol = real(base, result, name)
-        answer = None
-        try:
-            while True:
-                operation = protocol.send(answer)
-                try:
-                    answer = yield operation
-                except operations.UnreachableError:
-                    if isinstance(operation, operations.Replace):
-                        return (yield from commit.read_head()), True
-                    raise
-        except StopIteration as stop:
-            return stop.value
+        step, value = protocol.send, None
+        while True:
+            try:
+                operation = step(value)
+            except StopIteration as stop:
+                return stop.value
+            try:
+                step, value = protocol.send, (yield operation)
+            except (operations.UnreachableError, operations.RefusedError) as error:
+                if isinstance(operation, operations.Replace) and isinstance(error, kind):
+                    return (yield from answer())
+                step, value = protocol.throw, error
 
     monkeypatch.setattr(commit, "_replace", replace)
+
+
+def fail():
+    raise CommitFailedError("no answer")
+    yield
+
+
+def succeed():
+    return (yield from head.read_head()), True
+
+
+def test_no_answer_is_taken_for_a_failure(monkeypatch):
+    answer_errors(monkeypatch, operations.UnreachableError, fail)
+    assert is_noticed()
+
+
+def test_no_answer_is_taken_for_success(monkeypatch):
+    answer_errors(monkeypatch, operations.UnreachableError, succeed)
+    assert is_noticed()
+
+
+def test_a_refusal_is_taken_for_an_answer_to_all_requests(monkeypatch):
+    """One that was sent before, and not answered, may still arrive."""
+    answer_errors(monkeypatch, operations.RefusedError, fail)
     assert is_noticed()
 
 

@@ -12,10 +12,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from virtualzarr.dataset.head import Head, read_head, read_records
+from virtualzarr.dataset.head import Head, VersionExpiredError, read_records
 from virtualzarr.dataset.operations import (
+    HEAD,
     BackOff,
     EndTurn,
+    Get,
     NewId,
     Now,
     Protocol,
@@ -128,6 +130,15 @@ def _commit(base: Head, change: Change, commit: str) -> Protocol[Head]:
             result = yield from head.commit(replace(new_record, commit=commit))
         except (UnreachableError, RefusedError) as error:
             raise CommitFailedError(f"nothing was changed: {error}") from error
+        except (SourceNotFoundError, VersionExpiredError):
+            # A vacuum may have taken what an older head names: the newest one decides.
+            current = yield from _look(head)
+            if current is None:
+                raise
+            if (yield from find_commit(current, commit, base.snapshot.version)):
+                return current
+            head = current
+            continue
         current, is_done = yield from _replace(head, result, commit)
         yield EndTurn()
         if is_done:
@@ -135,7 +146,7 @@ def _commit(base: Head, change: Change, commit: str) -> Protocol[Head]:
         if head.tag is None:
             raise NodeExistsError("there is a dataset already")
         head, attempts = current, attempts + 1
-        if not (yield BackOff(attempts)):
+        if not (yield BackOff(attempts, is_lost_race=True)):
             raise CommitFailedError(f"{attempts} other commits were quicker; nothing was changed")
 
 
@@ -180,10 +191,8 @@ def _replace(base: Head, result: Head, commit: str) -> Protocol[tuple[Head, bool
 
 def _look(base: Head) -> Protocol[Head | None]:
     """Read the head; None if it is still the one that was there."""
-    try:
-        current = yield from read_head()
-    except SourceNotFoundError:
-        if base.tag is None:
-            return None
-        raise
-    return None if current.tag == base.tag else current
+    answer = yield Get(HEAD)
+    if answer is None and base.tag is not None:
+        raise SourceNotFoundError("there is no dataset any more", file=HEAD)
+    # Its tag says enough of one that has not changed: reading it costs milliseconds.
+    return None if answer is None or answer[1] == base.tag else Head.from_bytes(*answer)

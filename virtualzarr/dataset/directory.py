@@ -13,7 +13,7 @@ from contextlib import suppress
 from functools import partial
 
 from virtualzarr.dataset.objects import digest
-from virtualzarr.dataset.operations import HEAD, Put, RefusedError
+from virtualzarr.dataset.operations import HEAD, Get, Put, RefusedError
 from virtualzarr.dataset.storage import ROOT, Storage, refuse_commits
 from virtualzarr.stores.file_systems import find_file_system, has_reliable_locks
 from virtualzarr.stores.files import read_small
@@ -41,11 +41,12 @@ class Directory(Storage):
         if not self.single_writer and not has_reliable_locks(kind):
             raise refuse_commits(self.uri, f"on a file system of type {kind} locks may be lost")
 
-    def get(self, name: str) -> tuple[bytes, str] | None:
+    def get(self, operation: Get) -> tuple[bytes, str] | None:
         """Return a file's bytes and their digest."""
-        data = read_small(self.store.to_uri(name))
+        name, byte_range = operation.name, operation.byte_range
+        data = read_small(self.store.to_uri(name)) if byte_range is None else None
         if data is None:
-            data = self.store.get(name)
+            data = self.store.get(name, byte_range)
         return None if data is None else (data, digest(data))
 
     def put(self, operations: Sequence[Put]) -> list[None]:
@@ -84,7 +85,7 @@ class Directory(Storage):
         """Replace the head with the lock of the writers held."""
         release = None if has_turn else self.wait_turn()
         try:
-            current = self.get(HEAD)
+            current = self.get(Get(HEAD))
             if (None if current is None else current[1]) != tag:
                 return None
             path = self.store.to_uri(HEAD)

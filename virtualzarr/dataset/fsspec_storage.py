@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from virtualzarr.dataset.objects import digest
-from virtualzarr.dataset.operations import HEAD, Put
+from virtualzarr.dataset.operations import HEAD, Get, Put
 from virtualzarr.dataset.storage import ROOT, Storage
 from virtualzarr.errors import AccessError, VirtualZarrError
 from virtualzarr.stores.fsspec import FsspecStore
@@ -47,9 +47,10 @@ class FsspecStorage(Storage):
         if not self.uri.startswith("memory://"):
             raise AccessError("datasets at this kind of URL can only be read", file=self.uri)
 
-    def get(self, name: str) -> tuple[bytes, str] | None:
+    def get(self, operation: Get) -> tuple[bytes, str] | None:
         """Request a file."""
-        data = (self._head if name == HEAD else self.store).get(name)
+        store = self._head if operation.name == HEAD else self.store
+        data = store.get(operation.name, operation.byte_range)
         return None if data is None else (data, digest(data))
 
     def put(self, operations: Sequence[Put]) -> list[None]:

@@ -18,7 +18,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from virtualzarr.config import config
-from virtualzarr.dataset.operations import HEAD, Put, RefusedError, UnreachableError
+from virtualzarr.dataset.operations import HEAD, Get, Put, RefusedError, UnreachableError
 from virtualzarr.dataset.storage import ROOT, Storage, refuse_commits
 from virtualzarr.errors import AccessError, SourceError
 from virtualzarr.stores.location import Location
@@ -43,6 +43,8 @@ class ObjectStore(Storage):
 
     first_wait = 0.02
     longest_wait = 2.0
+    race_wait = 0.1
+    patience = 120.0
 
     def __init__(self, location: Location, store: Any, single_writer: bool = False) -> None:
         super().__init__(location, single_writer)
@@ -79,22 +81,23 @@ class ObjectStore(Storage):
             return False
         return True
 
-    def get(self, name: str) -> tuple[bytes, str] | None:
+    def get(self, operation: Get) -> tuple[bytes, str] | None:
         """Request an object."""
+        name, byte_range = operation.name, operation.byte_range
 
         def request() -> tuple[bytes, str]:
-            response = self.store.get(name)
-            data = bytes(response.bytes())
-            return data, _join_tag(response.meta)
+            options: Any = None if byte_range is None else {"range": byte_range}
+            response = self.store.get(name, options=options)
+            return bytes(response.bytes()), _join_tag(response.meta)
 
         try:
             return self._retry(request, name)
         except FileNotFoundError:
             return None
 
-    def get_all(self, names: Sequence[str]) -> list[tuple[bytes, str] | None]:
+    def get_all(self, operations: Sequence[Get]) -> list[tuple[bytes, str] | None]:
         """Request objects side by side."""
-        return self._side_by_side(self.get, names)
+        return self._side_by_side(self.get, operations)
 
     def put(self, operations: Sequence[Put]) -> list[None]:
         """Store objects side by side; a request that is repeated stores the same again."""
@@ -112,7 +115,7 @@ class ObjectStore(Storage):
         """Replace the head, by one request that is not repeated here."""
         mode: Any = "create" if tag is None else json.loads(tag)
         if self.single_writer:
-            current = self.get(HEAD)
+            current = self.get(Get(HEAD))
             if (None if current is None else current[1]) != tag:
                 return None
             mode = "overwrite"
@@ -123,7 +126,7 @@ class ObjectStore(Storage):
         if result.get("e_tag") or result.get("version"):
             return _join_tag(result)
         # It is stored, and the store did not say under which tag.
-        current = self.get(HEAD)
+        current = self.get(Get(HEAD))
         return current[1] if current is not None and current[0] == data else None
 
     def list_names(self) -> list[str]:

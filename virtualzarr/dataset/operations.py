@@ -27,9 +27,10 @@ class RefusedError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Get:
-    """Read an object: its bytes and tag, or None where there is none."""
+    """Read an object, or a range of its bytes: bytes and tag, or None where there is none."""
 
     name: str
+    byte_range: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +90,15 @@ class NewId:
 
 @dataclass(frozen=True, slots=True)
 class BackOff:
-    """Wait before trying again, longer from attempt to attempt; False once that was too long."""
+    """Wait before trying again; False once all that was tried took too long.
+
+    Attributes
+    ----------
+    attempt : int
+        How many have failed.
+    is_lost_race : bool
+        Whether another writer was quicker, rather than the store not answering.
+    """
 
     attempt: int
+    is_lost_race: bool = False

@@ -52,8 +52,10 @@ class Storage(ABC):
 
     first_wait: ClassVar[float] = 0.002
     longest_wait: ClassVar[float] = 0.25
+    race_wait: ClassVar[float] = 0.02
     patience: ClassVar[float] = 60.0
-    """Seconds of back-off: at first, at most, and in all."""
+    """Seconds of back-off: at first and at most after no answer, after the first lost race, and how
+    long is tried in all."""
 
     def __init__(self, location: Location, single_writer: bool = False) -> None:
         self.location = location.with_uri(location.uri.rstrip("/"))
@@ -99,7 +101,7 @@ class Storage(ABC):
         if isinstance(operation, list):
             return self._perform_all(operation)
         if isinstance(operation, Get):
-            return self.get(operation.name)
+            return self.get(operation)
         if isinstance(operation, Now):
             return time.time_ns()
         if isinstance(operation, NewId):
@@ -117,7 +119,7 @@ class Storage(ABC):
 
     def _perform_all(self, operations: list[Any]) -> list[Any]:
         if all(isinstance(one, Get) for one in operations):
-            return self.get_all([one.name for one in operations])
+            return self.get_all(operations)
         if all(isinstance(one, Put) for one in operations):
             self.require_commits()
             return self.put(operations)
@@ -147,17 +149,17 @@ class Storage(ABC):
         """Wait in line with other writers; return what ends that, or None if there is no line."""
         return None
 
-    def get_all(self, names: Sequence[str]) -> list[tuple[bytes, str] | None]:
+    def get_all(self, operations: Sequence[Get]) -> list[tuple[bytes, str] | None]:
         """Return several objects, as `get` does."""
-        return [self.get(name) for name in names]
+        return [self.get(operation) for operation in operations]
 
     @abstractmethod
     def check_commits(self) -> None:
         """Raise an `AccessError` if the store cannot be committed to."""
 
     @abstractmethod
-    def get(self, name: str) -> tuple[bytes, str] | None:
-        """Return an object's bytes and its tag; None if it is not there."""
+    def get(self, operation: Get) -> tuple[bytes, str] | None:
+        """Return an object's bytes, or some of them, and its tag; None if it is not there."""
 
     @abstractmethod
     def put(self, operations: Sequence[Put]) -> list[None]:
@@ -185,18 +187,18 @@ class Storage(ABC):
 
 
 class _Run:
-    """One protocol under way: how long it waited, and whether it is its turn."""
+    """One protocol under way: when it began, and whether it is its turn."""
 
     def __init__(self, storage: Storage) -> None:
         self.storage = storage
-        self.waited = 0.0
+        self.began = time.monotonic()
         self.release: Callable[[], None] | None = None
 
     def attempt(self, operation: Any) -> Any:
         """Do an operation; return what came of it, or the error that the protocol is to get."""
         try:
             if isinstance(operation, BackOff):
-                return self.back_off(operation.attempt)
+                return self.back_off(operation)
             if isinstance(operation, WaitTurn):
                 self.storage.require_commits()
                 self.end_turn()
@@ -221,14 +223,18 @@ class _Run:
         if release is not None:
             release()
 
-    def back_off(self, attempt: int) -> bool:
-        """Wait a random time up to a bound that doubles: who collided must not do so in step."""
+    def back_off(self, operation: BackOff) -> bool:
+        """Wait a random time, so that those who collided do not do so in step for ever."""
         storage = self.storage
-        most = min(storage.longest_wait, storage.first_wait * 2 ** min(attempt, 16))
+        if operation.is_lost_race:
+            # Someone went on, so that nothing is congested. Whoever has lost often waits less than
+            # those who come new: with bounds that grow, the winner of a race wins the next as well.
+            most = storage.race_wait / operation.attempt
+        else:
+            most = min(storage.longest_wait, storage.first_wait * 2 ** min(operation.attempt, 16))
         wait = random.uniform(0, most)
-        if self.waited + wait > storage.patience:
+        if time.monotonic() + wait > self.began + storage.patience:
             return False
-        self.waited += wait
         time.sleep(wait)
         return True
 
