@@ -9,6 +9,7 @@ Source: ``specs/dataset.md``, *Committing*.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -34,6 +35,9 @@ from virtualzarr.errors import (
     SourceNotFoundError,
 )
 
+_ID = re.compile(r"(\d+)-[0-9a-f]{16}")
+"""Ids that `new_id` returns. Those that users think of are looked for in all of the history."""
+
 Change = Callable[[Head], Protocol[Record]]
 """A change: what it does to a head, as a record, with what the record names put in the store.
 
@@ -56,7 +60,7 @@ def create(change: Change | None = None, commit: str | None = None) -> Protocol[
         return _record(head, {"verb": "create"})
 
     nothing = Head(Snapshot(0, "", 0))
-    return (yield from _commit(nothing, change or empty, commit or (yield NewId())))
+    return (yield from _commit(nothing, change or empty, commit or (yield from new_id(nothing))))
 
 
 def commit(base: Head, change: Change, commit: str | None = None) -> Protocol[Head]:
@@ -85,7 +89,7 @@ def commit(base: Head, change: Change, commit: str | None = None) -> Protocol[He
         What `change` raises: it was not done.
     """
     if commit is None:
-        return (yield from _commit(base, change, (yield NewId())))
+        return (yield from _commit(base, change, (yield from new_id(base))))
     # Whoever repeats a commit may have read a head that has it already.
     if (yield from find_commit(base, commit, 0)):
         return base
@@ -105,8 +109,14 @@ def _record(head: Head, about: dict[str, object]) -> Protocol[Record]:
     return Record("", max(now // 1000 * 1000, head.snapshot.time + 1000), about)
 
 
+def new_id(base: Head) -> Protocol[str]:
+    """Return an id for a commit to a head, which says after which version to look for it."""
+    return f"{base.snapshot.version}-{(yield NewId())}"
+
+
 def find_commit(head: Head, commit: str, after: int) -> Protocol[bool]:
     """Tell whether a commit is in the history of a head, after a version."""
+    after = max(after, int(match[1]) if (match := _ID.fullmatch(commit)) else 0)
     if head.snapshot.version <= after:
         return False
     records = yield from read_records(head, after + 1)
@@ -116,29 +126,18 @@ def find_commit(head: Head, commit: str, after: int) -> Protocol[bool]:
 def _commit(base: Head, change: Change, commit: str) -> Protocol[Head]:
     head, attempts = base, 0
     while True:
-        # A conflict that `change` finds is a true failure: no earlier request of ours can land any
-        # more, as the head it was conditional on has been replaced by another.
         try:
-            new_record = yield from change(head)
+            head, new_record = yield from _prepare(head, base, change, commit)
             # What it names is stored now. Only what is quick is done while others wait in line.
-            current = yield from _wait_turn(head)
-            if current is not head:
-                if (yield from find_commit(current, commit, base.snapshot.version)):
-                    return current
-                head = current
-                new_record = yield from change(head)
-            result = yield from head.commit(replace(new_record, commit=commit))
+            if new_record is not None and (yield WaitTurn()):
+                current = yield from _look(head)
+                if current is not None:
+                    head, new_record = yield from _prepare(current, base, change, commit)
+            if new_record is None:
+                return head
+            result = yield from head.commit(new_record)
         except (UnreachableError, RefusedError) as error:
             raise CommitFailedError(f"nothing was changed: {error}") from error
-        except (SourceNotFoundError, VersionExpiredError):
-            # A vacuum may have taken what an older head names: the newest one decides.
-            current = yield from _look(head)
-            if current is None:
-                raise
-            if (yield from find_commit(current, commit, base.snapshot.version)):
-                return current
-            head = current
-            continue
         current, is_done = yield from _replace(head, result, commit)
         yield EndTurn()
         if is_done:
@@ -150,12 +149,23 @@ def _commit(base: Head, change: Change, commit: str) -> Protocol[Head]:
             raise CommitFailedError(f"{attempts} other commits were quicker; nothing was changed")
 
 
-def _wait_turn(head: Head) -> Protocol[Head]:
-    """Wait in line, where there is one: the head that there is then."""
-    if not (yield WaitTurn()):
-        return head
-    current = yield from _look(head)
-    return head if current is None else current
+def _prepare(
+    head: Head, base: Head, change: Change, commit: str
+) -> Protocol[tuple[Head, Record | None]]:
+    """Return a head and what a change is to do to it; None if the commit is in it already."""
+    while True:
+        if (yield from find_commit(head, commit, base.snapshot.version)):
+            return head, None
+        # A conflict that `change` finds is a true failure: no earlier request of ours can land any
+        # more, as the head it was conditional on has been replaced by another.
+        try:
+            return head, replace((yield from change(head)), commit=commit)
+        except (SourceNotFoundError, VersionExpiredError):
+            # A vacuum may have taken what an older head names: the newest one decides.
+            current = yield from _look(head)
+            if current is None:
+                raise
+            head = current
 
 
 def _replace(base: Head, result: Head, commit: str) -> Protocol[tuple[Head, bool]]:
