@@ -207,11 +207,14 @@ def _cut_mixed(
         sizes = -((inner - hi) // step)
         if sizes.astype(float).sum() > REFINE_LIMIT:
             raise GridError(f"the chunks along axis {number} are too different to refine the grids")
+        # The k-th cut of a segment is its first one plus k chunk lengths.
         nth = concatenate_ranges(np.zeros_like(sizes), sizes)
         cuts.append(np.repeat(inner, sizes) + nth * np.repeat(step, sizes))
     at = np.unique(np.concatenate(cuts))
     if not len(at):
         return at, at, at
+    # A cell ends at the next cut, or where its segment does if that comes first: segments that are
+    # not mixed lie in between.
     after = np.append(at[1:], hi[-1])
     segment_end = hi[lo.searchsorted(at, side="right") - 1]
     return at, np.minimum(after, segment_end) - at, np.ones_like(at)

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.combine.helpers import BIG, RAW, SHUFFLED, ZLIB, numbers, virtual_array
-from tests.combine.test_meaning import packed
+from tests.combine.test_harmonize import packed
 from virtualzarr import Group
 from virtualzarr.config import config
 from virtualzarr.errors import MismatchError, UnsupportedError

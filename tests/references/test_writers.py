@@ -231,7 +231,7 @@ vz.append(*sys.argv[1:], "time")
 def test_native_commits_without_consolidated_metadata(tmp_path):
     """A process that died between the documents of two arrays: the next one goes on."""
     from tests.references.native.failing import Broken, Failing
-    from tests.references.native.test_growing import dataset
+    from tests.references.native.test_append import dataset
     from virtualzarr.references.native.append import append
     from virtualzarr.references.native.save import save
 
@@ -259,7 +259,7 @@ def test_native_commits_without_consolidated_metadata(tmp_path):
 def test_settling_keeps_attributes(tmp_path):
     """Those that were changed between a commit that was cut short and the one that goes on."""
     from tests.references.native.failing import Broken, Failing
-    from tests.references.native.test_growing import dataset
+    from tests.references.native.test_append import dataset
     from virtualzarr.nodes.replace_documents import PENDING
     from virtualzarr.references.native.append import append
     from virtualzarr.references.native.save import save
@@ -285,7 +285,7 @@ def test_settling_keeps_attributes(tmp_path):
 
 
 def test_documents_that_disagree_change_nothing(tmp_path):
-    from tests.references.native.test_growing import dataset
+    from tests.references.native.test_append import dataset
     from virtualzarr.references.native.append import append
     from virtualzarr.references.native.save import save
 

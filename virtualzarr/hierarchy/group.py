@@ -445,17 +445,11 @@ class Group(Mapping[str, "Array | Group"], Publishable):
 
     def arrays(self) -> Iterator[tuple[str, Array]]:
         """Yield names and arrays among the direct members."""
-        for name in self:
-            node = self[name]
-            if isinstance(node, Array):
-                yield name, node
+        return ((name, node) for name, node in self.members() if isinstance(node, Array))
 
     def groups(self) -> Iterator[tuple[str, Group]]:
         """Yield names and groups among the direct members."""
-        for name in self:
-            node = self[name]
-            if isinstance(node, Group):
-                yield name, node
+        return ((name, node) for name, node in self.members() if isinstance(node, Group))
 
     def members(self, max_depth: int | None = 0) -> Iterator[tuple[str, Array | Group]]:
         """Yield paths and nodes below this group, each group before what is in it.

@@ -11,6 +11,7 @@ from virtualzarr.metadata.attributes import (
     numpy_attributes,
     with_dtypes,
 )
+from virtualzarr.metadata.chunk_key_encoding import KeyEncoding
 from virtualzarr.metadata.dtypes import BYTES, STRING
 from virtualzarr.metadata.dtypes_plugins import DataType, register_data_type
 from virtualzarr.metadata.dtypes_v2 import dtype_from_v2, dtype_to_v2
@@ -28,7 +29,6 @@ from virtualzarr.metadata.groups import (
     parse_group_v3,
 )
 from virtualzarr.metadata.json_documents import dumps_json, loads_json
-from virtualzarr.metadata.keys import KeyEncoding
 from virtualzarr.metadata.model import ArrayMetadata, Consolidated, GroupMetadata
 from virtualzarr.metadata.paths import check_name, normalize_path
 from virtualzarr.metadata.v2 import array_to_v2, parse_array_v2

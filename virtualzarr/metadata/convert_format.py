@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from virtualzarr.errors import UnsupportedError
+from virtualzarr.metadata.chunk_key_encoding import KeyEncoding
 from virtualzarr.metadata.compare_documents import compare_documents
 from virtualzarr.metadata.create.group import create_group_metadata
-from virtualzarr.metadata.keys import KeyEncoding
 from virtualzarr.metadata.model import ArrayMetadata, GroupMetadata
 from virtualzarr.metadata.node_documents import as_written, to_json
 

@@ -14,9 +14,9 @@ import numpy as np
 from grids import ChunkGrid, SeparableGrid
 from virtualzarr.errors import MetadataError, UnsupportedError, VirtualZarrError
 from virtualzarr.metadata import fill
+from virtualzarr.metadata.chunk_key_encoding import KeyEncoding
 from virtualzarr.metadata.dtypes import BYTES, STRING, vlen_kind
 from virtualzarr.metadata.json_documents import MAX_EXTENT, MAX_NDIM, is_same_json, member, short
-from virtualzarr.metadata.keys import KeyEncoding
 
 if TYPE_CHECKING:
     from virtualzarr.codecs import Pipeline

@@ -11,6 +11,7 @@ import grids
 from virtualzarr.codecs import Pipeline
 from virtualzarr.errors import MetadataError, UnsupportedError
 from virtualzarr.metadata import fill, repair
+from virtualzarr.metadata.chunk_key_encoding import KeyEncoding
 from virtualzarr.metadata.dtypes import BYTES, STRING
 from virtualzarr.metadata.dtypes_v2 import dtype_from_v2, dtype_to_v2
 from virtualzarr.metadata.json_documents import (
@@ -22,7 +23,6 @@ from virtualzarr.metadata.json_documents import (
     require_format,
     short,
 )
-from virtualzarr.metadata.keys import KeyEncoding
 from virtualzarr.metadata.model import ArrayMetadata, has_codec
 
 DIMENSIONS = "_ARRAY_DIMENSIONS"  # where xarray keeps dimension names in v2

@@ -13,6 +13,7 @@ from virtualzarr.codecs.core.base import ArrayArray
 from virtualzarr.codecs.core.byte_order import has_order
 from virtualzarr.errors import MetadataError, UnsupportedError
 from virtualzarr.metadata import fill, repair
+from virtualzarr.metadata.chunk_key_encoding import KeyEncoding
 from virtualzarr.metadata.dtypes import list_leaves
 from virtualzarr.metadata.dtypes_v3 import dtype_from_v3, dtype_to_v3
 from virtualzarr.metadata.json_documents import (
@@ -24,7 +25,6 @@ from virtualzarr.metadata.json_documents import (
     require_format,
     short,
 )
-from virtualzarr.metadata.keys import KeyEncoding
 from virtualzarr.metadata.model import ArrayMetadata
 from virtualzarr.metadata.storage_transformers import check_transformers, transformers_from_v3
 

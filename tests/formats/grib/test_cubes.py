@@ -212,7 +212,7 @@ def test_kinds_of_edition_2(tmp_path_factory, template, units, starts, length, m
 
 def test_what_differs_only_in_time_is_asked_once(tmp_path, monkeypatch):
     asked = []
-    monkeypatch.setattr(products_module, "ask", lambda *a, _ask=products_module.ask: (
+    monkeypatch.setattr(products_module, "read_kind", lambda *a, _ask=products_module.read_kind: (
         asked.append(a), _ask(*a))[1])  # fmt: skip
     every = list(itertools.product(range(5), (20200101, 20200102)))
     for edition in (1, 2):

@@ -211,6 +211,7 @@ def plan_slices(
     Cached, since most chunks that a request touches are cut alike.
     """
     pieces = plan_box(block, [slice(*bound) for bound in bounds], gap, limit)
+    # Running sums, from 0 on: what `group_by_bytes` cuts into tasks of about one size.
     sizes = np.array([piece.stop - piece.start for piece in pieces], dtype=np.int64)
     groups = group_by_bytes(np.append(0, np.cumsum(sizes)), alone=remote)
     return [pieces[first:last] for first, last in groups], int(sizes.sum())

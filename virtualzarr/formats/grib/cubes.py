@@ -17,10 +17,10 @@ from virtualzarr.formats.grib.grids import Grid
 from virtualzarr.formats.grib.index import Fields, Ints
 from virtualzarr.formats.grib.keys import (
     DISTINGUISHING_KEYS,
-    Kind,
     intersect_attributes,
     read_distinguishing_keys,
 )
+from virtualzarr.formats.grib.parameters import Kind
 from virtualzarr.formats.grib.products import Products
 from virtualzarr.formats.grib.references import Places
 from virtualzarr.manifest import Decoder, Manifest, Source, Sources

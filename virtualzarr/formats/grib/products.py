@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from virtualzarr.codecs.grib import message as messages
 from virtualzarr.errors import SourceError, VirtualZarrError
 from virtualzarr.formats.grib.index import Fields, Ints, Note, Steps, note_all, unique_rows
-from virtualzarr.formats.grib.keys import Kind, ask
+from virtualzarr.formats.grib.parameters import Kind, read_kind
 from virtualzarr.formats.paging import Gather
 
 _MOST = 1 << 30
@@ -146,7 +146,7 @@ class _Reader:
             row = int(rows[0])
             fields = self.numbers[rows]
             try:
-                kind = ask(self.part.message(row), self._code(row))
+                kind = read_kind(self.part.message(row), self._code(row))
             except VirtualZarrError as error:
                 note_all(self.fields.start[fields], self.note, error)
                 continue

@@ -14,13 +14,13 @@ from virtualzarr.codecs import Pipeline
 from virtualzarr.errors import MetadataError, UnsupportedError
 from virtualzarr.keywords import check_keywords, parameters_of
 from virtualzarr.metadata import fill
+from virtualzarr.metadata.chunk_key_encoding import KeyEncoding
 from virtualzarr.metadata.create import codecs
 from virtualzarr.metadata.create.grid import choose_grid
 from virtualzarr.metadata.dimension_units import UNITS, dimension_units, format_unit
 from virtualzarr.metadata.dtypes import BYTES, STRING
 from virtualzarr.metadata.dtypes_v3 import dtype_from_v3
 from virtualzarr.metadata.json_documents import member, short
-from virtualzarr.metadata.keys import KeyEncoding
 from virtualzarr.metadata.model import ArrayMetadata
 
 

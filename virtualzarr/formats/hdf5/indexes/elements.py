@@ -70,6 +70,7 @@ def to_chunks(elements: NDArray[Any], superblock: Superblock, size: int) -> Chun
         Bytes of a chunk, where elements do not say.
     """
     address = elements["address"].astype(np.int64).reshape(-1)
+    # Undefined is all bits set: as int64 that is -1 only where addresses have 8 bytes.
     if superblock.address_size < 8:
         address[address == superblock.undefined] = -1
     if "size" not in (elements.dtype.names or ()):
@@ -94,6 +95,7 @@ def join_chunks(parts: Sequence[NDArray[Any]], superblock: Superblock, size: int
     if len(parts) == 1:
         return to_chunks(parts[0], superblock, size)
     address = _join([part["address"] for part in parts], np.dtype(np.int64))
+    # Undefined is all bits set: as int64 that is -1 only where addresses have 8 bytes.
     if superblock.address_size < 8:
         address[address == superblock.undefined] = -1
     if "size" not in (parts[0].dtype.names or ()):
