@@ -17,13 +17,17 @@ import numpy as np
 
 from virtualzarr.dataset import objects
 from virtualzarr.dataset.commit import commit, create
+from virtualzarr.dataset.file_names import find_files
 from virtualzarr.dataset.head import (
     Head,
     VersionExpiredError,
+    find_version,
     read_head,
     read_records,
     read_version,
 )
+from virtualzarr.dataset.limits import Limits
+from virtualzarr.dataset.merge import find_due, replace_entries
 from virtualzarr.dataset.operations import (
     BackOff,
     Delete,
@@ -38,9 +42,18 @@ from virtualzarr.dataset.operations import (
     UnreachableError,
     WaitTurn,
 )
+from virtualzarr.dataset.row_tables import read_contents
 from virtualzarr.dataset.snapshot import Snapshot
 from virtualzarr.dataset.vacuum import vacuum
-from virtualzarr.dataset.verbs import Rows, Stored, add_rows, drop_rows, roll_back, set_tag
+from virtualzarr.dataset.verbs import (
+    Rows,
+    Stored,
+    add_rows,
+    drop_before,
+    drop_rows,
+    roll_back,
+    set_tag,
+)
 from virtualzarr.errors import (
     CommitFailedError,
     CommitUnknownError,
@@ -134,7 +147,7 @@ class Store:
             if operation.name == "head":
                 return None if self.head is None else (self.head, self.tag())
             data = self.objects.get(operation.name)
-            return None if data is None else (data, "")
+            return None if data is None else (data[slice(*(operation.byte_range or (None,)))], "")
         if isinstance(operation, Put):
             assert operation.name not in self.objects, "a name was used twice"
             self.objects[operation.name] = operation.data
@@ -166,11 +179,12 @@ def coordinates_of(entry: Any) -> Generator[Any, Any, Any]:
 
 def rows_of(state: Snapshot) -> Generator[Any, Any, list[Any]]:
     """Read all rows of a version: pairs of coordinate and value."""
-    runs = state.runs.get("time")
+    contents = yield from read_contents(state)
+    runs = contents.runs.get("time")
     if runs is None:
         return []
     by_id: dict[int, Any] = {}
-    for entry in sorted(state.entries.values(), key=lambda entry: entry.sequence):
+    for entry in contents.entries:
         (data,) = yield from objects.read([entry.segment])
         first, count = entry.rows["time"]
         rows = json.loads(data)
@@ -179,9 +193,47 @@ def rows_of(state: Snapshot) -> Generator[Any, Any, list[Any]]:
     return [tuple(by_id[k]) for k in runs.ids(0, len(runs)).tolist()]
 
 
-Model = list[tuple[int, int]]
+def merge(head: Head, name: str, fan_in: int, limits: Limits) -> Generator[Any, Any, Head]:
+    """Merge segments, which here are lists of rows."""
+    due = yield from find_due(head.snapshot, "time", fan_in)
+    if due is None:
+        raise MismatchError("none are due")
+    rows: list[Any] = []
+    for entry, gap in due.gaps():
+        try:
+            (data,) = yield from objects.read([entry.segment])
+        except SourceNotFoundError as error:
+            raise MismatchError("the version has expired") from error
+        rows += [[rows[-1][0], None]] * gap if gap else []
+        rows += json.loads(data)
+    change = replace_entries(due, Stored("segments", json.dumps(rows).encode()), ())
+    return (yield from commit(head, change, name, limits))
+
+
+@dataclass(frozen=True)
+class Model:
+    """What a version has: its rows, and the coordinate below which none may come."""
+
+    rows: list[tuple[int, int]] = field(default_factory=list)
+    floor: int = 0
+
+
 Intent = Callable[[Model, list[Model]], Model]
 """What a commit must make of the rows, given those of all versions before."""
+
+
+def draw_limits(chance: random.Random) -> Limits:
+    """Return limits that make all tables deep, or those that are in use."""
+    if chance.random() < 0.2:
+        return Limits()
+    draw = chance.randint
+    return Limits(
+        runs=draw(1, 4), entries=draw(1, 6), names=draw(1, 6), records=draw(1, 5),
+        head_bytes=chance.choice([48_000, 1500]), record_bytes=chance.choice([4000, 200]),
+        leaf_runs=draw(1, 4), leaf_entries=draw(1, 4), leaf_names=draw(1, 4),
+        leaf_blocks=draw(1, 4), fan_out=draw(2, 4), names_fan_in=draw(2, 5),
+        most_names=draw(4, 20),
+    )  # fmt: skip
 
 
 @dataclass
@@ -220,6 +272,8 @@ class World:
         self.crashes, self.remaining = crashes, verbs
         self.verbs: list[Verb] = []
         self.values = 0
+        self.files: dict[int, str] = {}  # of each value, which are all different
+        self.limits, self.fan_in = draw_limits(self.chance), self.chance.randint(2, 4)
         run(self.store, create(commit="made"))
         self.store.faults = faults
         self.actors = [self.write() for _ in range(writers)] + [self.look(), self.look()]
@@ -264,50 +318,85 @@ class World:
             except SourceNotFoundError:
                 self.check_expired(version)
                 continue
-            assert rows == self.model()[version], "a reader saw rows of no version"
+            assert rows == self.model()[version].rows, "a reader saw rows of no version"
 
     def check_expired(self, version: int) -> None:
         """An object may be missing only if its version has expired meanwhile."""
         now = Head.from_bytes(self.store.head, "").snapshot
-        assert version < now.expired, f"version {version} is damaged, and did not expire"
+        assert now.is_expired(version), f"version {version} is damaged, and did not expire"
 
     def choose(self, head: Head) -> Verb:
         """Choose a change at random, with what it means for the rows."""
-        name = f"commit{len(self.verbs)}"
+        name, limits = f"commit{len(self.verbs)}", self.limits
         kind = self.chance.choice(
-            ["append"] * 6 + ["insert"] * 3 + ["replace", "drop", "tag", "rollback", "vacuum"]
+            ["append"] * 6
+            + ["insert", "merge"] * 3
+            + ["replace", "drop", "drop before", "tag", "rollback", "vacuum"]
         )
-        end = max((row[0] for row in self.model()[-1]), default=0)
-        low = (
-            end + self.chance.randint(0, 3) if kind == "append" else self.chance.randint(0, end + 2)
-        )
-        count = self.chance.randint(1, 3)
-        about = {"verb": kind}
+        model, version = self.model()[-1], self.chance.randint(1, head.snapshot.version)
+        about: dict[str, object] = {"verb": kind}
+        if self.chance.random() < 0.1:
+            about["message"] = "long " * 50
         if kind in ("append", "insert", "replace"):
-            rows = [(low + k, self.new_value()) for k in range(count)]
-            segment = Stored("segments", json.dumps(rows).encode())
-            new = Rows("time", segment, count, np.array([row[0] for row in rows]))
-            change = add_rows(new, coordinates_of, about, replaced=kind == "replace")
-
-            def intent(model: Model, before: list[Model]) -> Model:
-                return sorted([row for row in model if not low <= row[0] < low + count] + rows)
-
-            return Verb(commit(head, change, name), intent, name)
+            return self.choose_rows(kind, head, name, about)
+        low = self.chance.randint(0, max((row[0] for row in model.rows), default=0) + 2)
+        high = low + self.chance.randint(0, 3)
+        if kind == "merge":
+            return Verb(merge(head, name, self.fan_in, limits), lambda model, before: model, name)
         if kind == "drop":
-            change = drop_rows("time", low, low + count, coordinates_of, about)
+            change = drop_rows("time", low, high, coordinates_of, about)
             return Verb(
-                commit(head, change, name),
-                lambda model, before: [row for row in model if not low <= row[0] <= low + count],
+                commit(head, change, name, limits),
+                lambda model, before: Model(
+                    [row for row in model.rows if not low <= row[0] <= high], model.floor
+                ),
                 name,
             )
-        version = self.chance.randint(1, head.snapshot.version)
+        if kind == "drop before":
+            low //= 3
+            change = drop_before("time", low, coordinates_of, about)
+            return Verb(
+                commit(head, change, name, limits),
+                lambda model, before: Model(
+                    [row for row in model.rows if row[0] >= low], max(model.floor, low)
+                ),
+                name,
+            )
         if kind == "rollback":
             change = roll_back(version, about)
-            return Verb(commit(head, change, name), lambda _, before: before[version], name)
+            return Verb(commit(head, change, name, limits), lambda _, before: before[version], name)
         if kind == "tag":
-            change = set_tag(f"tag{self.chance.randrange(3)}", version, about)
-            return Verb(commit(head, change, name), lambda model, before: model, name)
-        return Verb(vacuum(head, version, name), lambda model, before: model, name)
+            until = self.chance.choice([None, self.store.clock])
+            change = set_tag(f"tag{self.chance.randrange(3)}", version, about, until)
+            return Verb(commit(head, change, name, limits), lambda model, before: model, name)
+        period = self.chance.choice([None, None, 0, 10**10])
+        keep = head.snapshot.version - version + 1
+        protocol = vacuum(head, keep, period, name, limits)
+        return Verb(protocol, lambda model, before: model, name)
+
+    def choose_rows(self, kind: str, head: Head, name: str, about: dict[str, object]) -> Verb:
+        """Choose rows that come, of files that may have been there before."""
+        model = self.model()[-1]
+        end = max((row[0] for row in model.rows), default=0)
+        append = kind == "append"
+        low = end + self.chance.randint(0, 3) if append else self.chance.randint(0, end + 2)
+        count = self.chance.randint(1, 3)
+        rows = [(low + k, self.new_value()) for k in range(count)]
+        cut = self.chance.randint(0, count)
+        uris = [f"file{self.chance.randrange(30)}", f"file{self.chance.randrange(30)}"]
+        self.files |= {value: uris[k >= cut] for k, (_, value) in enumerate(rows)}
+        ranges = ((uris[0], 0, cut), (uris[1], cut, count - cut))
+        files = tuple(item for item in ranges if item[2])
+        segment = Stored("segments", json.dumps(rows).encode())
+        new = Rows("time", segment, count, np.array([row[0] for row in rows]), files=files)
+        change = add_rows(new, coordinates_of, about, replaced=kind == "replace")
+
+        def intent(model: Model, before: list[Model]) -> Model:
+            assert low >= model.floor, "rows came back that were dropped for good"
+            left = [row for row in model.rows if not low <= row[0] < low + count]
+            return Model(sorted(left + rows), model.floor)
+
+        return Verb(commit(head, change, name, self.limits), intent, name)
 
     def new_value(self) -> int:
         self.values += 1
@@ -323,10 +412,12 @@ class World:
 
     def model(self) -> list[Model]:
         """Return the rows of each version, by what its commits meant; of version 0, too."""
-        models: list[Model] = [[], []]
+        models: list[Model] = [Model(), Model()]
         intents = {verb.commit: verb.intent for verb in self.verbs}
         for name in self.history()[1:]:
-            models.append(intents[name](models[-1], models))
+            # A vacuum takes out entries that are not used in a commit of its own.
+            intent = intents.get(name)
+            models.append(intent(models[-1], models) if intent else models[-1])
         return models
 
     def go(self) -> None:
@@ -370,10 +461,27 @@ class World:
         quiet = Store(random.Random(0), objects=self.store.objects, head=self.store.head)
         head = run(quiet, read_head())
         assert head.snapshot.version == len(history)
+        uris = {f"file{k}" for k in range(30)}
         for version, model in enumerate(self.model()):
             try:
                 state = run(quiet, read_version(head, version)) if version else Snapshot(0, "", 0)
             except VersionExpiredError:
-                assert version < head.snapshot.expired
+                assert head.snapshot.is_expired(version)
                 continue
-            assert run(quiet, rows_of(state)) == model, f"version {version} differs"
+            assert run(quiet, rows_of(state)) == model.rows, f"version {version} differs"
+            files = {self.files[value] for _, value in model.rows}
+            assert set(run(quiet, find_files(state, "time", uris))) == files, "files differ"
+        self.check_times(quiet, head)
+
+    def check_times(self, quiet: Store, head: Head) -> None:
+        """Compare what is found by time, and parts of the history, with all of it."""
+        records = run(quiet, read_records(head, 1))
+        times = [record.time for record in records]
+        assert times == sorted(set(times))
+        for _ in range(5):
+            time = self.chance.choice(times) + self.chance.choice([-1, 0, 1])
+            version = run(quiet, find_version(head, time))
+            assert version == sum(other <= time for other in times)
+            start, count = self.chance.randint(1, len(times)), self.chance.randint(0, 9)
+            part = run(quiet, read_records(head, start, count))
+            assert part == records[start - 1 : start - 1 + count]

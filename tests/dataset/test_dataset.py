@@ -132,9 +132,7 @@ def test_many_appends_leave_few_segments(tmp_path, dataset):
         write(tmp_path / f"{number}.h5", 4 * number)
         dataset = dataset.append(scan(tmp_path / f"{number}.h5"))
     assert times(dataset) == [*range(100)]
-    assert (
-        sorted(entry.commits for entry in dataset.snapshot.entries.values()) == [1] * 6 + [10] * 2
-    )
+    assert sorted(entry.commits for entry in dataset.snapshot.entries.tail) == [1] * 6 + [10] * 2
     np.testing.assert_array_equal(dataset.group["air"][:, 1], np.arange(100) * 100 + 1)
     assert "merge" in [version.about["verb"] for version in dataset.history()]
 

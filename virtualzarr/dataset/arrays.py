@@ -18,9 +18,11 @@ from grids import Axis, Projection, SeparableGrid, from_axes, refine, simplify
 from virtualzarr.array import Array
 from virtualzarr.array.chunk_source import LocatedChunks, ManifestChunks, open_source
 from virtualzarr.config import config
+from virtualzarr.dataset.entry import ChunkRuns, Entry
+from virtualzarr.dataset.named import Named
+from virtualzarr.dataset.row_tables import Contents
 from virtualzarr.dataset.runs import Runs
 from virtualzarr.dataset.segment import Segment
-from virtualzarr.dataset.snapshot import ChunkRuns, Entry, Named, Snapshot
 from virtualzarr.errors import MetadataError
 from virtualzarr.manifest import Decoder, Manifest, References
 from virtualzarr.manifest.manifest import CANONICAL
@@ -53,7 +55,7 @@ class Stretch:
     stop: int
 
 
-def find_stretches(state: Snapshot, dimension: str) -> list[Stretch]:
+def find_stretches(state: Contents, dimension: str) -> list[Stretch]:
     """Return where the rows of a dimension lie, in their order.
 
     Raises
@@ -63,7 +65,7 @@ def find_stretches(state: Snapshot, dimension: str) -> list[Stretch]:
     """
     runs: Runs = state.runs[dimension]
     entries = sorted(
-        (entry for entry in state.entries.values() if dimension in entry.rows),
+        (entry for entry in state.entries if dimension in entry.rows),
         key=lambda entry: entry.rows[dimension][0],
     )
     first = np.array([entry.rows[dimension][0] for entry in entries], np.int64)
@@ -415,7 +417,7 @@ class VersionChunks(ManifestChunks):
 
 
 def build_arrays(
-    state: Snapshot,
+    state: Contents,
     documents: Mapping[str, ArrayMetadata],
     dimension: str,
     open_segment: Opener,
@@ -435,7 +437,7 @@ def _build_array(
     path: str,
     metadata: ArrayMetadata,
     dimension: str,
-    state: Snapshot,
+    state: Contents,
     stretches: Sequence[Stretch],
     axes: dict[tuple[Any, ...], Axis],
     open_segment: Opener,
@@ -473,9 +475,9 @@ def _refine(axes: Sequence[Axis]) -> Axis:
     return refine([from_axes([axis]) for axis in distinct]).axes[0]
 
 
-def _entry_of(state: Snapshot, path: str, open_segment: Opener) -> Entry | None:
+def _entry_of(state: Contents, path: str, open_segment: Opener) -> Entry | None:
     """Return the newest entry that has an array which does not grow."""
-    for entry in reversed(tuple(state.entries.values())):
+    for entry in reversed(state.entries):
         if not entry.rows and path in open_segment(entry.segment).paths:
             return entry
     return None

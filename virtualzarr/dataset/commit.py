@@ -13,7 +13,8 @@ import re
 from collections.abc import Callable
 from dataclasses import replace
 
-from virtualzarr.dataset.head import Head, VersionExpiredError, read_records
+from virtualzarr.dataset.head import Head, VersionExpiredError, read_documents
+from virtualzarr.dataset.limits import LIMITS, Limits
 from virtualzarr.dataset.operations import (
     HEAD,
     BackOff,
@@ -46,7 +47,9 @@ go together with it. Objects that it put under another epoch than the head's mus
 """
 
 
-def create(change: Change | None = None, commit: str | None = None) -> Protocol[Head]:
+def create(
+    change: Change | None = None, commit: str | None = None, limits: Limits = LIMITS
+) -> Protocol[Head]:
     """Make a dataset: version 1 is what a change makes of nothing.
 
     Raises
@@ -60,10 +63,13 @@ def create(change: Change | None = None, commit: str | None = None) -> Protocol[
         return _record(head, {"verb": "create"})
 
     nothing = Head(Snapshot(0, "", 0))
-    return (yield from _commit(nothing, change or empty, commit or (yield from new_id(nothing))))
+    name = commit or (yield from new_id(nothing))
+    return (yield from _commit(nothing, change or empty, name, limits))
 
 
-def commit(base: Head, change: Change, commit: str | None = None) -> Protocol[Head]:
+def commit(
+    base: Head, change: Change, commit: str | None = None, limits: Limits = LIMITS
+) -> Protocol[Head]:
     """Change a dataset.
 
     Parameters
@@ -73,6 +79,8 @@ def commit(base: Head, change: Change, commit: str | None = None) -> Protocol[He
     change : callable
     commit : str, optional
         The id of a commit that was begun before, and whose outcome is not known: it is done once.
+    limits : Limits
+        How much the head has itself.
 
     Returns
     -------
@@ -89,11 +97,11 @@ def commit(base: Head, change: Change, commit: str | None = None) -> Protocol[He
         What `change` raises: it was not done.
     """
     if commit is None:
-        return (yield from _commit(base, change, (yield from new_id(base))))
+        return (yield from _commit(base, change, (yield from new_id(base)), limits))
     # Whoever repeats a commit may have read a head that has it already.
     if (yield from find_commit(base, commit, 0)):
         return base
-    return (yield from _commit(base, change, commit))
+    return (yield from _commit(base, change, commit, limits))
 
 
 def record(head: Head, about: dict[str, object], **changes: object) -> Protocol[Record]:
@@ -119,11 +127,11 @@ def find_commit(head: Head, commit: str, after: int) -> Protocol[bool]:
     after = max(after, int(match[1]) if (match := _ID.fullmatch(commit)) else 0)
     if head.snapshot.version <= after:
         return False
-    records = yield from read_records(head, after + 1)
-    return any(record.commit == commit for record in records)
+    documents = yield from read_documents(head, after + 1)
+    return any(document["commit"] == commit for document in documents)
 
 
-def _commit(base: Head, change: Change, commit: str) -> Protocol[Head]:
+def _commit(base: Head, change: Change, commit: str, limits: Limits) -> Protocol[Head]:
     head, attempts = base, 0
     while True:
         try:
@@ -135,7 +143,7 @@ def _commit(base: Head, change: Change, commit: str) -> Protocol[Head]:
                     head, new_record = yield from _prepare(current, base, change, commit)
             if new_record is None:
                 return head
-            result = yield from head.commit(new_record)
+            result = yield from head.commit(new_record, limits)
         except (UnreachableError, RefusedError) as error:
             raise CommitFailedError(f"nothing was changed: {error}") from error
         current, is_done = yield from _replace(head, result, commit)

@@ -15,7 +15,7 @@ import numpy as np
 
 from grids import Axis, from_axes
 from virtualzarr.array import Array
-from virtualzarr.dataset.arrays import Stretch, find_stretches
+from virtualzarr.dataset.arrays import Stretch
 from virtualzarr.dataset.own_chunks import ChunkWriter
 from virtualzarr.dataset.row_replacement import request_replacement
 from virtualzarr.dataset.segment import chunk_runs, list_other_runs
@@ -99,7 +99,7 @@ def compact(
     row_nbytes = sum(_row_nbytes(array, shape.dimension) for array in arrays.values())
     step = max(memory // max(row_nbytes, 1) // shape.rows, 1) * shape.rows
     regions, rows, nbytes, lost = 0, 0, 0, 0
-    stretches = find_stretches(dataset.snapshot, shape.dimension)
+    stretches = dataset.read_stretches()
     due = list(_find_regions(stretches, arrays, shape, step))
     for number, (start, stop) in enumerate(due):
         if budget is not None and nbytes >= budget:
@@ -197,6 +197,6 @@ def _fold(
             for path, (array, grid, references) in encoded.items()
         }
 
-    ids = dataset.snapshot.runs[shape.dimension].slice(start, stop)
+    ids = dataset.read_runs().slice(start, stop)
     dataset.change(request_replacement(ids, "compact", build), message)
     return nbytes

@@ -22,13 +22,14 @@ from virtualzarr.dataset.additions import (
 from virtualzarr.dataset.commit import Change, create
 from virtualzarr.dataset.dataset import Dataset
 from virtualzarr.dataset.describe import describe_commit, list_sources
+from virtualzarr.dataset.entry import Entry
 from virtualzarr.dataset.fitting import Addition, build_gap, describe_first
 from virtualzarr.dataset.gaps import close_gaps
 from virtualzarr.dataset.head import Head
 from virtualzarr.dataset.open_storage import open_storage
 from virtualzarr.dataset.operations import Protocol
 from virtualzarr.dataset.schema import Schema
-from virtualzarr.dataset.snapshot import Entry, Record
+from virtualzarr.dataset.snapshot import Record
 from virtualzarr.dataset.values import to_step
 from virtualzarr.dataset.verbs import Rows, Stored, add_rows, join_changes
 from virtualzarr.errors import NodeExistsError, UnsupportedError
@@ -39,7 +40,7 @@ from virtualzarr.stores.files import resolve_uri
 from virtualzarr.stores.location import Location
 
 _MARKER = "virtualzarr.dataset"
-_LEFT_BEHIND = {"zarr.json", "schemas", "segments", "log"}
+_LEFT_BEHIND = {"zarr.json", "schemas", "segments", "index", "log"}
 
 
 @strict_keywords(AppendOptions)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Unpack
 
 from virtualzarr.choices import Duplicates
@@ -20,9 +20,9 @@ from virtualzarr.dataset.editing import (
     request_drop,
     request_replace,
 )
-from virtualzarr.dataset.head import read_head
+from virtualzarr.dataset.head import VersionExpiredError, read_head
 from virtualzarr.dataset.history import to_nanoseconds
-from virtualzarr.dataset.merge import merge
+from virtualzarr.dataset.merge import find_due, merge
 from virtualzarr.dataset.schema import OutdatedError
 from virtualzarr.dataset.staging import StagedRows, request_commit, stage
 from virtualzarr.dataset.transaction import Transaction
@@ -305,12 +305,12 @@ class Dataset(DatasetVersion):
 
         A later merge does what this one cannot, as it met another writer.
         """
-        change = merge(self.head, self.dimension, self._schema.axes, self._open)
-        if change is None:
+        due = self._place.run(find_due(self.snapshot, self.dimension))
+        if due is None:
             return False
         try:
-            self._place.run(commit(self.head, change))
-        except (MismatchError, CommitFailedError):
+            self._place.run(commit(self.head, merge(due, self._schema.axes, self._open)))
+        except (MismatchError, CommitFailedError, VersionExpiredError):
             return False
         return True
 
@@ -350,10 +350,28 @@ class Dataset(DatasetVersion):
         about = describe_commit("rollback", message) | {"to": version}
         return self.refresh()._commit(roll_back(version, about), commit_id)
 
-    def vacuum(self, keep: int = 1) -> VacuumReport:
-        """Delete what only versions before the last `keep` ones need, tagged ones excepted."""
+    def vacuum(
+        self,
+        keep: int = 1,
+        *,
+        older_than: timedelta | None = None,
+        grace: timedelta | None = None,
+    ) -> VacuumReport:
+        """Let old versions expire, and delete what nothing but these needs.
+
+        Parameters
+        ----------
+        keep : int
+            How many of the last versions stay, whatever their age. Those with a tag stay as well.
+        older_than : timedelta, optional
+            Versions that were the newest at any time since so long ago stay, too.
+        grace : timedelta, optional
+            Likewise, for readers who opened one when it was the newest.
+        """
+        period = max((each for each in (older_than, grace) if each is not None), default=None)
+        ago = None if period is None else period // timedelta(microseconds=1) * 1000
         head = self._place.run(read_head())
-        return self._place.run(vacuum(head, max(1, head.snapshot.version - keep + 1)))
+        return self._place.run(vacuum(head, keep, ago))
 
     def compact(
         self,

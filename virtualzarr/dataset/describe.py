@@ -24,10 +24,16 @@ from virtualzarr.virtual.rechunk import apply_axis_slices, get_axes, with_decode
 
 
 def list_sources(group: Group) -> list[str]:
-    """Return the files that a group refers to, the first hundred."""
+    """Return the files that a group refers to."""
     arrays = (node for _, node in group.members(None) if isinstance(node, Array))
     uris = (s.uri for array in arrays if array.is_virtual for s in array.manifest.sources)
-    return list(dict.fromkeys(uri for uri in uris if uri))[:100]
+    return list(dict.fromkeys(uri for uri in uris if uri))
+
+
+def name_files(group: Group, dimension: str) -> tuple[tuple[str, int, int], ...]:
+    """Return the files that a group refers to, each with all rows of the group."""
+    count = count_rows(group, dimension)
+    return tuple((uri, 0, count) for uri in list_sources(group))
 
 
 def as_virtual_v3(array: Array) -> Array:

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from virtualzarr.dataset.head import read_records
 from virtualzarr.dataset.placing import read_stored
-from virtualzarr.dataset.runs import EMPTY, Runs
+from virtualzarr.dataset.row_tables import read_runs
+from virtualzarr.dataset.runs import Runs
 from virtualzarr.dataset.schema import Schema
 from virtualzarr.dataset.sources import as_ranges
 from virtualzarr.dataset.verbs import plain
@@ -187,7 +188,7 @@ class _Only:
 
 def _only_in(one: DatasetVersion, other: DatasetVersion, dimension: str) -> _Only:
     """Return the rows of a version whose ids are not in another one."""
-    runs, others = (each.snapshot.runs.get(dimension, EMPTY) for each in (one, other))
+    runs, others = (each.run(read_runs(each.snapshot, dimension)) for each in (one, other))
     ranges = [
         (position + low, position + high)
         for position, first, count in zip(

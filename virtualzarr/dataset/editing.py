@@ -29,8 +29,7 @@ from virtualzarr.dataset.fitting import Addition, build_gap
 from virtualzarr.dataset.gaps import close_gaps
 from virtualzarr.dataset.head import Head
 from virtualzarr.dataset.operations import Protocol
-from virtualzarr.dataset.placing import entries_of
-from virtualzarr.dataset.runs import EMPTY
+from virtualzarr.dataset.row_tables import read_overlapping, read_runs
 from virtualzarr.dataset.schema import OutdatedError, Schema
 from virtualzarr.dataset.snapshot import Record, Snapshot
 from virtualzarr.dataset.sources import find_files, find_rows, rows_with_sources, select_new_files
@@ -106,10 +105,11 @@ class Addable:
         options = with_remembered(dataset.schema, self.options)
         files = self.files
         if not again:
-            files = select_new_files(
+            select = select_new_files(
                 dataset.snapshot, dataset.dimension, dataset.schema.axes, dataset.open_segment,
                 files, self.duplicates, options.get("storage_options"),
             )  # fmt: skip
+            files = dataset.run(select)
         if not files:
             raise NothingToDoError("all files are in the dataset already")
         key = tuple(files)
@@ -133,8 +133,7 @@ def request_append(addable: Addable, *, replaced: bool = False) -> Request:
         )  # fmt: skip
         if not replaced and (addable.files is not None or addition.coordinates is None):
             # Files were looked for in what is there; those of a group were not.
-            known = set() if addable.files is None else set(dataset.snapshot.entries)
-            add = refuse_files(add, dataset, files, known)
+            add = refuse_files(add, dataset, files, addable.files is not None)
         before, after = _schema_changes(dataset, addition), _gap_changes(dataset, addition, options)
         return Edit("replace" if replaced else "append", (*before, add, *after), tuple(files))
 
@@ -152,13 +151,12 @@ def request_replace(addable: Addable, sources: Collection[str]) -> Request:
         rows = addition.rows(dataset.snapshot.schema)
 
         def find(state: Snapshot) -> Protocol[list[tuple[int, int]]]:
-            ranges = find_rows(
+            ranges = yield from find_rows(
                 state, dataset.dimension, dataset.schema.axes, dataset.open_segment, uris
             )
             if not ranges:
                 raise MismatchError("no rows of the file are in the dataset", file=uris[0])
             return ranges
-            yield  # a protocol that asks for nothing: segments never change
 
         changes: list[Change] = _schema_changes(dataset, addition)
         if rows.coordinates is None:
@@ -247,22 +245,23 @@ def _gap_changes(dataset: Dataset, addition: Addition, options: Mapping[str, Any
 
 
 def refuse_files(
-    change: Change, dataset: Dataset, files: Sequence[str], known: Collection[str]
+    change: Change, dataset: Dataset, files: Sequence[str], is_selected: bool
 ) -> Change:
     """Return a change that refuses files which another commit has added.
 
-    `known` are segments of which it is known that they do not have them.
+    `is_selected` says that they are not in the version that the change was prepared by.
     """
 
     def checked(head: Head) -> Protocol[Record]:
         state = head.snapshot
-        # Entries of before were looked at, and merged ones are of those and of newer ones.
-        there = find_files(
-            state, dataset.dimension, dataset.schema.axes, dataset.open_segment, set(files), known
-        )
+        there: Mapping[str, Any] = {}
+        if not is_selected or state is not dataset.snapshot:
+            there = yield from find_files(
+                state, dataset.dimension, dataset.schema.axes, dataset.open_segment, set(files)
+            )
         if there:
             # Prepared anew, it is an error, or is left out.
-            kind = OutdatedError if known else MismatchError
+            kind = OutdatedError if is_selected else MismatchError
             raise kind("the file is in the dataset already", file=next(iter(there)))
         return (yield from change(head))
 
@@ -273,10 +272,11 @@ def _find_unfilled(dataset: Dataset) -> Callable[[Snapshot, int, int], Protocol[
     """Return what tells rows that stand for gaps from others."""
 
     def find(state: Snapshot, start: int, stop: int) -> Protocol[NDArray[np.bool_]]:
-        dimension, runs = dataset.dimension, state.runs.get(dataset.dimension, EMPTY)
-        ids = runs.ids(start, stop)
+        dimension = dataset.dimension
+        runs = (yield from read_runs(state, dimension)).slice(start, stop)
+        ids = runs.ids(0, len(runs))
         filled = np.zeros(len(ids), bool)
-        for entry in entries_of(state, dimension, runs.slice(start, stop)):
+        for entry in (yield from read_overlapping(state, dimension, runs)):
             first, count = entry.rows[dimension]
             mine = (ids >= first) & (ids < first + count)
             rows = rows_with_sources(
@@ -284,6 +284,5 @@ def _find_unfilled(dataset: Dataset) -> Callable[[Snapshot, int, int], Protocol[
             )
             filled[mine] |= rows[ids[mine] - first]
         return ~filled
-        yield  # a protocol that asks for nothing: segments never change
 
     return find

@@ -72,7 +72,14 @@ class Addition:
             self.chunks,
             schema,
             self.grids,
+            tuple((uri, 0, self.count) for uri in self.sources),
         )
+
+    @property
+    def sources(self) -> list[str]:
+        """The files that the rows come from."""
+        manifests = [cells.manifest for cells in self.cells.values()]
+        return [*dict.fromkeys(s.uri for manifest in manifests for s in manifest.sources if s.uri)]
 
     def fixed_segment(self) -> Stored | None:
         """Return the segment of arrays that do not grow; None if there are none."""

@@ -13,7 +13,6 @@ from virtualzarr.dataset.commit import Change
 from virtualzarr.dataset.head import Head
 from virtualzarr.dataset.operations import Protocol
 from virtualzarr.dataset.placing import Coordinates, locate, read_stored
-from virtualzarr.dataset.runs import EMPTY
 from virtualzarr.dataset.snapshot import Record
 from virtualzarr.dataset.verbs import NothingToDoError, Rows, add_rows
 from virtualzarr.errors import MismatchError
@@ -51,7 +50,7 @@ def close_gaps(
     def change(head: Head) -> Protocol[Record]:
         state = head.snapshot
         start, stop = yield from locate(state, dimension, coordinates, low, high)
-        start, stop = max(start - 1, 0), min(stop + 1, len(state.runs.get(dimension, EMPTY)))
+        start, stop = max(start - 1, 0), min(stop + 1, len(state.rows_of(dimension)))
         stored = yield from read_stored(state, dimension, coordinates, start, stop)
         values = find_missing(stored, step, dimension, policy)
         if not len(values):

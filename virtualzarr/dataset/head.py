@@ -1,25 +1,36 @@
 """The head of a dataset: its newest snapshot, and the way to all others.
 
 The head has the last commits' records itself. When they are many, they become a block of the log,
-beside a checkpoint: the snapshot that the block's first record is applied to. Blocks are listed in
-pages, and pages in pages, so that a version is found in few reads however many there are.
+beside a checkpoint: the snapshot that the block's first record is applied to. A table has all
+blocks, so that a version is found in few reads however many there are.
 
 Source: ``specs/dataset.md``, *Snapshots*.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from virtualzarr.dataset import objects
+from virtualzarr.dataset.file_names import add_files
+from virtualzarr.dataset.limits import LIMITS, Limits
+from virtualzarr.dataset.named import Named, Node
 from virtualzarr.dataset.operations import HEAD, Get, Protocol
-from virtualzarr.dataset.snapshot import FORMAT, Named, Record, Snapshot
-from virtualzarr.errors import MetadataError, SourceNotFoundError, VirtualZarrError
+from virtualzarr.dataset.row_tables import change_entries, splice_rows
+from virtualzarr.dataset.snapshot import FORMAT, Parts, Record, Snapshot
+from virtualzarr.dataset.tables import Choice, Pack, Summaries, Table, choose_last
+from virtualzarr.errors import (
+    MetadataError,
+    SourceNotFoundError,
+    UnsupportedError,
+    VirtualZarrError,
+)
+from virtualzarr.metadata.json_documents import dumps_json
 
-FAN_OUT = 128
-"""Records in a block, and blocks or pages in a page."""
+_LARGEST = 1 << 16
+"""Bytes of a head, which every commit and every opening moves, at most."""
 
 
 class VersionExpiredError(VirtualZarrError):
@@ -27,18 +38,17 @@ class VersionExpiredError(VirtualZarrError):
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
-    """A block of records, or a page of nodes, in the tree of the log.
+class Block:
+    """Records of commits that follow each other.
 
     Attributes
     ----------
-    first : int
-        The version that its first record makes.
-    time : int
-        That of its first record.
+    first, time : int
+        The version that its first record makes, and that record's time.
     checkpoint : Named, optional
-        Of a block, the snapshot before its first record; None below version 1.
+        The snapshot before its first record; None below version 1.
     content : Named
+        The records.
     """
 
     first: int
@@ -47,16 +57,53 @@ class Node:
     content: Named
 
     @classmethod
-    def from_json(cls, document: Sequence[Any]) -> Node:
+    def from_json(cls, document: Sequence[Any]) -> Block:
         """Read what `to_json` returned."""
         first, time, checkpoint, content = document
         named = None if checkpoint is None else Named.from_json(checkpoint)
         return cls(int(first), int(time), named, Named.from_json(content))
 
     def to_json(self) -> list[Any]:
-        """Return the node as JSON."""
+        """Return the block as JSON, but for its records."""
         named = None if self.checkpoint is None else self.checkpoint.to_json()
         return [self.first, self.time, named, self.content.to_json()]
+
+
+class BlockTable(Table[list[Block]]):
+    """Blocks of the log; the summary has the first version, and its time."""
+
+    def encode(self, items: list[Block]) -> bytes:
+        """Return a leaf."""
+        return objects.encode([block.to_json() for block in items])
+
+    def decode(self, data: bytes) -> list[Block]:
+        """Return the items of a leaf."""
+        return [Block.from_json(item) for item in objects.decode(data)]
+
+    def join(self, parts: Sequence[list[Block]]) -> list[Block]:
+        """Return items of several leaves, one after the other."""
+        return [block for part in parts for block in part]
+
+    def summarize(self, items: list[Block]) -> tuple[Any, ...]:
+        """Return the summary of a leaf."""
+        return items[0].first, items[0].time
+
+    def combine(self, summaries: Summaries) -> tuple[Any, ...]:
+        """Return the summary of a node with such children."""
+        return summaries[0]
+
+
+BLOCKS = BlockTable(1, 1)
+"""For reading, which depends on no limits."""
+
+
+def _at(column: int, value: int) -> Choice:
+    """Choose the last child that begins at a version (0) or a time (1), or before."""
+
+    def choose(summaries: Summaries, start: int) -> tuple[Sequence[int], int]:
+        return [max(sum(summary[column] <= value for summary in summaries) - 1, 0)], start
+
+    return choose
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,21 +113,22 @@ class Head:
     Attributes
     ----------
     snapshot : Snapshot
-    levels : sequence of sequence of Node
-        Blocks that are in no page yet, then pages of blocks that are in no page, and so on.
+    log : Node, optional
+        The table of all blocks.
     checkpoint : Named, optional
         The snapshot before the first record of the tail; None for an empty one.
-    tail : sequence of Record
-        The commits since the last block.
+    tail : sequence of mapping
+        The commits since the last block, as JSON: records, or the names of long ones.
     tag : str, optional
         What the store calls this state of the head; not stored.
     """
 
     snapshot: Snapshot
-    levels: tuple[tuple[Node, ...], ...] = ()
+    log: Node | None = None
     checkpoint: Named | None = None
-    tail: tuple[Record, ...] = ()
+    tail: tuple[Mapping[str, Any], ...] = ()
     tag: str | None = field(default=None, compare=False)
+    _data: bytes | None = field(default=None, compare=False, repr=False)
 
     @classmethod
     def from_bytes(cls, data: bytes, tag: str) -> Head:
@@ -94,58 +142,99 @@ class Head:
         if document.get("format") != FORMAT:
             raise MetadataError(f"datasets of format {document.get('format')!r} cannot be read")
         log = document["log"]
-        checkpoint = log["checkpoint"]
+        checkpoint, blocks = log["checkpoint"], log["blocks"]
         return cls(
             Snapshot.from_json(document["snapshot"]),
-            tuple(tuple(map(Node.from_json, level)) for level in log["levels"]),
+            None if blocks is None else Node.from_json(blocks),
             None if checkpoint is None else Named.from_json(checkpoint),
-            tuple(map(Record.from_json, log["tail"])),
+            tuple(log["tail"]),
             tag,
         )
 
     def to_bytes(self) -> bytes:
         """Return the object that is stored."""
-        checkpoint = None if self.checkpoint is None else self.checkpoint.to_json()
+        if self._data is not None:
+            return self._data
         log = {
-            "levels": [[node.to_json() for node in level] for level in self.levels],
-            "checkpoint": checkpoint,
-            "tail": [record.to_json() for record in self.tail],
+            "blocks": None if self.log is None else self.log.to_json(),
+            "checkpoint": None if self.checkpoint is None else self.checkpoint.to_json(),
+            "tail": list(self.tail),
         }
         return objects.encode({"format": FORMAT, "snapshot": self.snapshot.to_json(), "log": log})
 
-    def commit(self, record: Record) -> Protocol[Head]:
+    @property
+    def tail_start(self) -> int:
+        """The version that the first record of the tail makes."""
+        return self.snapshot.version - len(self.tail) + 1
+
+    def commit(self, record: Record, limits: Limits = LIMITS) -> Protocol[Head]:
         """Return the head after a commit, with what it names put in the store."""
-        snapshot = self.snapshot.apply(record)
         # Objects have the epoch that their commit leaves: a fence's own must outlive its sweep.
-        epoch = snapshot.epoch
-        if len(self.tail) < FAN_OUT:
-            return replace(self, snapshot=snapshot, tail=(*self.tail, record), tag=None)
-        block = objects.encode([record.to_json() for record in self.tail])
-        content = yield from objects.put("log", epoch, block)
-        first = self.snapshot.version - len(self.tail) + 1
-        levels = yield from _add(
-            self.levels, Node(first, self.tail[0].time, self.checkpoint, content), epoch
+        epoch = self.snapshot.epoch if record.epoch is None else record.epoch
+        index, log = Pack("index", epoch), Pack("log", epoch)
+        result = yield from self._build(record, limits, index, log)
+        data = result.to_bytes()
+        if len(data) > limits.head_bytes:
+            smallest = replace(limits, runs=1, entries=1, names=1, records=1)
+            index, log = Pack("index", epoch), Pack("log", epoch)
+            result = yield from self._build(record, smallest, index, log)
+            data = result.to_bytes()
+        if len(data) > _LARGEST:
+            raise UnsupportedError("a head of a dataset has no room for so many tags or dimensions")
+        if puts := [*index.puts(), *log.puts()]:
+            yield puts
+        return replace(result, _data=data)
+
+    def _build(self, record: Record, limits: Limits, index: Pack, log: Pack) -> Protocol[Head]:
+        record = yield from change_parts(self.snapshot, record, index, limits)
+        snapshot = self.snapshot.apply(record)
+        document = record.to_json()
+        if len(dumps_json(document, indent=None)) > limits.record_bytes:
+            named = yield from log.add(objects.encode(document))
+            # What history shows of it is there even when its version has expired.
+            about = {
+                name: value
+                for name, value in record.about.items()
+                if len(dumps_json(value)) <= limits.record_bytes // 4
+            }
+            document = {
+                "commit": record.commit,
+                "time": record.time,
+                "about": about,
+                "record": named.to_json(),
+            }
+        if len(self.tail) < limits.records:
+            return replace(
+                self, snapshot=snapshot, tail=(*self.tail, document), tag=None, _data=None
+            )
+        content = yield from log.add(objects.encode(list(self.tail)))
+        block = Block(self.tail_start, int(self.tail[0]["time"]), self.checkpoint, content)
+        table = BlockTable(limits.leaf_blocks, limits.fan_out)
+        root = yield from table.edit(
+            self.log, choose_last, lambda blocks, start: [*blocks, block], log
         )
-        state = objects.encode(self.snapshot.to_json())
-        checkpoint = yield from objects.put("log", epoch, state)
-        return Head(snapshot, levels, checkpoint, (record,))
+        checkpoint = yield from log.add(objects.encode(self.snapshot.to_json()))
+        return Head(snapshot, root, checkpoint, (document,))
 
 
-def _add(levels: Sequence[tuple[Node, ...]], node: Node, epoch: int) -> Protocol[Any]:
-    """Return the tree with one more block; lists that are full become pages."""
-    result = list(levels)
-    for depth in range(len(result) + 1):
-        if depth == len(result):
-            result.append(())
-        if len(result[depth]) < FAN_OUT:
-            result[depth] = (*result[depth], node)
-            break
-        full = result[depth]
-        page = objects.encode([item.to_json() for item in full])
-        result[depth] = (node,)
-        content = yield from objects.put("log", epoch, page)
-        node = Node(full[0].first, full[0].time, None, content)
-    return tuple(result)
+def change_parts(state: Snapshot, record: Record, pack: Pack, limits: Limits) -> Protocol[Record]:
+    """Return a record with the parts of a snapshot whose tables it changes, as they become."""
+    if record.parts is not None:
+        return record
+    rows, names = {}, {}
+    for dimension, splices in record.splices.items():
+        stored, is_new = yield from splice_rows(state.rows_of(dimension), splices, pack, limits)
+        if is_new:
+            rows[dimension] = stored
+    entries, is_new = yield from change_entries(
+        state.entries, record.added, record.removed, pack, limits
+    )
+    for dimension, files in record.files.items():
+        stored_names, are_new = yield from add_files(state, dimension, files, pack, limits)
+        if are_new:
+            names[dimension] = stored_names
+    parts = Parts(rows, entries if is_new else None, names)
+    return replace(record, parts=parts) if parts != Parts() else record
 
 
 def read_head() -> Protocol[Head]:
@@ -172,54 +261,85 @@ def read_version(head: Head, version: int) -> Protocol[Snapshot]:
     snapshot = head.snapshot
     if not 1 <= version <= snapshot.version:
         raise IndexError(f"there is no version {version}; the newest is {snapshot.version}")
-    if version < snapshot.expired and version not in snapshot.tags.values():
+    if snapshot.is_expired(version):
         raise VersionExpiredError(
             f"version {version} has expired; the oldest that can be opened is {snapshot.expired}"
         )
     if version == snapshot.version:
         return snapshot
-    first, checkpoint, records = yield from _records_at(head, version)
-    state = Snapshot(0, "", 0)
-    if checkpoint is not None:
-        (data,) = yield from objects.read([checkpoint])
-        state = Snapshot.from_json(objects.decode(data))
-    for record in records[: version - first + 1]:
+    first, checkpoint, documents = yield from _read_block(head, _at(0, version), version)
+    state = yield from read_checkpoint(checkpoint)
+    for record in (yield from _read_long(documents[: version - first + 1])):
         state = state.apply(record)
     return state
 
 
-def _records_at(head: Head, version: int) -> Protocol[Any]:
-    """Return the first version of a block, its checkpoint and its records."""
-    start = head.snapshot.version - len(head.tail) + 1
-    if version >= start:
-        return start, head.checkpoint, head.tail
-    # The highest level is the oldest part of the history; within one, nodes are in order.
-    nodes = [(depth, node) for depth in range(len(head.levels) - 1, -1, -1)
-             for node in head.levels[depth]]  # fmt: skip
-    while True:
-        depth, node = next(pair for pair in reversed(nodes) if pair[1].first <= version)
-        (data,) = yield from objects.read([node.content])
-        inside = objects.decode(data)
-        if depth == 0:
-            return node.first, node.checkpoint, tuple(map(Record.from_json, inside))
-        nodes = [(depth - 1, Node.from_json(item)) for item in inside]
+def read_checkpoint(checkpoint: Named | None) -> Protocol[Snapshot]:
+    """Read the snapshot before the first record of a block."""
+    if checkpoint is None:
+        return Snapshot(0, "", 0)
+    (data,) = yield from objects.read([checkpoint])
+    return Snapshot.from_json(objects.decode(data))
+
+
+def _read_block(head: Head, choose: Choice, version: int) -> Protocol[Any]:
+    """Return the first version of a block, its checkpoint, and its records as JSON."""
+    if version >= head.tail_start:
+        return head.tail_start, head.checkpoint, head.tail
+    blocks, _ = yield from BLOCKS.scan(head.log, choose)
+    chosen, _ = choose([(block.first, block.time) for block in blocks], 0)
+    block = blocks[chosen[0]]
+    (data,) = yield from objects.read([block.content])
+    return block.first, block.checkpoint, objects.decode(data)
+
+
+def _read_long(documents: Iterable[Mapping[str, Any]]) -> Protocol[list[Record]]:
+    """Return records, those that are objects of their own read, all at once."""
+    listed = list(documents)
+    long = [Named.from_json(item["record"]) for item in listed if "record" in item]
+    blobs = iter((yield from objects.read(long)) if long else [])
+    return [
+        Record.from_json(objects.decode(next(blobs)) if "record" in item else item)
+        for item in listed
+    ]
 
 
 def read_records(head: Head, start: int, count: int | None = None) -> Protocol[list[Record]]:
-    """Read the records of the versions from one on, or of some of them, oldest first."""
-    collected: list[Record] = []
+    """Read the records of the versions from one on, or of some of them, oldest first.
+
+    Long ones of versions that have expired have nothing but commit, time, verb, writer and message.
+    """
+    documents = yield from read_documents(head, start, count)
+    expired = max(head.snapshot.expired - max(start, 1) + 1, 0)
+    short = [
+        {name: item for name, item in document.items() if name != "record"}
+        for document in documents[:expired]
+    ]
+    return (yield from _read_long([*short, *documents[expired:]]))
+
+
+def read_documents(
+    head: Head, start: int, count: int | None = None
+) -> Protocol[list[Mapping[str, Any]]]:
+    """Read records as they are stored, where long ones only name an object."""
+    collected: list[Mapping[str, Any]] = []
     version = head.snapshot.version
     if count is not None:
         version = min(version, start + count - 1)
     while version >= max(start, 1):
-        first, _, records = yield from _records_at(head, version)
-        collected[:0] = records[max(start - first, 0) : version - first + 1]
+        first, _, documents = yield from _read_block(head, _at(0, version), version)
+        collected[:0] = documents[max(start - first, 0) : version - first + 1]
         version = first - 1
     return collected
 
 
-def nodes_of(head: Head) -> Iterator[tuple[int, Node]]:
-    """Yield depth and node of what the head's log names itself."""
-    for depth, level in enumerate(head.levels):
-        for node in level:
-            yield depth, node
+def find_version(head: Head, time: int) -> Protocol[int]:
+    """Return the version that was the newest at a time; 0 if there was none."""
+    if time >= head.snapshot.time:
+        return head.snapshot.version
+    # Times increase with versions, so that one read of each height finds the block.
+    version = head.snapshot.version if head.tail and head.tail[0]["time"] <= time else 0
+    if head.log is None:
+        version = head.snapshot.version
+    first, _, documents = yield from _read_block(head, _at(1, time), version)
+    return int(first) - 1 + sum(int(document["time"]) <= time for document in documents)

@@ -50,26 +50,6 @@ def list_versions(head: Head, start: int, stop: int | None = None) -> Protocol[l
     ]
 
 
-def find_version(head: Head, time: int) -> Protocol[int]:
-    """Return the version that was the newest at a time.
-
-    Raises
-    ------
-    IndexError
-        There was none.
-    """
-    low, high = 1, head.snapshot.version
-    if time >= head.snapshot.time:
-        return high
-    while low < high:
-        middle = (low + high) // 2
-        (record, *_) = yield from read_records(head, middle, 1)
-        low, high = (middle + 1, high) if record.time <= time else (low, middle)
-    if low == 1:
-        raise IndexError("the dataset did not exist then")
-    return low - 1
-
-
 def to_nanoseconds(time: datetime | str) -> int:
     """Return a time as nanoseconds since 1970."""
     if isinstance(time, str):

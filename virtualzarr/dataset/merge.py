@@ -7,18 +7,21 @@ Merging is a commit of its own, after the one that made it due was answered.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from virtualzarr.dataset.arrays import Opener
 from virtualzarr.dataset.commit import Change, record
+from virtualzarr.dataset.entry import ChunkRuns, Entry
 from virtualzarr.dataset.head import Head
 from virtualzarr.dataset.operations import Protocol
+from virtualzarr.dataset.row_tables import at_sequences, has_rows, read_entries, read_runs
 from virtualzarr.dataset.segment import Cells, pack
-from virtualzarr.dataset.snapshot import ChunkRuns, Entry, Record, Snapshot
+from virtualzarr.dataset.snapshot import Record, Snapshot
+from virtualzarr.dataset.tables import choose_last
 from virtualzarr.dataset.verbs import Stored
 from virtualzarr.errors import MismatchError
 from virtualzarr.manifest import Manifest
@@ -27,97 +30,189 @@ FAN_IN = 10
 LARGEST = 4 << 20
 """Bytes from which on a segment is not merged any more."""
 
+_MOST_MISSING = 64
+"""Cells, at most, that rows which are gone are divided in so that chunks stay regular."""
 
-def find_due(state: Snapshot, dimension: str) -> list[Entry]:
-    """Return entries that should be merged: the last of one level, if they are enough.
 
-    Examples
-    --------
-    >>> find_due(Snapshot(1, "", 0), "time")
-    []
+@dataclass(frozen=True, slots=True)
+class Due:
+    """Entries that are to become one.
+
+    Attributes
+    ----------
+    dimension : str
+    entries : sequence of Entry
+        By increasing ids.
+    dead : sequence of Entry
+        Those between whose rows are all gone: they leave a gap of ids without references.
     """
-    entries = [entry for entry in state.entries.values() if dimension in entry.rows]
-    entries.sort(key=lambda entry: entry.rows[dimension][0])
-    for level, group in itertools.groupby(reversed(entries), _level):
-        run: list[Entry] = []
-        for entry in group:
-            # Only rows whose ids go on can be described by one range of ids.
-            if run and sum(entry.rows[dimension]) != run[-1].rows[dimension][0]:
-                break
-            if entry.segment.size >= LARGEST or (run and entry.grids != run[-1].grids):
-                break
-            run.append(entry)
-        if len(run) >= FAN_IN:
-            return run[:FAN_IN][::-1] if level == 0 else run[-FAN_IN:][::-1]
-    return []
+
+    dimension: str
+    entries: tuple[Entry, ...]
+    dead: tuple[Entry, ...]
+
+    @property
+    def first(self) -> int:
+        """The first row id."""
+        return self.entries[0].rows[self.dimension][0]
+
+    @property
+    def count(self) -> int:
+        """How many ids there are, with those of gaps."""
+        return sum(self.entries[-1].rows[self.dimension]) - self.first
+
+    def gaps(self) -> Iterator[tuple[Entry, int]]:
+        """Yield entries, and how many ids without references come before each."""
+        stop = self.first
+        for entry in self.entries:
+            first, count = entry.rows[self.dimension]
+            yield entry, first - stop
+            stop = first + count
+
+
+def find_due(state: Snapshot, dimension: str, fan_in: int | None = None) -> Protocol[Due | None]:
+    """Return entries that should be merged, the oldest of the lowest level that has enough."""
+    entries = yield from read_entries(state, choose_last)
+    chosen = _choose(entries, dimension, fan_in or FAN_IN)
+    if not chosen:
+        return None
+    runs = yield from read_runs(state, dimension)
+    live = tuple(entry for entry in chosen if has_rows(entry, dimension, runs))
+    dead = tuple(entry for entry in chosen if entry not in live)
+    # One at least is left to stand for all.
+    return Due(dimension, live or chosen[:1], dead if live else tuple(chosen[1:]))
+
+
+def _choose(entries: Sequence[Entry], dimension: str, fan_in: int) -> tuple[Entry, ...]:
+    groups = [group for group in _group(entries, dimension) if len(group) >= fan_in]
+    levels = sorted({_level(entry) for group in groups for entry in group})
+    for level, group in itertools.product(levels, groups):
+        for is_higher, run in itertools.groupby(group, lambda entry: _level(entry) > level):  # noqa: B023
+            members = [] if is_higher else list(run)
+            at = [k for k, entry in enumerate(members) if _level(entry) == level]
+            if len(at) >= fan_in:
+                # Younger ones between them, which writers left that were in each other's way.
+                return tuple(members[at[0] : at[fan_in - 1] + 1])
+    return ()
+
+
+def _group(entries: Sequence[Entry], dimension: str) -> list[list[Entry]]:
+    """Return entries that can be described by one range of ids and one sequence.
+
+    Where the ids of the next entry, in the order of sequences, do not come after those before it
+    covers others, and must stay above them.
+    """
+    groups: list[list[Entry]] = [[]]
+    stop = 0
+    for entry in entries:
+        if dimension not in entry.rows:
+            continue
+        first, count = entry.rows[dimension]
+        last = groups[-1][-1] if groups[-1] else entry
+        if first < stop or entry.segment.size >= LARGEST or entry.grids != last.grids:
+            groups.append([])
+        stop = max(stop, first + count)
+        if entry.segment.size < LARGEST:
+            groups[-1].append(entry)
+    return groups
 
 
 def _level(entry: Entry) -> int:
     return len(str(entry.commits)) - 1
 
 
-def merge(
-    head: Head, dimension: str, axes: Mapping[str, tuple[int, int]], open_segment: Opener
-) -> Change | None:
-    """Return the change that makes one segment of those that are due; None if none are.
+def merge(due: Due, axes: Mapping[str, tuple[int, int]], open_segment: Opener) -> Change:
+    """Return the change that makes one segment of several.
 
     Parameters
     ----------
     axes : mapping of str to (int, int)
         By path, how many axes an array has, and which of them grows.
     """
-    due = find_due(head.snapshot, dimension)
-    if not due:
-        return None
-    cells = {
-        path: merge_cells(due, path, ndim, axis, open_segment)
-        for path, (ndim, axis) in axes.items()
-    }
-    segments = [open_segment(entry.segment) for entry in due]
+    merged = {}
+    for path, (ndim, axis) in axes.items():
+        cells = merge_cells(due, path, ndim, axis, open_segment)
+        if cells is not None:
+            merged[path] = cells
     coordinates = None
-    if all(segment.has_coordinates for segment in segments):
-        coordinates = np.concatenate([segment.coordinates() for segment in segments])
-    merged = {path: entry_cells for path, entry_cells in cells.items() if entry_cells is not None}
-    stored = Stored("segments", *pack(merged, coordinates, segments[0].folder))
+    if all(open_segment(entry.segment).has_coordinates for entry in due.entries):
+        parts: list[Any] = []
+        for entry, gap in due.gaps():
+            # Rows in gaps are gone: nobody asks for their coordinates.
+            parts += [parts[-1][-1:].repeat(gap)] if gap else []
+            parts.append(open_segment(entry.segment).coordinates())
+        coordinates = np.concatenate(parts)
+    folder = open_segment(due.entries[0].segment).folder
+    stored = Stored("segments", *pack(merged, coordinates, folder))
+    return replace_entries(
+        due, stored, group_chunks({path: item.chunks or () for path, item in merged.items()})
+    )
+
+
+def replace_entries(due: Due, stored: Stored, chunks: tuple[Any, ...]) -> Change:
+    """One entry takes the place of others, with a segment that has their rows, and gaps."""
+    dimension = due.dimension
 
     def change(head: Head) -> Protocol[Record]:
-        entries = head.snapshot.entries
-        if any(entries.get(entry.segment.name) != entry for entry in due):
-            raise MismatchError("the segments are not there any more")
-        named = yield from stored.put(head.snapshot.epoch)
-        first = due[0].rows[dimension][0]
-        count = sum(entry.rows[dimension][1] for entry in due)
+        state = head.snapshot
+        yield from check_due(due, state)
+        named = yield from stored.put(state.epoch)
         bounds = {}
-        if all(dimension in entry.bounds for entry in due):
-            lows, highs = zip(*(entry.bounds[dimension] for entry in due), strict=True)
+        if all(dimension in entry.bounds for entry in due.entries):
+            lows, highs = zip(*(entry.bounds[dimension] for entry in due.entries), strict=True)
             bounds = {dimension: (min(lows), max(highs))}
+        old = (*due.entries, *due.dead)
         entry = Entry(
             named,
-            max(entry.sequence for entry in due),
-            {dimension: (first, count)},
+            max(entry.sequence for entry in old),
+            {dimension: (due.first, due.count)},
             bounds,
-            group_chunks({path: item.chunks or () for path, item in merged.items()}),
-            due[0].grids,
-            sum(entry.commits for entry in due),
-            tuple(dict.fromkeys(item for entry in due for item in entry.data)),
+            chunks,
+            due.entries[0].grids,
+            sum(entry.commits for entry in old),
+            tuple(dict.fromkeys(name for entry in due.entries for name in entry.data)),
         )
         new_record = yield from record(head, {"verb": "merge"})
-        return replace(new_record, added=(entry,), removed=tuple(e.segment.name for e in due))
+        return replace(new_record, added=(entry,), removed=tuple(entry.key for entry in old))
 
     return change
 
 
-def merge_cells(
-    entries: Sequence[Entry], path: str, ndim: int, axis: int, open_segment: Opener
-) -> Cells | None:
+def check_due(due: Due, state: Snapshot) -> Protocol[None]:
+    """Check that entries are there still, and that what was left out has not come back.
+
+    Raises
+    ------
+    MismatchError
+        Another writer merged them, or the dataset was rolled back.
+    """
+    old = (*due.entries, *due.dead)
+    sequences = [entry.sequence for entry in old]
+    stored = yield from read_entries(state, at_sequences(min(sequences), max(sequences)))
+    if any(entry not in stored for entry in old):
+        raise MismatchError("the segments are not there any more")
+    if due.dead:
+        runs = yield from read_runs(state, due.dimension)
+        if any(has_rows(entry, due.dimension, runs) for entry in due.dead):
+            raise MismatchError("rows that were dropped are there again")
+
+
+def merge_cells(due: Due, path: str, ndim: int, axis: int, open_segment: Opener) -> Cells | None:
     """Return the references of an array in several segments as those of one."""
-    parts = [open_segment(entry.segment).part(path, ndim) for entry in entries]
+    parts = [open_segment(entry.segment).part(path, ndim) for entry in due.entries]
     shape = next((list(part.shape) for part in parts if part is not None), None)
     if shape is None:
         return None
-    manifests, runs = [], []
-    for entry, part in zip(entries, parts, strict=True):
+    manifests: list[Manifest] = []
+    runs: list[tuple[int, int]] = []
+    for part, (entry, gap) in zip(parts, due.gaps(), strict=True):
         chunks = list(entry.chunks_of(path))
+        if gap:
+            length = max((length for length, _ in chunks), default=gap)
+            is_regular = gap % length == 0 and gap <= length * _MOST_MISSING
+            shape[axis] = gap // length if is_regular else 1
+            manifests.append(Manifest.missing(shape))
+            runs.append((gap // shape[axis], shape[axis]))
         if part is None:
             # The array is newer than these rows, or they stand for a gap.
             shape[axis] = sum(count for _, count in chunks)

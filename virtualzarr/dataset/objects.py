@@ -8,8 +8,8 @@ from typing import Any
 
 import zstandard
 
+from virtualzarr.dataset.named import Named
 from virtualzarr.dataset.operations import Get, NewId, Protocol, Put
-from virtualzarr.dataset.snapshot import Named
 from virtualzarr.errors import MetadataError, SourceNotFoundError
 from virtualzarr.metadata.json_documents import dumps_json, loads_json
 
@@ -31,11 +31,26 @@ def decode(data: bytes) -> Any:
         If it is damaged, or larger than any that is written.
     """
     try:
-        if zstandard.frame_content_size(data) > _LARGEST:
-            raise MetadataError("a document of a dataset is too large")
-        return loads_json(zstandard.decompress(data, max_output_size=_LARGEST))
-    except (zstandard.ZstdError, ValueError) as error:
+        return loads_json(decompress(data))
+    except ValueError as error:
         raise MetadataError(f"a document of a dataset is damaged: {error}") from error
+
+
+def decompress(data: bytes) -> bytes:
+    """Return what was compressed.
+
+    Raises
+    ------
+    MetadataError
+        If it is damaged, or larger than anything that is written.
+    """
+    try:
+        if zstandard.frame_content_size(data) > _LARGEST:
+            raise MetadataError("an object of a dataset is too large")
+        raw: bytes = zstandard.decompress(data, max_output_size=_LARGEST)
+    except zstandard.ZstdError as error:
+        raise MetadataError(f"an object of a dataset is damaged: {error}") from error
+    return raw
 
 
 def digest(data: bytes) -> str:
@@ -71,7 +86,10 @@ def read(objects: Sequence[Named]) -> Protocol[list[bytes]]:
     MetadataError
         If one is not what was named.
     """
-    answers = yield [Get(item.name) for item in objects]
+    answers = yield [
+        Get(item.name, None if item.offset is None else (item.offset, item.offset + item.size))
+        for item in objects
+    ]
     return [_check(item, answer) for item, answer in zip(objects, answers, strict=True)]
 
 

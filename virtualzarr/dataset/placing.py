@@ -12,9 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from virtualzarr.choices import Overlap
+from virtualzarr.dataset.entry import Entry
 from virtualzarr.dataset.operations import Protocol
-from virtualzarr.dataset.runs import EMPTY, Runs, concat
-from virtualzarr.dataset.snapshot import Entry, Snapshot, Splice
+from virtualzarr.dataset.row_tables import RowLookup
+from virtualzarr.dataset.runs import Splice
+from virtualzarr.dataset.snapshot import Snapshot
 from virtualzarr.errors import MismatchError
 
 Coordinates = Callable[[Entry], Protocol[NDArray[Any]]]
@@ -110,14 +112,15 @@ def read_stored(
     state: Snapshot, dimension: str, coordinates: Coordinates, start: int, stop: int
 ) -> Protocol[NDArray[Any]]:
     """Read the coordinates of the rows at some positions."""
-    runs = state.runs.get(dimension, EMPTY)
+    lookup = RowLookup(state, dimension)
     parts, position = [], start
     while position < stop:
-        low, high, entry, offset = _piece(state, dimension, runs, position, start, stop)
-        skipped = position - low
-        values = yield from coordinates(entry)
-        parts.append(values[offset + skipped : offset + high - low])
-        position = high
+        piece = yield from lookup.find(position)
+        values = yield from coordinates(piece.entry)
+        end = min(piece.stop, stop)
+        offset = piece.offset + position - piece.start
+        parts.append(values[offset : offset + end - position])
+        position = end
     return np.concatenate(parts) if parts else np.empty(0)
 
 
@@ -128,77 +131,29 @@ def locate(
 
     Where there are none, both are the position at which they would be inserted.
     """
-    runs = state.runs.get(dimension, EMPTY)
-    start = yield from bisect(state, dimension, runs, coordinates, low, "left")
-    stop = yield from bisect(state, dimension, runs, coordinates, high, "right")
+    lookup = RowLookup(state, dimension)
+    end = len(state.rows_of(dimension))
+    start = yield from bisect(lookup, end, coordinates, low, "left")
+    stop = yield from bisect(lookup, end, coordinates, high, "right")
     return start, stop
 
 
 def bisect(
-    state: Snapshot, dimension: str, runs: Runs, coordinates: Coordinates, value: Any, side: str
+    lookup: RowLookup, end: int, coordinates: Coordinates, value: Any, side: str
 ) -> Protocol[int]:
     """Return the position before which (left) or after which (right) a coordinate belongs."""
-    low, high = 0, len(runs)
+    low, high = 0, end
+    # Most rows come at the end, which is looked at first.
+    middle = end - 1
     while low < high:
         # Rows of one segment that follow each other are looked at together: one read for each.
-        middle = (low + high) // 2
-        start, stop, entry, offset = _piece(state, dimension, runs, middle, low, high)
-        values = (yield from coordinates(entry))[offset : offset + stop - start]
+        piece = yield from lookup.find(middle)
+        start, stop = max(piece.start, low), min(piece.stop, high)
+        offset = piece.offset + start - piece.start
+        values = (yield from coordinates(piece.entry))[offset : offset + stop - start]
         at = int(np.searchsorted(values, value, side))  # type: ignore[call-overload]
         if 0 < at < len(values):
             return start + at
         low, high = (stop, high) if at else (low, start)
+        middle = (low + high) // 2
     return low
-
-
-def _piece(
-    state: Snapshot, dimension: str, runs: Runs, position: int, low: int, high: int
-) -> tuple[int, int, Entry, int]:
-    """Return the rows around a position that are consecutive in one segment, and where in it."""
-    run = int(np.searchsorted(runs.starts, position, "right")) - 1
-    first = int(runs.first[run]) + position - int(runs.starts[run])
-    entry = next(
-        entry
-        for entry in reversed(tuple(state.entries.values()))
-        if dimension in entry.rows
-        and entry.rows[dimension][0] <= first < sum(entry.rows[dimension])
-    )
-    begin, count = entry.rows[dimension]
-    shift = first - position  # ids minus positions within this run
-    start = max(begin - shift, int(runs.starts[run]), low)
-    stop = min(begin + count - shift, int(runs.starts[run + 1]), high)
-    return start, stop, entry, start + shift - begin
-
-
-def find_unused(state: Snapshot, dimension: str, splices: tuple[Splice, ...]) -> tuple[str, ...]:
-    """Return the segments that no row is in any more after splices of a dimension."""
-    left = before = state.runs.get(dimension, EMPTY)
-    cut = []
-    for splice in splices:
-        if splice.removed:
-            cut.append(left.slice(splice.position, splice.position + splice.removed))
-        left = splice.apply(left)
-    if not cut:
-        return ()
-    gone = concat(*cut)
-    names = []
-    for entry in entries_of(state, dimension, gone):
-        first, count = entry.rows[dimension]
-        if overlaps(before, first, first + count) and not overlaps(left, first, first + count):
-            names.append(entry.segment.name)
-    return tuple(names)
-
-
-def entries_of(state: Snapshot, dimension: str, runs: Runs) -> list[Entry]:
-    """Return the entries that have any of some rows, the oldest first."""
-    return [
-        entry
-        for entry in state.entries.values()
-        if dimension in entry.rows
-        and overlaps(runs, entry.rows[dimension][0], sum(entry.rows[dimension]))
-    ]
-
-
-def overlaps(runs: Runs, low: int, high: int) -> bool:
-    """Tell whether runs have an id from `low` to before `high`."""
-    return bool(((runs.first < high) & (runs.first + runs.count > low)).any())

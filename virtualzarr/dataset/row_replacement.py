@@ -10,19 +10,22 @@ import numpy as np
 
 from grids import SeparableGrid
 from virtualzarr.array import Array
-from virtualzarr.dataset.arrays import Stretch, find_stretches
+from virtualzarr.dataset.arrays import Stretch
 from virtualzarr.dataset.commit import Change, record
 from virtualzarr.dataset.describe import build_cells, read_coordinates
 from virtualzarr.dataset.editing import Edit, Request
+from virtualzarr.dataset.entry import ChunkRuns, Entry
+from virtualzarr.dataset.file_names import move_files
 from virtualzarr.dataset.head import Head
 from virtualzarr.dataset.merge import group_chunks
+from virtualzarr.dataset.named import Named
 from virtualzarr.dataset.operations import Protocol
 from virtualzarr.dataset.own_chunks import ChunkWriter
-from virtualzarr.dataset.placing import find_unused
-from virtualzarr.dataset.runs import Runs
+from virtualzarr.dataset.row_tables import read_runs
+from virtualzarr.dataset.runs import Runs, Splice
 from virtualzarr.dataset.schema import OutdatedError
 from virtualzarr.dataset.segment import list_other_runs, list_own_objects, pack
-from virtualzarr.dataset.snapshot import ChunkRuns, Entry, Named, Record, Splice
+from virtualzarr.dataset.snapshot import Record
 from virtualzarr.errors import MismatchError
 from virtualzarr.hierarchy.group import Group
 from virtualzarr.virtual.rechunk import get_axes
@@ -71,9 +74,8 @@ def request_replacement(ids: Runs, verb: str, build: Build) -> Request:
 
     def prepare(dataset: Dataset) -> Edit:
         dimension = dataset.dimension
-        start = locate_ids(dataset.snapshot.runs[dimension], ids, dimension)
-        stretches = find_stretches(dataset.snapshot, dimension)
-        part = cut_stretches(stretches, start, start + len(ids))
+        start = locate_ids(dataset.read_runs(), ids, dimension)
+        part = cut_stretches(dataset.read_stretches(), start, start + len(ids))
         group = dataset.select_rows(part)
         epoch = dataset.snapshot.epoch
         writer = ChunkWriter(lambda kind, data: dataset.put_object(kind, data), dataset.path)
@@ -123,19 +125,21 @@ def replace_rows(item: Replacement) -> Change:
         state, dimension = head.snapshot, item.dimension
         if state.epoch != item.epoch:
             raise OutdatedError("a vacuum came between")
-        start = locate_ids(state.runs[dimension], item.ids, dimension)
+        runs = yield from read_runs(state, dimension)
+        start = locate_ids(runs, item.ids, dimension)
         first, count = state.next_ids.get(dimension, 0), len(item.ids)
         entry = Entry(
             item.segment, state.sequence, {dimension: (first, count)}, item.bounds, item.chunks,
             item.grids, item.commits, item.data,
         )  # fmt: skip
         splice = Splice(start, count, ((first, count),))
+        files = yield from move_files(state, dimension, item.ids, first)
         new_record = yield from record(head, {})
         return replace(
             new_record,
             splices={dimension: (splice,)},
             added=(entry,),
-            removed=find_unused(state, dimension, (splice,)),
+            files={dimension: files} if files else {},
         )
 
     return change

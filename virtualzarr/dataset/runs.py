@@ -6,7 +6,7 @@ one for any number of rows that were appended in order.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,6 +32,8 @@ class Runs:
     <Runs: 11 rows: 1-3, 10-11, 4-9>
     >>> runs.ids(2, 6).tolist()
     [3, 10, 11, 4]
+    >>> runs.count_ids([0, 8], [4, 12]).tolist()
+    [3, 4]
     """
 
     first: NDArray[np.int64]
@@ -119,6 +121,21 @@ class Runs:
         within = ids - self.first[run]
         return np.where((within >= 0) & (within < self.count[run]), self.starts[run] + within, -1)
 
+    def count_ids(self, start: NDArray[np.int64], stop: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return how many of the ids from each of some to before others are rows."""
+        if not len(self.first):
+            return np.zeros(np.shape(start), np.int64)
+        order = np.argsort(self.first, kind="stable")
+        first, ends = self.first[order], (self.first + self.count)[order]
+        below = np.concatenate([[0], np.cumsum(self.count[order])])
+
+        def count_below(ids: NDArray[np.int64]) -> NDArray[np.int64]:
+            runs = first.searchsorted(ids)
+            past = np.where(runs > 0, np.maximum(ends[runs - 1] - ids, 0), 0)
+            return np.asarray(below[runs] - past)
+
+        return count_below(np.asarray(stop)) - count_below(np.asarray(start))
+
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Runs) and self.pairs == other.pairs
 
@@ -139,3 +156,37 @@ def concat(*parts: Runs) -> Runs:
         np.concatenate([part.first for part in parts]),
         np.concatenate([part.count for part in parts]),
     ).join()
+
+
+@dataclass(frozen=True, slots=True)
+class Splice:
+    """A change of a dimension: at a position, some rows go and runs of others come."""
+
+    position: int
+    removed: int
+    added: tuple[tuple[int, int], ...]
+
+    @classmethod
+    def from_json(cls, document: Sequence[Any]) -> Splice:
+        """Read what `to_json` returned."""
+        position, removed, added = document
+        return cls(int(position), int(removed), tuple((int(a), int(n)) for a, n in added))
+
+    def to_json(self) -> list[Any]:
+        """Return position, number of rows that go, and runs that come."""
+        return [self.position, self.removed, [list(run) for run in self.added]]
+
+    def apply(self, runs: Runs) -> Runs:
+        """Return the runs with this change.
+
+        Raises
+        ------
+        MetadataError
+            If it reaches past the end.
+        """
+        stop = self.position + self.removed
+        if not 0 <= self.position <= stop <= len(runs):
+            raise MetadataError(f"rows {self.position} to {stop} of {len(runs)} cannot be replaced")
+        return concat(
+            runs.slice(0, self.position), Runs.of(self.added), runs.slice(stop, len(runs))
+        )

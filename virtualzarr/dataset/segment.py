@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from grids import Axis
 from virtualzarr.dataset import objects
-from virtualzarr.dataset.snapshot import Named
+from virtualzarr.dataset.named import Named
 from virtualzarr.errors import MetadataError
 from virtualzarr.manifest import Manifest, Sources
 from virtualzarr.references.native.parts import Part, save_part

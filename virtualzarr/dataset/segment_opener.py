@@ -6,11 +6,12 @@ from typing import Any
 
 from numpy.typing import NDArray
 
+from virtualzarr.dataset.entry import Entry
 from virtualzarr.dataset.head import VersionExpiredError, read_head
+from virtualzarr.dataset.named import Named
 from virtualzarr.dataset.open_storage import open_storage
 from virtualzarr.dataset.operations import Protocol
 from virtualzarr.dataset.segment import Segment
-from virtualzarr.dataset.snapshot import Entry, Named
 from virtualzarr.errors import MetadataError, SourceNotFoundError, VirtualZarrError
 from virtualzarr.stores.files import open_file
 from virtualzarr.stores.location import Location
@@ -46,7 +47,7 @@ class SegmentOpener:
     def _explain(self, error: SourceNotFoundError) -> VirtualZarrError:
         """Tell a version that a vacuum took away from a dataset that is damaged."""
         now = open_storage(self.location).run(read_head()).snapshot
-        if self.version < now.expired and self.version not in now.tags.values():
+        if now.is_expired(self.version):
             return VersionExpiredError(
                 f"version {self.version} has expired; open the dataset anew", file=error.file
             )

@@ -1,5 +1,9 @@
 """Snapshots of a dataset, and the records of commits that lead from one to the next.
 
+What is long is in tables, of which a snapshot names the root; it has the last rows, entries and
+names itself. A record has what a commit changed among those, and new roots where it changed tables:
+so that versions are made from records without reading any table.
+
 Source: ``specs/dataset.md``, *Snapshots*.
 """
 
@@ -9,161 +13,180 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from virtualzarr.dataset.runs import EMPTY, Runs, concat
+from virtualzarr.dataset.entry import ChunkRuns, Entry
+from virtualzarr.dataset.named import Named, Node
+from virtualzarr.dataset.runs import EMPTY, Runs, Splice
 from virtualzarr.errors import MetadataError
+
+__all__ = [
+    "FORMAT", "ChunkRuns", "Entries", "Entry", "FileNames", "FileRows", "Named", "Parts", "Record",
+    "Snapshot", "StoredRows",
+]  # fmt: skip
 
 FORMAT = 2
 
-ChunkRuns = tuple[tuple[int, int], ...]
-"""Chunk lengths, and how often each comes one after the other."""
+FileRows = tuple[str, int, int]
+"""A source file: the hash of its URI, the id of its first row, and how many rows it has."""
+
+
+def _to_json(node: Node | None) -> list[Any] | None:
+    return None if node is None else node.to_json()
+
+
+def _node(document: Sequence[Any] | None) -> Node | None:
+    return None if document is None else Node.from_json(document)
 
 
 @dataclass(frozen=True, slots=True)
-class Named:
-    """An object that another one names: what is read under the name must be exactly this."""
-
-    name: str
-    size: int
-    digest: str
-
-    @classmethod
-    def from_json(cls, document: Sequence[Any]) -> Named:
-        """Read what `to_json` returned."""
-        name, size, digest = document
-        return cls(str(name), int(size), str(digest))
-
-    def to_json(self) -> list[Any]:
-        """Return name, size in bytes, and digest."""
-        return [self.name, self.size, self.digest]
-
-
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """Where the rows of a segment are among those of the dataset.
+class StoredRows:
+    """The rows along a growing dimension.
 
     Attributes
     ----------
-    segment : Named
-    sequence : int
-        Which of two entries that overlap is in force: the greater one.
-    rows : mapping of str to (int, int)
-        For each growing dimension that the segment extends, the id of its first row and how many
-        rows it has.
-    bounds : mapping of str to (JSON, JSON)
-        The least and greatest coordinate of those rows, where they are known.
-    chunks : sequence of (runs, paths)
-        How the rows of arrays are chunked: chunk lengths with how often each comes, and of which
-        arrays; None for all arrays that are not listed.
-    grids : mapping of str to sequence of runs
-        Of arrays that are chunked otherwise than their document says along other axes: chunk
-        lengths along each of their axes but the growing one.
-    commits : int
-        How many commits' rows were merged into it.
-    data : sequence of Named
-        Objects of the dataset's own that its references lie in.
+    table : Node, optional
+        A table of the first runs, where they are many.
+    tail : Runs
+        Those after.
     """
 
-    segment: Named
-    sequence: int
-    rows: Mapping[str, tuple[int, int]]
-    bounds: Mapping[str, tuple[Any, Any]] = field(default_factory=dict)
-    chunks: tuple[tuple[ChunkRuns, tuple[str, ...] | None], ...] = ()
-    grids: Mapping[str, tuple[ChunkRuns, ...]] = field(default_factory=dict)
-    commits: int = 1
-    data: tuple[Named, ...] = ()
+    table: Node | None = None
+    tail: Runs = field(default_factory=lambda: EMPTY)
+
+    @property
+    def table_rows(self) -> int:
+        """How many rows the table has."""
+        return 0 if self.table is None else int(self.table.summary[0])
+
+    def __len__(self) -> int:
+        return self.table_rows + len(self.tail)
+
+    def apply(self, splice: Splice) -> StoredRows:
+        """Return the rows with a change of those after the table."""
+        moved = replace(splice, position=splice.position - self.table_rows)
+        return replace(self, tail=moved.apply(self.tail))
 
     @classmethod
-    def from_json(cls, document: Mapping[str, Any]) -> Entry:
+    def from_json(cls, document: Mapping[str, Any]) -> StoredRows:
         """Read what `to_json` returned."""
-        return cls(
-            Named.from_json(document["segment"]),
-            int(document["sequence"]),
-            {name: (int(first), int(count)) for name, (first, count) in document["rows"].items()},
-            {name: (low, high) for name, (low, high) in document.get("bounds", {}).items()},
-            tuple(
-                (_to_runs(runs), None if paths is None else tuple(paths))
-                for runs, paths in document.get("chunks", ())
-            ),
-            {
-                path: tuple(_to_runs(runs) for runs in axes)
-                for path, axes in document.get("grids", {}).items()
-            },
-            int(document.get("commits", 1)),
-            tuple(map(Named.from_json, document.get("data", ()))),
-        )
+        return cls(_node(document["table"]), Runs.of(document["tail"]))
 
     def to_json(self) -> dict[str, Any]:
-        """Return the entry as JSON."""
-        document: dict[str, Any] = {
-            "segment": self.segment.to_json(),
-            "sequence": self.sequence,
-            "rows": {name: list(rows) for name, rows in self.rows.items()},
-        }
-        if self.bounds:
-            document["bounds"] = {name: list(pair) for name, pair in self.bounds.items()}
-        if self.grids:
-            document["grids"] = {
-                path: [[list(run) for run in runs] for runs in axes]
-                for path, axes in self.grids.items()
-            }
-        if self.data:
-            document["data"] = [item.to_json() for item in self.data]
-        if self.commits > 1:
-            document["commits"] = self.commits
-        if self.chunks:
-            document["chunks"] = [
-                [[list(run) for run in runs], None if paths is None else list(paths)]
-                for runs, paths in self.chunks
-            ]
-        return document
-
-    def chunks_of(self, path: str) -> ChunkRuns:
-        """Return how the rows of an array are chunked."""
-        others: ChunkRuns = ()
-        for runs, paths in self.chunks:
-            if paths is None:
-                others = runs
-            elif path in paths:
-                return runs
-        return others
-
-
-def _to_runs(document: Sequence[Any]) -> ChunkRuns:
-    return tuple((int(length), int(count)) for length, count in document)
+        """Return the rows as JSON, but for the contents of the table."""
+        return {"table": _to_json(self.table), "tail": self.tail.pairs}
 
 
 @dataclass(frozen=True, slots=True)
-class Splice:
-    """A change of a dimension: at a position, some rows go and runs of others come."""
+class Entries:
+    """The entries of all segments, by increasing sequence.
 
-    position: int
-    removed: int
-    added: tuple[tuple[int, int], ...]
+    Attributes
+    ----------
+    table : Node, optional
+        A table of the first ones, where they are many.
+    tail : sequence of Entry
+        Those after.
+    """
 
-    @classmethod
-    def from_json(cls, document: Sequence[Any]) -> Splice:
-        """Read what `to_json` returned."""
-        position, removed, added = document
-        return cls(int(position), int(removed), tuple((int(a), int(n)) for a, n in added))
+    table: Node | None = None
+    tail: tuple[Entry, ...] = ()
 
-    def to_json(self) -> list[Any]:
-        """Return position, number of rows that go, and runs that come."""
-        return [self.position, self.removed, [list(run) for run in self.added]]
+    @property
+    def last_in_table(self) -> int:
+        """The sequence from which on entries belong in the tail."""
+        return -1 if self.table is None else int(self.table.summary[1])
 
-    def apply(self, runs: Runs) -> Runs:
-        """Return the runs with this change.
+    def apply(self, added: Sequence[Entry], removed: Sequence[tuple[int, str]]) -> Entries:
+        """Return the entries with changes of those after the table.
 
         Raises
         ------
         MetadataError
-            If it reaches past the end.
+            If an entry to be removed is not there, or one to be added belongs in the table.
         """
-        stop = self.position + self.removed
-        if not 0 <= self.position <= stop <= len(runs):
-            raise MetadataError(f"rows {self.position} to {stop} of {len(runs)} cannot be replaced")
-        return concat(
-            runs.slice(0, self.position), Runs.of(self.added), runs.slice(stop, len(runs))
+        if not added and not removed:
+            return self
+        gone = set(removed)
+        left = [entry for entry in self.tail if entry.key not in gone]
+        if len(left) + len(gone) > len(self.tail):
+            raise MetadataError(f"there are no entries of some segments to remove: {removed}")
+        if any(entry.sequence < self.last_in_table for entry in added):
+            raise MetadataError("an entry belongs before the last ones")
+        return replace(self, tail=tuple(sorted([*left, *added], key=lambda e: e.sequence)))
+
+    @classmethod
+    def from_json(cls, document: Mapping[str, Any]) -> Entries:
+        """Read what `to_json` returned."""
+        return cls(_node(document["table"]), tuple(map(Entry.from_json, document["tail"])))
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the entries as JSON, but for the contents of the table."""
+        tail = [entry.to_json() for entry in self.tail]
+        return {"table": _to_json(self.table), "tail": tail}
+
+
+@dataclass(frozen=True, slots=True)
+class FileNames:
+    """Which source files have rows along a dimension, or had.
+
+    Attributes
+    ----------
+    tables : sequence of Node
+        Tables by hash, the oldest first.
+    tail : sequence of FileRows
+        Those that are in no table yet.
+    """
+
+    tables: tuple[Node, ...] = ()
+    tail: tuple[FileRows, ...] = ()
+
+    @classmethod
+    def from_json(cls, document: Mapping[str, Any]) -> FileNames:
+        """Read what `to_json` returned."""
+        return cls(tuple(map(Node.from_json, document["tables"])), _files(document["tail"]))
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the names as JSON, but for the contents of tables."""
+        tables = [table.to_json() for table in self.tables]
+        return {"tables": tables, "tail": [list(item) for item in self.tail]}
+
+
+def _files(document: Sequence[Sequence[Any]]) -> tuple[FileRows, ...]:
+    return tuple((str(name), int(first), int(count)) for name, first, count in document)
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """Parts of a snapshot that have tables, as they are after a commit that changed those.
+
+    Attributes
+    ----------
+    rows : mapping of str to StoredRows
+    entries : Entries, optional
+    names : mapping of str to FileNames
+    """
+
+    rows: Mapping[str, StoredRows] = field(default_factory=dict)
+    entries: Entries | None = None
+    names: Mapping[str, FileNames] = field(default_factory=dict)
+
+    @classmethod
+    def from_json(cls, document: Mapping[str, Any]) -> Parts:
+        """Read what `to_json` returned."""
+        entries = document.get("entries")
+        return cls(
+            {name: StoredRows.from_json(rows) for name, rows in document.get("rows", {}).items()},
+            None if entries is None else Entries.from_json(entries),
+            {name: FileNames.from_json(item) for name, item in document.get("names", {}).items()},
         )
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the parts as JSON, those that are there."""
+        document: dict[str, Any] = {
+            "rows": {name: rows.to_json() for name, rows in self.rows.items()},
+            "entries": None if self.entries is None else self.entries.to_json(),
+            "names": {name: names.to_json() for name, names in self.names.items()},
+        }
+        return {name: value for name, value in document.items() if value}
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,20 +203,25 @@ class Record:
         Verb, writer, message and source files: for people.
     splices : mapping of str to sequence of Splice
         By growing dimension, to be applied one after the other.
-    added, removed : sequence
-        Entries that come, and names of the segments of those that go.
+    added : sequence of Entry
+    removed : sequence of (int, str)
+        Keys of the entries that go.
+    files : mapping of str to sequence of FileRows
+        Source files that come, by growing dimension.
+    floors : mapping
+        By growing dimension, the least coordinate that rows may have from now on.
     schema : Named, optional
         The documents of arrays and groups, where they change.
     tags : mapping
         Tags that are set to a version, or taken away (None).
     leases : mapping
-        Until when tags are in force, in nanoseconds since 1970; others are for ever.
-    floors : mapping
-        By growing dimension, the least coordinate that rows may have from now on.
+        When tags that are set may be taken away by a vacuum, in nanoseconds since 1970.
     epoch : int, optional
         A vacuum's fence: objects that come from now on have this epoch in their names.
     expired : int, optional
         Versions before this one can no longer be opened, unless a tag holds them.
+    parts : Parts, optional
+        What the commit makes of parts whose tables it changes, whatever was there before.
     """
 
     commit: str
@@ -201,18 +229,20 @@ class Record:
     about: Mapping[str, Any] = field(default_factory=dict)
     splices: Mapping[str, tuple[Splice, ...]] = field(default_factory=dict)
     added: tuple[Entry, ...] = ()
-    removed: tuple[str, ...] = ()
+    removed: tuple[tuple[int, str], ...] = ()
+    files: Mapping[str, tuple[FileRows, ...]] = field(default_factory=dict)
+    floors: Mapping[str, Any] = field(default_factory=dict)
     schema: Named | None = None
     tags: Mapping[str, int | None] = field(default_factory=dict)
+    leases: Mapping[str, int] = field(default_factory=dict)
     epoch: int | None = None
     expired: int | None = None
-    leases: Mapping[str, int] = field(default_factory=dict)
-    floors: Mapping[str, Any] = field(default_factory=dict)
+    parts: Parts | None = None
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> Record:
         """Read what `to_json` returned."""
-        schema = document.get("schema")
+        schema, parts = document.get("schema"), document.get("parts")
         return cls(
             document["commit"],
             int(document["time"]),
@@ -222,13 +252,15 @@ class Record:
                 for name, splices in document.get("splices", {}).items()
             },
             tuple(map(Entry.from_json, document.get("added", ()))),
-            tuple(document.get("removed", ())),
+            tuple((int(number), str(name)) for number, name in document.get("removed", ())),
+            {name: _files(files) for name, files in document.get("files", {}).items()},
+            document.get("floors", {}),
             None if schema is None else Named.from_json(schema),
             document.get("tags", {}),
+            document.get("leases", {}),
             document.get("epoch"),
             document.get("expired"),
-            document.get("leases", {}),
-            document.get("floors", {}),
+            None if parts is None else Parts.from_json(parts),
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -242,13 +274,15 @@ class Record:
                 for name, splices in self.splices.items()
             },
             "added": [entry.to_json() for entry in self.added],
-            "removed": list(self.removed),
+            "removed": [list(key) for key in self.removed],
+            "files": {name: [list(item) for item in files] for name, files in self.files.items()},
+            "floors": dict(self.floors),
             "schema": None if self.schema is None else self.schema.to_json(),
             "tags": dict(self.tags),
+            "leases": dict(self.leases),
             "epoch": self.epoch,
             "expired": self.expired,
-            "leases": dict(self.leases),
-            "floors": dict(self.floors),
+            "parts": None if self.parts is None else self.parts.to_json(),
         }
         return {name: value for name, value in document.items() if value not in (None, {}, [])}
 
@@ -263,14 +297,14 @@ class Snapshot:
         1 for the first one, and one more with each commit.
     commit, time
         Of the commit that made it, see `Record`.
-    runs : mapping of str to Runs
+    rows : mapping of str to StoredRows
         The rows of each growing dimension.
     next_ids : mapping of str to int
         The first row id of each dimension that was never given out.
     sequence : int
         The sequence of the next entry.
-    entries : mapping of str to Entry
-        By name of the segment, the oldest first.
+    entries : Entries
+    names : mapping of str to FileNames
     tags, leases, floors : mapping
         See `Record`.
     """
@@ -281,13 +315,22 @@ class Snapshot:
     epoch: int = 0
     expired: int = 0
     schema: Named | None = None
-    runs: Mapping[str, Runs] = field(default_factory=dict)
+    rows: Mapping[str, StoredRows] = field(default_factory=dict)
     next_ids: Mapping[str, int] = field(default_factory=dict)
     sequence: int = 0
-    entries: Mapping[str, Entry] = field(default_factory=dict)
+    entries: Entries = field(default_factory=Entries)
+    names: Mapping[str, FileNames] = field(default_factory=dict)
     tags: Mapping[str, int] = field(default_factory=dict)
     leases: Mapping[str, int] = field(default_factory=dict)
     floors: Mapping[str, Any] = field(default_factory=dict)
+
+    def rows_of(self, dimension: str) -> StoredRows:
+        """Return the rows along a dimension, which may have none yet."""
+        return self.rows.get(dimension, NO_ROWS)
+
+    def is_expired(self, version: int) -> bool:
+        """Tell whether a version can no longer be opened."""
+        return version < self.expired and version not in self.tags.values()
 
     def apply(self, record: Record) -> Snapshot:
         """Return the version after this one.
@@ -297,45 +340,46 @@ class Snapshot:
         MetadataError
             If the record is not one of a commit to this version.
         """
-        runs, next_ids = dict(self.runs), dict(self.next_ids)
+        parts, next_ids = record.parts or Parts(), dict(self.next_ids)
+        rows = {**self.rows, **parts.rows}
         for dimension, splices in record.splices.items():
             for splice in splices:
-                runs[dimension] = splice.apply(runs.get(dimension, EMPTY))
+                if dimension not in parts.rows:
+                    rows[dimension] = rows.get(dimension, NO_ROWS).apply(splice)
                 ends = [first + count for first, count in splice.added]
                 next_ids[dimension] = max([next_ids.get(dimension, 0), *ends])
-        entries = dict(self.entries)
-        for name in record.removed:
-            if entries.pop(name, None) is None:
-                raise MetadataError(f"there is no entry of segment {name} to remove")
-        entries |= {entry.segment.name: entry for entry in record.added}
         for entry in record.added:
             # Also rows that have no position: no other entry gets their ids.
             for dimension, (first, count) in entry.rows.items():
                 next_ids[dimension] = max(next_ids.get(dimension, 0), first + count)
-        tags = dict(self.tags) | dict(record.tags)
-        # A tag that is set anew is for ever, unless its record says until when.
-        leases = {name: until for name, until in self.leases.items() if name not in record.tags}
-        return replace(
-            self,
-            version=self.version + 1,
-            commit=record.commit,
-            time=record.time,
-            epoch=self.epoch if record.epoch is None else record.epoch,
-            expired=self.expired if record.expired is None else record.expired,
-            schema=record.schema or self.schema,
-            runs=runs,
-            next_ids=next_ids,
-            sequence=max([self.sequence, *(entry.sequence + 1 for entry in record.added)]),
-            entries=entries,
-            tags={name: version for name, version in tags.items() if version is not None},
-            leases=leases | dict(record.leases),
-            floors=dict(self.floors) | dict(record.floors),
+        names = {**self.names, **parts.names}
+        for dimension, files in record.files.items():
+            if dimension not in parts.names:
+                old = names.get(dimension, FileNames())
+                names[dimension] = replace(old, tail=(*old.tail, *files))
+        tags = {**self.tags, **record.tags}
+        leases = {n: until for n, until in self.leases.items() if n not in record.tags}
+        return Snapshot(
+            self.version + 1,
+            record.commit,
+            record.time,
+            self.epoch if record.epoch is None else record.epoch,
+            self.expired if record.expired is None else record.expired,
+            record.schema or self.schema,
+            rows,
+            next_ids,
+            max([self.sequence, *(entry.sequence + 1 for entry in record.added)]),
+            parts.entries or self.entries.apply(record.added, record.removed),
+            names,
+            {name: version for name, version in tags.items() if version is not None},
+            leases | dict(record.leases),
+            {**self.floors, **record.floors},
         )
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> Snapshot:
-        """Read what `to_json` returned, with all runs and entries in it."""
-        schema = document.get("schema")
+        """Read what `to_json` returned."""
+        schema, parts = document.get("schema"), Parts.from_json(document)
         return cls(
             int(document["version"]),
             document["commit"],
@@ -343,29 +387,34 @@ class Snapshot:
             int(document["epoch"]),
             int(document["expired"]),
             None if schema is None else Named.from_json(schema),
-            {name: Runs.of(pairs) for name, pairs in document["runs"].items()},
+            parts.rows,
             dict(document["next_ids"]),
             int(document["sequence"]),
-            {entry.segment.name: entry for entry in map(Entry.from_json, document["entries"])},
+            parts.entries or Entries(),
+            parts.names,
             dict(document["tags"]),
-            dict(document["leases"]),
-            dict(document["floors"]),
+            dict(document.get("leases", {})),
+            dict(document.get("floors", {})),
         )
 
     def to_json(self) -> dict[str, Any]:
-        """Return the snapshot as JSON, with all runs and entries in it."""
-        return {
+        """Return the snapshot as JSON, but for the contents of tables."""
+        document: dict[str, Any] = {
             "version": self.version,
             "commit": self.commit,
             "time": self.time,
             "epoch": self.epoch,
             "expired": self.expired,
             "schema": None if self.schema is None else self.schema.to_json(),
-            "runs": {name: runs.pairs for name, runs in self.runs.items()},
             "next_ids": dict(self.next_ids),
             "sequence": self.sequence,
-            "entries": [entry.to_json() for entry in self.entries.values()],
             "tags": dict(self.tags),
-            "leases": dict(self.leases),
-            "floors": dict(self.floors),
         }
+        if self.leases:
+            document["leases"] = dict(self.leases)
+        if self.floors:
+            document["floors"] = dict(self.floors)
+        return document | Parts(self.rows, self.entries, self.names).to_json()
+
+
+NO_ROWS = StoredRows()

@@ -10,9 +10,13 @@ from numpy.typing import NDArray
 
 from grids import Axis
 from virtualzarr.choices import Duplicates
+from virtualzarr.dataset import file_names
 from virtualzarr.dataset.arrays import Opener
-from virtualzarr.dataset.runs import EMPTY
-from virtualzarr.dataset.snapshot import Entry, Snapshot
+from virtualzarr.dataset.entry import Entry
+from virtualzarr.dataset.operations import Protocol
+from virtualzarr.dataset.row_tables import read_overlapping, read_runs
+from virtualzarr.dataset.runs import Runs
+from virtualzarr.dataset.snapshot import Snapshot
 from virtualzarr.errors import MismatchError, SourceChangedError
 from virtualzarr.manifest import Source
 from virtualzarr.references.native.parts import NO_SIZE, NO_TIME
@@ -33,7 +37,7 @@ def select_new_files(
     files: Sequence[str],
     duplicates: Duplicates,
     storage_options: Mapping[str, Any] | None,
-) -> list[str]:
+) -> Protocol[list[str]]:
     """Return those of several files that are not in a version yet.
 
     Raises
@@ -44,10 +48,10 @@ def select_new_files(
         A file is there, but was another one when it was scanned.
     """
     by_uri = {resolve_uri(file): file for file in files}
-    there = find_files(state, dimension, axes, open_segment, by_uri)
+    there = yield from find_files(state, dimension, axes, open_segment, by_uri)
     for uri, facts in there.items():
         source = Source.from_file(by_uri[uri], storage_options)
-        if facts_of(source) not in facts:
+        if facts and facts_of(source) not in facts:
             raise SourceChangedError(
                 "the file is in the dataset, but has changed since it was scanned; replace() it",
                 file=uri,
@@ -71,32 +75,45 @@ def facts_of(source: Source) -> Facts:
 
 
 def find_files(
-    state: Snapshot,
-    dimension: str,
-    axes: Axes,
-    open_segment: Opener,
-    uris: Collection[str],
-    skip: Collection[str] = (),
-) -> dict[str, set[Facts]]:
-    """Return which files rows of a version refer to, among some, as they were scanned.
+    state: Snapshot, dimension: str, axes: Axes, open_segment: Opener, uris: Collection[str]
+) -> Protocol[dict[str, set[Facts]]]:
+    """Return which files rows of a version came from, among some, as they were scanned.
 
-    Parameters
-    ----------
-    skip : collection of str
-        Segments that are known to have none of them.
+    Nothing is known of those whose rows were folded.
     """
     there: dict[str, set[Facts]] = {}
-    for entry in state.entries.values():
-        if dimension not in entry.rows or entry.segment.name in skip:
-            continue
-        for uri, facts in _named_in(entry, axes, open_segment, uris):
+    found = yield from file_names.find_files(state, dimension, uris)
+    entries = yield from _read_entries(state, dimension, found)
+    for entry in entries:
+        for uri, facts in _named_in(entry, axes, open_segment, set(found)):
             there.setdefault(uri, set()).add(facts)
-    # Rows that were dropped do not count, though their segment still names the file.
-    return {
+    # What was folded into data of the dataset itself names its file no more.
+    folded: dict[str, set[Facts]] = {uri: set() for uri in found if uri not in there}
+    if not there:
+        return folded
+    runs = yield from read_runs(state, dimension)
+    # Rows that were dropped do not count, though their segment still names the file. Where all are
+    # there that came with it, nothing need be looked up.
+    return folded | {
         uri: facts
         for uri, facts in there.items()
-        if find_rows(state, dimension, axes, open_segment, [uri])
+        if _has_all(runs, found[uri])
+        or _rows_in(entries, runs, dimension, axes, open_segment, [uri])
     }
+
+
+def _has_all(runs: Runs, ranges: Sequence[tuple[int, int]]) -> bool:
+    first, count = np.array(ranges, np.int64).T
+    return bool((runs.count_ids(first, first + count) == count).any())
+
+
+def _read_entries(
+    state: Snapshot, dimension: str, found: Mapping[str, Sequence[tuple[int, int]]]
+) -> Protocol[list[Entry]]:
+    """Read the entries of rows that came with files."""
+    ranges = np.array([pair for pairs in found.values() for pair in pairs], np.int64).reshape(-1, 2)
+    runs = Runs(ranges[:, 0], ranges[:, 1])
+    return (yield from read_overlapping(state, dimension, runs))
 
 
 def _named_in(
@@ -113,14 +130,26 @@ def _named_in(
 
 def find_rows(
     state: Snapshot, dimension: str, axes: Axes, open_segment: Opener, uris: Collection[str]
-) -> list[tuple[int, int]]:
+) -> Protocol[list[tuple[int, int]]]:
     """Return the rows of a version that refer to any of some files, as ranges of positions."""
-    runs = state.runs.get(dimension, EMPTY)
+    found = yield from file_names.find_files(state, dimension, uris)
+    entries = yield from _read_entries(state, dimension, found)
+    runs = yield from read_runs(state, dimension)
+    return _rows_in(entries, runs, dimension, axes, open_segment, uris)
+
+
+def _rows_in(
+    entries: Iterable[Entry],
+    runs: Runs,
+    dimension: str,
+    axes: Axes,
+    open_segment: Opener,
+    uris: Collection[str],
+) -> list[tuple[int, int]]:
     ids = [np.empty(0, np.int64)]
-    for entry in state.entries.values():
-        if dimension in entry.rows:
-            rows = rows_with_sources(entry, dimension, axes, open_segment, uris)
-            ids.append(np.flatnonzero(rows) + entry.rows[dimension][0])
+    for entry in entries:
+        rows = rows_with_sources(entry, dimension, axes, open_segment, uris)
+        ids.append(np.flatnonzero(rows) + entry.rows[dimension][0])
     positions = np.sort(runs.positions(np.concatenate(ids)))
     return as_ranges(positions[positions >= 0])
 

@@ -122,9 +122,10 @@ def request_commit(staged: Sequence[StagedRows]) -> Request:
             rows = Rows(
                 item.dimension, objects_of[item.segment.name], item.count, item.coordinates,
                 item.chunks, item.schema, item.grids,
+                tuple((uri, 0, item.count) for uri in item.files),
             )  # fmt: skip
             add = add_rows(rows, dataset.open_segment.coordinates, {})
-            changes.append(refuse_files(add, dataset, item.files, set()) if item.is_whole else add)
+            changes.append(refuse_files(add, dataset, item.files, False) if item.is_whole else add)
         files = tuple(file for item in staged for file in item.files)
         return Edit("append", tuple(changes), files)
 

@@ -9,13 +9,28 @@ Source: ``specs/dataset.md``, *Vacuum*.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from virtualzarr.dataset import objects
 from virtualzarr.dataset.commit import commit, record
-from virtualzarr.dataset.head import Head, Node, nodes_of, read_records, read_version
+from virtualzarr.dataset.entry import Entry
+from virtualzarr.dataset.head import (
+    BLOCKS,
+    Head,
+    find_version,
+    read_documents,
+    read_records,
+    read_version,
+)
+from virtualzarr.dataset.limits import LIMITS, Limits
+from virtualzarr.dataset.named import Named, Node
 from virtualzarr.dataset.operations import Delete, ListNames, Protocol
-from virtualzarr.dataset.snapshot import Named, Record, Snapshot
+from virtualzarr.dataset.row_tables import ENTRIES, has_rows, read_contents
+from virtualzarr.dataset.snapshot import Entries, FileNames, Record, Snapshot, StoredRows
+from virtualzarr.dataset.tables import choose_all, read_children
+from virtualzarr.errors import MismatchError
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,27 +49,44 @@ class VacuumReport:
     deleted: tuple[str, ...]
 
 
-def vacuum(base: Head, keep_from: int, name: str | None = None) -> Protocol[VacuumReport]:
-    """Delete what only versions before one need.
+def vacuum(
+    base: Head,
+    keep: int = 1,
+    period: int | None = None,
+    name: str | None = None,
+    limits: Limits = LIMITS,
+) -> Protocol[VacuumReport]:
+    """Delete what only versions need that expire.
 
     Parameters
     ----------
     base : Head
-    keep_from : int
-        The oldest version to keep, besides those with a tag.
+    keep : int
+        How many of the last versions stay, besides those with a tag.
+    period : int, optional
+        Nanoseconds: versions that were the newest at any time since so long ago stay, too.
     name : str, optional
         The id of the commit that is the fence.
     """
 
     def fence(head: Head) -> Protocol[Record]:
         now = head.snapshot
+        new_record = yield from record(head, {"verb": "vacuum"})
         # The version that this replaces stays: a reader may have opened it just now.
-        oldest = max(now.expired, min(keep_from, now.version), 1)
-        fenced = yield from record(head, {"verb": "vacuum"}, epoch=now.epoch + 1, expired=oldest)
-        ended = {name: None for name, until in now.leases.items() if until < fenced.time}
-        return replace(fenced, tags=ended)
+        oldest = max(1, now.version - max(keep, 1) + 1)
+        if period is not None:
+            oldest = min(oldest, (yield from find_version(head, new_record.time - period)))
+        ended = [tag for tag, until in now.leases.items() if until < new_record.time]
+        return replace(
+            new_record,
+            epoch=now.epoch + 1,
+            expired=max(now.expired, oldest, 1),
+            tags=dict.fromkeys(ended),
+        )
 
-    head = yield from commit(base, fence, name)
+    with suppress(MismatchError):
+        base = yield from commit(base, take_out_unused, limits=limits)
+    head = yield from commit(base, fence, name, limits)
     # Someone may have committed after the fence: what is kept now is at least what was kept then,
     # or newer, as versions that have expired do not come back.
     needed = yield from mark(head)
@@ -70,34 +102,114 @@ def vacuum(base: Head, keep_from: int, name: str | None = None) -> Protocol[Vacu
     return VacuumReport(head.snapshot.expired, tuple(swept))
 
 
+def take_out_unused(head: Head) -> Protocol[Record]:
+    """Take out entries none of whose rows is there any more.
+
+    Raises
+    ------
+    MismatchError
+        There are none.
+    """
+    contents = yield from read_contents(head.snapshot)
+    unused = tuple(
+        entry.key
+        for entry in contents.entries
+        if entry.rows and all(not has_rows(entry, name, contents.runs[name]) for name in entry.rows)
+    )
+    if not unused:
+        raise MismatchError("all segments are used")
+    return replace((yield from record(head, {"verb": "vacuum"})), removed=unused)
+
+
 def mark(head: Head) -> Protocol[set[str]]:
     """Return the names of all objects that versions which can be opened need."""
+    marker = Marker()
     now = head.snapshot
-    names: set[str] = set()
-
-    def keep(*items: Named | None) -> None:
-        names.update(item.name for item in items if item is not None)
-
-    def keep_state(state: Snapshot) -> None:
-        keep(state.schema)
-        for entry in state.entries.values():
-            keep(entry.segment, *entry.data)
-
     oldest = max(now.expired, 1)
-    keep(head.checkpoint)
-    keep_state((yield from read_version(head, oldest)))
+    tagged = sorted({version for version in now.tags.values() if version < oldest})
+    yield from marker.keep_log(head, [*tagged, *range(oldest, now.version + 1)])
+    state = yield from read_version(head, oldest)
+    yield from marker.keep_state(state)
     for change in (yield from read_records(head, oldest + 1)):
-        keep(change.schema)
-        for entry in change.added:
-            keep(entry.segment, *entry.data)
-    for version in sorted({version for version in now.tags.values() if version < oldest}):
-        keep_state((yield from read_version(head, version)))
-    # The history stays readable where versions are not: blocks, pages and checkpoints are kept.
-    nodes = list(nodes_of(head))
-    while nodes:
-        depth, node = nodes.pop()
-        keep(node.checkpoint, node.content)
-        if depth:
-            (data,) = yield from objects.read([node.content])
-            nodes += [(depth - 1, Node.from_json(item)) for item in objects.decode(data)]
-    return names
+        state = state.apply(change)
+        marker.keep(change.schema)
+        marker.keep_entries(change.added)
+        if change.parts is not None:
+            yield from marker.keep_parts(
+                change.parts.rows.values(), change.parts.entries, change.parts.names.values()
+            )
+    for version in tagged:
+        yield from marker.keep_state((yield from read_version(head, version)))
+    return marker.names
+
+
+class Marker:
+    """Names of objects that are needed; nodes of tables are read once.
+
+    Attributes
+    ----------
+    names : set of str
+    """
+
+    def __init__(self) -> None:
+        self.names: set[str] = set()
+        self._seen: set[tuple[str, int | None]] = set()
+
+    def keep(self, *items: Named | None) -> None:
+        """Keep objects."""
+        self.names.update(item.name for item in items if item is not None)
+
+    def keep_entries(self, entries: Iterable[Entry]) -> None:
+        """Keep segments, and the data that they refer to."""
+        for entry in entries:
+            self.keep(entry.segment, *entry.data)
+
+    def keep_state(self, state: Snapshot) -> Protocol[None]:
+        """Keep what a version needs."""
+        self.keep(state.schema)
+        yield from self.keep_parts(state.rows.values(), state.entries, state.names.values())
+
+    def keep_parts(
+        self, rows: Iterable[StoredRows], entries: Entries | None, names: Iterable[FileNames]
+    ) -> Protocol[None]:
+        """Keep tables, and what entries name."""
+        for stored in rows:
+            yield from self._walk([stored.table])
+        for item in names:
+            yield from self._walk(item.tables)
+        if entries is not None:
+            for leaf in (yield from self._walk([entries.table])):
+                self.keep_entries((yield from ENTRIES.scan(leaf, choose_all))[0])
+            self.keep_entries(entries.tail)
+
+    def keep_log(self, head: Head, versions: list[int]) -> Protocol[None]:
+        """Keep all of the history, and what some versions are made from."""
+        self.keep(head.checkpoint)
+        self._keep_records(head.tail)
+        yield from self._walk([head.log])
+        blocks, _ = yield from BLOCKS.scan(head.log, choose_all)
+        firsts = [block.first for block in blocks] + [head.tail_start]
+        needed = set(versions)
+        for block, first, stop in zip(blocks, firsts, firsts[1:], strict=False):
+            self.keep(block.content)
+            if not needed.isdisjoint(range(first, stop)):
+                self.keep(block.checkpoint)
+                documents = yield from read_documents(head, first, stop - first)
+                self._keep_records(documents)
+
+    def _keep_records(self, documents: Iterable[object]) -> None:
+        for document in documents:
+            if isinstance(document, dict) and "record" in document:
+                self.keep(Named.from_json(document["record"]))
+
+    def _walk(self, roots: Iterable[Node | None]) -> Protocol[list[Node]]:
+        """Keep all nodes below some that were not seen yet; return the new leaves."""
+        nodes, leaves = [root for root in roots if root is not None], []
+        while nodes:
+            new = [n for n in nodes if (n.named.name, n.named.offset) not in self._seen]
+            self._seen.update((node.named.name, node.named.offset) for node in new)
+            self.keep(*(node.named for node in new))
+            leaves += [node for node in new if not node.height]
+            inner = [node for node in new if node.height]
+            nodes = (yield from read_children(inner)) if inner else []
+        return leaves

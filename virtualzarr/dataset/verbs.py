@@ -16,12 +16,23 @@ from numpy.typing import NDArray
 from virtualzarr.choices import Duplicates, Overlap
 from virtualzarr.dataset import objects
 from virtualzarr.dataset.commit import Change, record
+from virtualzarr.dataset.entry import ChunkRuns, Entry
+from virtualzarr.dataset.file_names import hash_uri
 from virtualzarr.dataset.head import Head, read_version
+from virtualzarr.dataset.named import Named
 from virtualzarr.dataset.operations import Protocol
-from virtualzarr.dataset.placing import Coordinates, find_unused, locate, merge_rows, read_stored
-from virtualzarr.dataset.runs import EMPTY, Runs
+from virtualzarr.dataset.placing import Coordinates, locate, merge_rows, read_stored
+from virtualzarr.dataset.row_tables import load_tables
+from virtualzarr.dataset.runs import Splice
 from virtualzarr.dataset.schema import Schema, merge_schemas, read_named_schema, read_schema
-from virtualzarr.dataset.snapshot import ChunkRuns, Entry, Named, Record, Snapshot, Splice
+from virtualzarr.dataset.snapshot import (
+    FileNames,
+    FileRows,
+    Parts,
+    Record,
+    Snapshot,
+    StoredRows,
+)
 from virtualzarr.errors import MismatchError
 
 
@@ -74,6 +85,8 @@ class Rows:
         The schema in whose terms the references are; None if it does not matter.
     grids : mapping
         See `Entry`.
+    files : sequence of (str, int, int)
+        URIs of source files, with the first row that came from each and how many did.
     """
 
     dimension: str
@@ -83,6 +96,14 @@ class Rows:
     chunks: tuple[Any, ...] = ()
     schema: Named | None = None
     grids: Mapping[str, tuple[ChunkRuns, ...]] = field(default_factory=dict)
+    files: tuple[tuple[str, int, int], ...] = ()
+
+    def named_files(self, first: int) -> dict[str, tuple[FileRows, ...]]:
+        """Return the source files as records have them, given the id of the first row."""
+        if not self.files:
+            return {}
+        files = ((hash_uri(uri), first + row, count) for uri, row, count in self.files)
+        return {self.dimension: tuple(files)}
 
     def bounds(self) -> dict[str, tuple[Any, Any]]:
         """Return the first and last coordinate, as an entry has them."""
@@ -151,7 +172,7 @@ def add_rows(
             new_record,
             splices={dimension: splices},
             added=(entry,),
-            removed=find_unused(state, dimension, splices),
+            files=rows.named_files(first),
         )
 
     return change
@@ -212,7 +233,7 @@ def _insert(
     """Return the splices by which new rows come between those that are stored."""
     dimension = rows.dimension
     if rows.coordinates is None:
-        end = len(state.runs.get(dimension, EMPTY))
+        end = len(state.rows_of(dimension))
         return (Splice(end, 0, ((first, rows.count),)),)
     low, high = rows.coordinates[0], rows.coordinates[-1]
     start, stop = yield from locate(state, dimension, coordinates, low, high)
@@ -242,8 +263,7 @@ def drop_rows(
 
     def change(head: Head) -> Protocol[Record]:
         state = head.snapshot
-        runs = state.runs.get(dimension, EMPTY)
-        start, stop = 0, len(runs)
+        start, stop = 0, len(state.rows_of(dimension))
         if low is not None:
             start, _ = yield from locate(state, dimension, coordinates, low, low)
         if high is not None:
@@ -309,8 +329,12 @@ def replace_ranges(rows: Rows, find: Ranges, about: Mapping[str, Any]) -> Change
         )
         splices = (Splice(start, stop - start, ((first, rows.count),)),)
         new_record = yield from record(head, dict(about))
-        gone = find_unused(state, dimension, splices)
-        return replace(new_record, splices={dimension: splices}, added=(entry,), removed=gone)
+        return replace(
+            new_record,
+            splices={dimension: splices},
+            added=(entry,),
+            files=rows.named_files(first),
+        )
 
     return change
 
@@ -321,8 +345,7 @@ def _cut(
     new_record = yield from record(head, dict(about))
     if not splices:
         return new_record
-    gone = find_unused(head.snapshot, dimension, splices)
-    return replace(new_record, splices={dimension: splices}, removed=gone)
+    return replace(new_record, splices={dimension: splices})
 
 
 def change_schema(
@@ -386,16 +409,13 @@ def roll_back(version: int, about: Mapping[str, Any]) -> Change:
 
     def change(head: Head) -> Protocol[Record]:
         now, then = head.snapshot, (yield from read_version(head, version))
-        splices = {
-            dimension: (Splice(0, len(runs), _pairs(then.runs.get(dimension, EMPTY))),)
-            for dimension, runs in now.runs.items()
-        }
+        # Dimensions that came later have no rows again.
+        rows = dict.fromkeys(now.rows, StoredRows()) | dict(then.rows)
+        names = dict.fromkeys(now.names, FileNames()) | dict(then.names)
         new_record = yield from record(head, dict(about))
         return replace(
             new_record,
-            splices=splices,
-            added=tuple(e for name, e in then.entries.items() if name not in now.entries),
-            removed=tuple(name for name in now.entries if name not in then.entries),
+            parts=Parts(rows, then.entries, names),
             schema=then.schema,
             # A floor that was raised since then is lowered again; one cannot be taken away.
             floors={name: then.floors.get(name) for name in now.floors},
@@ -417,6 +437,9 @@ def join_changes(changes: Sequence[Change], about: Mapping[str, Any]) -> Change:
     def change(head: Head) -> Protocol[Record]:
         total, state = (yield from record(head, dict(about))), head.snapshot
         count = 0
+        if len(changes) > 1:
+            # What one does to tables is not stored before all are done.
+            state = yield from load_tables(state)
         for one in changes:
             try:
                 part = yield from one(replace(head, snapshot=state))
@@ -424,6 +447,8 @@ def join_changes(changes: Sequence[Change], about: Mapping[str, Any]) -> Change:
                 continue
             count += 1
             total = _join_records(total, part)
+            if len(changes) == 1:
+                continue
             # The version stays that of the head: what follows is of the same commit.
             state = replace(state.apply(part), version=state.version, time=state.time)
         if not count:
@@ -435,7 +460,7 @@ def join_changes(changes: Sequence[Change], about: Mapping[str, Any]) -> Change:
 
 def _join_records(first: Record, second: Record) -> Record:
     """Return the record of one change after another, with the time and words of the first."""
-    names = {entry.segment.name for entry in first.added}
+    keys = {entry.key for entry in first.added}
     splices = {
         dimension: (*first.splices.get(dimension, ()), *second.splices.get(dimension, ()))
         for dimension in dict.fromkeys([*first.splices, *second.splices])
@@ -444,17 +469,17 @@ def _join_records(first: Record, second: Record) -> Record:
         first,
         splices=splices,
         # What both add and remove was never there.
-        added=(*(e for e in first.added if e.segment.name not in second.removed), *second.added),
-        removed=(*first.removed, *(name for name in second.removed if name not in names)),
+        added=(*(e for e in first.added if e.key not in second.removed), *second.added),
+        removed=(*first.removed, *(key for key in second.removed if key not in keys)),
+        files={
+            dimension: (*first.files.get(dimension, ()), *second.files.get(dimension, ()))
+            for dimension in dict.fromkeys([*first.files, *second.files])
+        },
         schema=second.schema or first.schema,
         tags={**first.tags, **second.tags},
         leases={**first.leases, **second.leases},
         floors={**first.floors, **second.floors},
     )
-
-
-def _pairs(runs: Runs) -> tuple[tuple[int, int], ...]:
-    return tuple((first, count) for first, count in runs.pairs)
 
 
 def plain(value: Any) -> Any:

@@ -13,14 +13,23 @@ from virtualzarr.dataset.arrays import Stretch, VersionChunks, build_arrays, fin
 from virtualzarr.dataset.commit import find_commit
 from virtualzarr.dataset.diff import Diff, compare
 from virtualzarr.dataset.fitting import Addition, fit
-from virtualzarr.dataset.head import Head, read_head, read_version
-from virtualzarr.dataset.history import Version, find_version, list_versions, to_nanoseconds
+from virtualzarr.dataset.head import Head, find_version, read_head, read_version
+from virtualzarr.dataset.history import Version, list_versions, to_nanoseconds
+from virtualzarr.dataset.named import Named
 from virtualzarr.dataset.open_storage import open_storage
 from virtualzarr.dataset.operations import Protocol
+from virtualzarr.dataset.row_tables import (
+    Contents,
+    RowLookup,
+    at_static,
+    read_contents,
+    read_entries,
+    read_runs,
+)
+from virtualzarr.dataset.runs import Runs
 from virtualzarr.dataset.schema import Schema, read_named_schema
 from virtualzarr.dataset.segment import DATA
 from virtualzarr.dataset.segment_opener import SegmentOpener
-from virtualzarr.dataset.snapshot import Named
 from virtualzarr.dataset.verbs import Stored
 from virtualzarr.hierarchy.group import Group
 from virtualzarr.stores.files import resolve_uri
@@ -91,6 +100,8 @@ class DatasetVersion:
             version = head.snapshot.tags[tag]
         if at is not None:
             version = self._place.run(find_version(head, to_nanoseconds(at)))
+            if not version:
+                raise IndexError("the dataset did not exist then")
         self._set(head, location, version)
 
     def _set(self, head: Head, location: Location, version: int | None) -> None:
@@ -125,7 +136,7 @@ class DatasetVersion:
     def __repr__(self) -> str:
         newest = self.head.snapshot.version
         which = f"{self.version}" if self.version == newest else f"{self.version} of {newest}"
-        rows = ", ".join(f"{name}: {len(runs)}" for name, runs in self.snapshot.runs.items())
+        rows = ", ".join(f"{name}: {len(rows)}" for name, rows in self.snapshot.rows.items())
         arrays = len(self.schema.arrays)
         tags = sorted(name for name, version in self.tags.items() if version == self.version)
         tagged = f", tagged {', '.join(map(repr, tags))}" if tags else ""
@@ -161,7 +172,12 @@ class DatasetVersion:
 
     def _group(self, stretches: Sequence[Stretch] | None) -> Group:
         arrays = self._schema.arrays
-        built = build_arrays(self.snapshot, arrays, self.dimension, self._open, stretches)
+        if stretches is None:
+            contents = self._place.run(read_contents(self.snapshot))
+        else:
+            # Those that do not grow; rows are given.
+            contents = Contents({}, tuple(self._place.run(read_entries(self.snapshot, at_static))))
+        built = build_arrays(contents, arrays, self.dimension, self._open, stretches)
         return _nest(self._schema.groups, built, "")
 
     def growing_arrays(self) -> dict[str, Array]:
@@ -171,6 +187,14 @@ class DatasetVersion:
             path: Array(arrays[path], VersionChunks(arrays[path], path, None, (), self._open), path)
             for path in self._schema.axes
         }
+
+    def read_runs(self) -> Runs:
+        """Return all rows along the growing dimension."""
+        return self.run(read_runs(self.snapshot, self.dimension))
+
+    def read_stretches(self) -> list[Stretch]:
+        """Return where all rows lie."""
+        return find_stretches(self.run(read_contents(self.snapshot)), self.dimension)
 
     def select_rows(self, stretches: Sequence[Stretch]) -> Group:
         """Return all arrays with some rows only."""
@@ -189,9 +213,10 @@ class DatasetVersion:
             They differ in what must be equal.
         """
         stretches = []
-        if len(self.snapshot.runs.get(self.dimension, ())):
-            last = find_stretches(self.snapshot, self.dimension)[-1]
-            stretches = [Stretch(last.entry, last.stop - 1, last.stop)]
+        if count := len(self.snapshot.rows_of(self.dimension)):
+            last = self._place.run(RowLookup(self.snapshot, self.dimension).find(count - 1))
+            row = last.offset + count - 1 - last.start
+            stretches = [Stretch(last.entry, row, row + 1)]
         return fit(self._group(stretches), self._schema, group, options)
 
     def refresh(self) -> Self:

@@ -35,7 +35,7 @@ def request_write(dataset: Dataset, path: str, selection: Any, values: Any) -> R
             f"only arrays that have the dimension {dimension!r} can be written to", variable=path
         )
     shape, axis = list(array.shape), array.dims.index(dimension)
-    runs = dataset.snapshot.runs[dimension]
+    runs = dataset.read_runs()
     shape[axis] = len(runs)
     indices, new_values = normalize(selection, values, shape, array)
     if not new_values.size:

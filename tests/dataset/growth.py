@@ -1,0 +1,119 @@
+"""Costs of appends as a dataset grows: CPU time, bytes, writes and the size of the head.
+
+Groups of one file each are virtual arrays of files that are not there, so that nothing but the
+appends is measured. Files are not synced: that is the disk's time, not the CPU's.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from unittest import mock
+
+import numpy as np
+
+from virtualzarr.array import Array
+from virtualzarr.dataset.create import create_dataset
+from virtualzarr.dataset.operations import Put, Replace
+from virtualzarr.dataset.storage import Storage
+from virtualzarr.hierarchy.group import Group
+from virtualzarr.manifest import Manifest
+from virtualzarr.manifest.sources import Source, Sources
+from virtualzarr.metadata.node_documents import from_documents
+
+
+def build_group(first: int, variables: int = 10, rows: int = 1, size: int = 8) -> Group:
+    """Return what scanning a file gives: variables of some rows, each row a chunk."""
+    uri = f"/data/2031/satellite-{first:012d}.nc"
+    members = {"time": _array("time", (rows,), (rows,), "int64", ["time"])}
+    values = np.arange(first, first + rows, dtype="<i8")
+    members["time"] = Array.from_manifest(
+        members["time"].metadata, Manifest.inline(values.tobytes(), 1), "time"
+    )
+    for k in range(variables):
+        array = _array(f"v{k}", (rows, size), (1, size), "float32", ["time", "x"])
+        offset = 4096 + 1000 * k + 4 * size * np.arange(rows)[:, None]
+        manifest = Manifest((rows, 1), Sources([Source(uri)]), 0, offset, 4 * size)
+        members[f"v{k}"] = Array.from_manifest(array.metadata, manifest, f"v{k}")
+    return Group({}, members, "")
+
+
+def _array(
+    path: str, shape: tuple[int, ...], chunks: tuple[int, ...], dtype: str, dims: list[str]
+) -> Array:
+    document = {
+        "zarr_format": 3, "node_type": "array", "shape": list(shape), "data_type": dtype,
+        "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": list(chunks)}},
+        "chunk_key_encoding": {"name": "default"}, "fill_value": 0,
+        "codecs": [{"name": "bytes", "configuration": {"endian": "little"}}],
+        "dimension_names": dims, "attributes": {"units": "1"},
+    }  # fmt: skip
+    metadata = from_documents({"zarr.json": document})
+    return Array.from_manifest(
+        metadata, Manifest.missing([-(-n // c) for n, c in zip(shape, chunks, strict=True)]), path
+    )
+
+
+@dataclass
+class Costs:
+    """What commits cost, one number for each."""
+
+    seconds: list[float] = field(default_factory=list)
+    nbytes: list[int] = field(default_factory=list)
+    writes: list[int] = field(default_factory=list)
+
+    def describe(self, number: int, window: int, head: int) -> str:
+        """Return a line on the last commits."""
+        seconds = sorted(self.seconds[-window:])
+        nbytes, writes = self.nbytes[-window:], self.writes[-window:]
+        times = [statistics.mean(seconds), seconds[int(0.99 * (len(seconds) - 1))], seconds[-1]]
+        counts = [int(statistics.mean(nbytes)), max(nbytes), max(writes), head]
+        row = [str(number), *(f"{each:.1f}" for each in times), *map(str, counts)]
+        return " ".join(f"{cell:>9}" for cell in row)
+
+
+@contextmanager
+def count_writes() -> Iterator[list[int]]:
+    """Count bytes and writes of all directories, head included; nothing is synced."""
+    counts = [0, 0, 0]
+    real = Storage.perform
+
+    def perform(self: Storage, operation: object, has_turn: bool = False) -> object:
+        for one in operation if isinstance(operation, list) else [operation]:
+            if isinstance(one, Put | Replace):
+                counts[0] += len(one.data)
+                counts[1] += 1
+            if isinstance(one, Replace):
+                counts[2] = len(one.data)
+        return real(self, operation, has_turn)
+
+    with (
+        mock.patch.object(Storage, "perform", perform),
+        mock.patch("os.fsync", return_value=None),
+    ):
+        yield counts
+
+
+COLUMNS = ("files", "mean ms", "p99 ms", "max ms", "bytes", "max bytes", "writes", "head")
+
+
+def measure(folder: Path, stops: list[int], window: int = 1000) -> None:
+    """Append groups one by one, and print what the last ones before each stop cost."""
+    print(" ".join(f"{name:>9}" for name in COLUMNS))
+    costs = Costs()
+    with count_writes() as counts:
+        dataset = create_dataset(folder / "growing", build_group(0), "time")
+        for number in range(1, max(stops) + 1):
+            counts[:2] = 0, 0
+            group = build_group(number)
+            start = time.process_time()
+            dataset = dataset.append(group)
+            costs.seconds.append(1000 * (time.process_time() - start))
+            costs.nbytes.append(counts[0])
+            costs.writes.append(counts[1])
+            if number in stops:
+                print(costs.describe(number, window, counts[2]), flush=True)

@@ -1,0 +1,112 @@
+"""Entries: where the rows of segments are among those of a dataset."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from virtualzarr.dataset.named import Named
+
+ChunkRuns = tuple[tuple[int, int], ...]
+"""Chunk lengths, and how often each comes one after the other."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """Where the rows of a segment are among those of the dataset.
+
+    Attributes
+    ----------
+    segment : Named
+    sequence : int
+        Which of two entries that overlap is in force: the greater one.
+    rows : mapping of str to (int, int)
+        For each growing dimension that the segment extends, the id of its first row and how many
+        rows it has.
+    bounds : mapping of str to (JSON, JSON)
+        The least and greatest coordinate of those rows, where they are known.
+    chunks : sequence of (runs, paths)
+        How the rows of arrays are chunked: chunk lengths with how often each comes, and of which
+        arrays; None for all arrays that are not listed.
+    grids : mapping of str to sequence of runs
+        Of arrays that are chunked otherwise than their document says along other axes: chunk
+        lengths along each of their axes but the growing one.
+    commits : int
+        How many commits' rows were merged into it.
+    data : sequence of Named
+        Objects of the dataset's own that its references lie in.
+    """
+
+    segment: Named
+    sequence: int
+    rows: Mapping[str, tuple[int, int]]
+    bounds: Mapping[str, tuple[Any, Any]] = field(default_factory=dict)
+    chunks: tuple[tuple[ChunkRuns, tuple[str, ...] | None], ...] = ()
+    grids: Mapping[str, tuple[ChunkRuns, ...]] = field(default_factory=dict)
+    commits: int = 1
+    data: tuple[Named, ...] = ()
+
+    @classmethod
+    def from_json(cls, document: Mapping[str, Any]) -> Entry:
+        """Read what `to_json` returned."""
+        return cls(
+            Named.from_json(document["segment"]),
+            int(document["sequence"]),
+            {name: (int(first), int(count)) for name, (first, count) in document["rows"].items()},
+            {name: (low, high) for name, (low, high) in document.get("bounds", {}).items()},
+            tuple(
+                (_to_runs(runs), None if paths is None else tuple(paths))
+                for runs, paths in document.get("chunks", ())
+            ),
+            {
+                path: tuple(_to_runs(runs) for runs in axes)
+                for path, axes in document.get("grids", {}).items()
+            },
+            int(document.get("commits", 1)),
+            tuple(map(Named.from_json, document.get("data", ()))),
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the entry as JSON."""
+        document: dict[str, Any] = {
+            "segment": self.segment.to_json(),
+            "sequence": self.sequence,
+            "rows": {name: list(rows) for name, rows in self.rows.items()},
+        }
+        if self.bounds:
+            document["bounds"] = {name: list(pair) for name, pair in self.bounds.items()}
+        if self.grids:
+            document["grids"] = {
+                path: [[list(run) for run in runs] for runs in axes]
+                for path, axes in self.grids.items()
+            }
+        if self.commits > 1:
+            document["commits"] = self.commits
+        if self.data:
+            document["data"] = [item.to_json() for item in self.data]
+        if self.chunks:
+            document["chunks"] = [
+                [[list(run) for run in runs], None if paths is None else list(paths)]
+                for runs, paths in self.chunks
+            ]
+        return document
+
+    @property
+    def key(self) -> tuple[int, str]:
+        """Sequence and segment: by what entries are ordered and taken away."""
+        return self.sequence, self.segment.name
+
+    def chunks_of(self, path: str) -> ChunkRuns:
+        """Return how the rows of an array are chunked."""
+        others: ChunkRuns = ()
+        for runs, paths in self.chunks:
+            if paths is None:
+                others = runs
+            elif path in paths:
+                return runs
+        return others
+
+
+def _to_runs(document: Sequence[Any]) -> ChunkRuns:
+    return tuple((int(length), int(count)) for length, count in document)

@@ -1,0 +1,210 @@
+"""Names of source files: which ones have rows in a dataset.
+
+A name is a hash of the URI with the ids of the rows that came from the file. It counts as long as
+one of those rows is there, so that nothing need be done when rows are dropped or replaced. Hashes
+are as long as the digests by which objects are trusted: equal ones are taken for the same name.
+
+Source: ``specs/dataset.md``, *Names of files*.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from hashlib import sha256
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from virtualzarr.dataset.limits import Limits
+from virtualzarr.dataset.named import Node
+from virtualzarr.dataset.operations import Protocol
+from virtualzarr.dataset.row_tables import decode_columns, encode_columns, read_runs
+from virtualzarr.dataset.runs import Runs
+from virtualzarr.dataset.snapshot import FileNames, FileRows, Snapshot
+from virtualzarr.dataset.tables import Choice, Pack, Summaries, Table, choose_all
+
+_NAMES = np.dtype([("hash", "S32"), ("first", "<i8"), ("count", "<i8")])
+"""Hashes are hexadecimal in memory: that sorts like what is stored, and has no zeros at its end."""
+
+_COLUMNS = np.dtype("V16"), np.dtype("<i8"), np.dtype("<i8")
+
+
+def hash_uri(uri: str) -> str:
+    """Return the hash of a URI: half of SHA-256, hexadecimal.
+
+    Examples
+    --------
+    >>> hash_uri("/data/1.nc")
+    'dc94bdd5a57dc6e747972075b60115bf'
+    """
+    return sha256(uri.encode()).hexdigest()[:32]
+
+
+class NameTable(Table[NDArray[Any]]):
+    """Names by increasing hash; the summary has the first and last hash, and how many there are."""
+
+    def encode(self, items: NDArray[Any]) -> bytes:
+        """Return a leaf."""
+        hashes = bytes.fromhex(b"".join(items["hash"].tolist()).decode())
+        return encode_columns([np.frombuffer(hashes, "V16"), items["first"], items["count"]])
+
+    def decode(self, data: bytes) -> NDArray[Any]:
+        """Return the items of a leaf."""
+        hashes, first, count = decode_columns(data, _COLUMNS)
+        items = np.empty(len(first), _NAMES)
+        items["hash"] = np.frombuffer(hashes.tobytes().hex().encode(), "S32")
+        items["first"], items["count"] = first, count
+        return items
+
+    def join(self, parts: Sequence[NDArray[Any]]) -> NDArray[Any]:
+        """Return items of several leaves, one after the other."""
+        return np.concatenate([np.empty(0, _NAMES), *parts])
+
+    def summarize(self, items: NDArray[Any]) -> tuple[Any, ...]:
+        """Return the summary of a leaf."""
+        return items["hash"][0].decode(), items["hash"][-1].decode(), len(items)
+
+    def combine(self, summaries: Summaries) -> tuple[Any, ...]:
+        """Return the summary of a node with such children."""
+        return summaries[0][0], summaries[-1][1], sum(summary[2] for summary in summaries)
+
+
+NAMES = NameTable(1, 1)
+"""For reading, which depends on no limits."""
+
+
+def _as_items(files: Sequence[FileRows]) -> NDArray[Any]:
+    return np.array([tuple(item) for item in files], _NAMES)
+
+
+def at_hashes(hashes: NDArray[Any]) -> Choice:
+    """Choose children that may have any of some hashes, which increase."""
+
+    def choose(summaries: Summaries, start: int) -> tuple[Sequence[int], int]:
+        low = hashes.searchsorted(np.array([summary[0] for summary in summaries], "S32"), "left")
+        high = hashes.searchsorted(np.array([summary[1] for summary in summaries], "S32"), "right")
+        return np.flatnonzero(low < high).tolist(), start
+
+    return choose
+
+
+def find_files(
+    state: Snapshot, dimension: str, uris: Iterable[str]
+) -> Protocol[dict[str, list[tuple[int, int]]]]:
+    """Return which source files have rows along a dimension now.
+
+    Returns
+    -------
+    dict of str to list of (int, int)
+        Ids among which those rows are, as first one and count: those of the rows that came with the
+        file, and maybe with others in the same commit.
+    """
+    by_hash = {hash_uri(uri): uri for uri in uris}
+    names = state.names.get(dimension)
+    if names is None or not by_hash:
+        return {}
+    hashes = np.array(sorted(by_hash), "S32")
+    parts = [_as_items(names.tail)]
+    for root in names.tables:
+        items, _ = yield from NAMES.scan(root, at_hashes(hashes))
+        parts.append(items)
+    hits = np.concatenate(parts)
+    hits = hits[np.isin(hits["hash"], hashes)]
+    if not len(hits):
+        return {}
+    hits = hits[is_live(hits, (yield from read_runs(state, dimension)))]
+    found: dict[str, list[tuple[int, int]]] = {}
+    for name, first, count in hits.tolist():
+        found.setdefault(by_hash[name.decode()], []).append((first, count))
+    return found
+
+
+def move_files(
+    state: Snapshot, dimension: str, old: Runs, first: int
+) -> Protocol[tuple[FileRows, ...]]:
+    """Return the files of rows that get ids which go on from one, as those of new rows.
+
+    This reads the names of all files: where rows get other ids, many bytes are written anyway.
+    """
+    names = state.names.get(dimension)
+    if names is None:
+        return ()
+    parts = [_as_items(names.tail)]
+    for root in names.tables:
+        parts.append((yield from NAMES.scan(root, choose_all))[0])
+    items = np.concatenate(parts)
+    moved = []
+    for name, low, count in items[is_live(items, old)].tolist():
+        begin = np.clip(old.first, low, low + count)
+        end = np.clip(old.first + old.count, low, low + count)
+        inside = np.flatnonzero(begin < end)
+        shift = old.starts[:-1] - old.first
+        start = int((begin + shift)[inside].min())
+        stop = int((end + shift)[inside].max())
+        moved.append((name.decode(), first + start, stop - start))
+    return tuple(dict.fromkeys(moved))
+
+
+def is_live(items: NDArray[Any], runs: Runs) -> NDArray[np.bool_]:
+    """Tell of names whether any of their rows is there."""
+    return np.asarray(runs.count_ids(items["first"], items["first"] + items["count"]) > 0)
+
+
+def add_files(
+    state: Snapshot, dimension: str, files: Sequence[FileRows], pack: Pack, limits: Limits
+) -> Protocol[tuple[FileNames, bool]]:
+    """Return the names with more of them, and whether tables are others."""
+    names = state.names.get(dimension, FileNames())
+    names = replace(names, tail=(*names.tail, *files))
+    if len(names.tail) <= limits.names:
+        return names, False
+    table = NameTable(limits.leaf_names, limits.fan_out)
+    tables = list(names.tables)
+    new = _as_items(names.tail)
+    for start in range(0, len(new), limits.most_names):
+        tables.append((yield from _write(table, new[start : start + limits.most_names], pack)))
+    due = _find_due(tables, limits)
+    if due is not None:
+        low, high = due
+        parts = []
+        for root in tables[low:high]:
+            items, _ = yield from NAMES.scan(root, choose_all, pack)
+            parts.append(items)
+        # What came from files whose rows are gone is left out here, so that names stay few where
+        # a window of rows moves on.
+        items = np.concatenate(parts)
+        items = items[is_live_or_new(items, new, (yield from read_runs(state, dimension)))]
+        merged = [(yield from _write(table, items, pack))] if len(items) else []
+        tables[low:high] = merged
+    return FileNames(tuple(tables)), True
+
+
+def is_live_or_new(items: NDArray[Any], new: NDArray[Any], runs: Runs) -> NDArray[np.bool_]:
+    """Tell which names to keep: those with rows before a commit, or that come with it."""
+    return is_live(items, runs) | np.isin(items["first"], new["first"])
+
+
+def _write(table: NameTable, items: NDArray[Any], pack: Pack) -> Protocol[Node]:
+    ordered = np.sort(items, order="hash", kind="stable")
+    root = yield from table.edit(None, choose_all, lambda old, start: ordered, pack)
+    assert root is not None
+    return root
+
+
+def _find_due(tables: Sequence[Node], limits: Limits) -> tuple[int, int] | None:
+    """Return which tables to merge: the last ones of about the same length, if they are enough."""
+    counts = [int(table.summary[2]) for table in tables]
+    low = len(tables)
+    total, largest = 0, 0
+    due = None
+    while low and total + counts[low - 1] <= limits.most_names:
+        low -= 1
+        total, largest = total + counts[low], max(largest, counts[low])
+        # All of these together are worth it if they are ten times the largest of them.
+        if total >= limits.names_fan_in * largest or (
+            total > limits.most_names // 2 and largest <= total // 2
+        ):
+            due = low
+    return None if due is None else (due, len(tables))
