@@ -32,6 +32,8 @@ if TYPE_CHECKING:
         stack,
     )
     from virtualzarr.combine.merge_groups import merge
+    from virtualzarr.dataset.create import create_dataset
+    from virtualzarr.dataset.dataset import Dataset
     from virtualzarr.formats.raw import virtualize_raw
     from virtualzarr.hierarchy.create import create_array, open_array
     from virtualzarr.hierarchy.group import Group
@@ -54,6 +56,7 @@ _MODULES = {
     "Array": "virtualzarr.array",
     "ChunkCache": "virtualzarr.array",
     "ChunkLayout": "grids",
+    "Dataset": "virtualzarr.dataset.dataset",
     "Group": "virtualzarr.hierarchy.group",
     "Manifest": "virtualzarr.manifest",
     "append": "virtualzarr.references.append",
@@ -67,6 +70,7 @@ _MODULES = {
     "convert_references": "virtualzarr.references.convert",
     "copy": "virtualzarr.rechunk.copy",
     "create_array": "virtualzarr.hierarchy.create",
+    "create_dataset": "virtualzarr.dataset.create",
     "create_group": "virtualzarr.hierarchy.open_node",
     "empty_like": "virtualzarr.virtual.derived",
     "models": "virtualzarr.models",
@@ -87,6 +91,7 @@ __all__ = [
     "Array",
     "ChunkCache",
     "ChunkLayout",
+    "Dataset",
     "Group",
     "Manifest",
     "append",
@@ -97,6 +102,7 @@ __all__ = [
     "convert_references",
     "copy",
     "create_array",
+    "create_dataset",
     "create_group",
     "empty_like",
     "from_attribute",

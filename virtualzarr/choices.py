@@ -34,7 +34,7 @@ Gaps = Literal["allow", "raise", "fill"]
 HarmonizeRule = Literal["packing", "time", "fill", "unmask"]
 """Which differences in meaning are resolved when arrays are joined."""
 
-ReferenceFormat = Literal["json", "parquet", "icechunk", "native"]
+ReferenceFormat = Literal["json", "parquet", "icechunk", "native", "dataset"]
 """In which form references are stored."""
 
 

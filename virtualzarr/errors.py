@@ -154,6 +154,14 @@ class CommitUnknownError(VirtualZarrError):
         self.commit = commit
 
 
+class VersionExpiredError(VirtualZarrError):
+    """A version of a dataset can no longer be opened: a vacuum took it away."""
+
+
+class BelowFloorError(MismatchError):
+    """Rows are from before the least coordinate that a dataset keeps."""
+
+
 class OutOfMemoryError(VirtualZarrError, MemoryError):
     """What is asked for is larger than the memory there is."""
 

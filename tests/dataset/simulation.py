@@ -20,7 +20,6 @@ from virtualzarr.dataset.commit import commit, create
 from virtualzarr.dataset.file_names import find_files
 from virtualzarr.dataset.head import (
     Head,
-    VersionExpiredError,
     find_version,
     read_head,
     read_records,
@@ -59,6 +58,7 @@ from virtualzarr.errors import (
     CommitUnknownError,
     MismatchError,
     SourceNotFoundError,
+    VersionExpiredError,
 )
 
 

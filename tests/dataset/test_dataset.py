@@ -15,8 +15,7 @@ import virtualzarr as vz
 from virtualzarr.dataset import merge
 from virtualzarr.dataset.create import create_dataset
 from virtualzarr.dataset.dataset import Dataset
-from virtualzarr.dataset.head import VersionExpiredError
-from virtualzarr.errors import MismatchError, NodeExistsError
+from virtualzarr.errors import MismatchError, NodeExistsError, VersionExpiredError
 
 
 def write(path, start, count=4, chunk=3, width=5, value=None):

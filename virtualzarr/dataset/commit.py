@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable
 from dataclasses import replace
 
-from virtualzarr.dataset.head import Head, VersionExpiredError, read_documents
+from virtualzarr.dataset.head import Head, read_documents
 from virtualzarr.dataset.limits import LIMITS, Limits
 from virtualzarr.dataset.operations import (
     HEAD,
@@ -34,6 +34,7 @@ from virtualzarr.errors import (
     CommitUnknownError,
     NodeExistsError,
     SourceNotFoundError,
+    VersionExpiredError,
 )
 
 _ID = re.compile(r"(\d+)-[0-9a-f]{16}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any, Unpack
@@ -26,12 +25,13 @@ from virtualzarr.dataset.entry import Entry
 from virtualzarr.dataset.fitting import Addition, build_gap, describe_first
 from virtualzarr.dataset.gaps import close_gaps
 from virtualzarr.dataset.head import Head
+from virtualzarr.dataset.joined_changes import join_changes
 from virtualzarr.dataset.open_storage import open_storage
 from virtualzarr.dataset.operations import Protocol
 from virtualzarr.dataset.schema import Schema
 from virtualzarr.dataset.snapshot import Record
 from virtualzarr.dataset.values import to_step
-from virtualzarr.dataset.verbs import Rows, Stored, add_rows, join_changes
+from virtualzarr.dataset.verbs import Rows, Stored, add_rows
 from virtualzarr.errors import NodeExistsError, UnsupportedError
 from virtualzarr.keywords import strict_keywords
 from virtualzarr.metadata import GroupMetadata, dumps_json
@@ -171,11 +171,6 @@ def _gap_changes(addition: Addition, options: Mapping[str, Any]) -> list[Change]
             dimension, values[0], values[-1], step, policy, coordinates, build_rows, {}
         )
     ]  # fmt: skip
-
-
-def is_dataset(path: str) -> bool:
-    """Tell whether a directory is a dataset."""
-    return os.path.isfile(os.path.join(path, "head"))
 
 
 def _no_coordinates(entry: Entry) -> Protocol[NDArray[Any]]:

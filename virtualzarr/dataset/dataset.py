@@ -15,22 +15,30 @@ from virtualzarr.dataset.describe import describe_commit
 from virtualzarr.dataset.editing import (
     Addable,
     Request,
+    as_paths,
     request_append,
     request_attributes,
     request_drop,
     request_replace,
 )
-from virtualzarr.dataset.head import VersionExpiredError, read_head
+from virtualzarr.dataset.head import read_head
 from virtualzarr.dataset.history import to_nanoseconds
+from virtualzarr.dataset.joined_changes import join_changes
 from virtualzarr.dataset.merge import find_due, merge
 from virtualzarr.dataset.schema import OutdatedError
 from virtualzarr.dataset.staging import StagedRows, request_commit, stage
 from virtualzarr.dataset.transaction import Transaction
 from virtualzarr.dataset.vacuum import VacuumReport, vacuum
-from virtualzarr.dataset.verbs import NothingToDoError, join_changes, roll_back, set_tag
+from virtualzarr.dataset.verbs import NothingToDoError, roll_back, set_tag
 from virtualzarr.dataset.version import DatasetVersion
 from virtualzarr.dataset.write_elements import request_write
-from virtualzarr.errors import CommitFailedError, MismatchError
+from virtualzarr.errors import (
+    CommitFailedError,
+    CommitUnknownError,
+    MismatchError,
+    VersionExpiredError,
+)
+from virtualzarr.ingest.scan_files import Paths
 from virtualzarr.keywords import strict_keywords
 
 _ATTEMPTS = 20
@@ -127,17 +135,14 @@ class Dataset(DatasetVersion):
         <Dataset air.dataset version 2 (time: 720), 3 arrays>
         """
         request = request_append(Addable(source, {**self.access, **options}, duplicates))
-        dataset = self.change(request, message, commit_id)
-        while dataset.merge():
-            dataset = dataset.refresh()
-        return dataset
+        return self.change(request, message, commit_id).merge_all()
 
     @strict_keywords(AppendOptions)
     def replace(
         self,
         source: Source,
         *,
-        replaced: str | Collection[str] | None = None,
+        replaced: Paths | None = None,
         message: str | None = None,
         commit_id: str | None = None,
         **options: Unpack[AppendOptions],
@@ -168,9 +173,8 @@ class Dataset(DatasetVersion):
         if replaced is None:
             request = request_append(addable, replaced=True)
         else:
-            paths = [replaced] if isinstance(replaced, str) else [*replaced]
-            request = request_replace(addable, paths)
-        return self.change(request, message, commit_id)
+            request = request_replace(addable, as_paths(replaced))
+        return self.change(request, message, commit_id).merge_all()
 
     def drop(
         self,
@@ -295,10 +299,7 @@ class Dataset(DatasetVersion):
         MismatchError
             See `append`; or a vacuum has deleted what was staged before it: stage it again.
         """
-        dataset = self.change(request_commit(list(staged)), message, commit_id)
-        while dataset.merge():
-            dataset = dataset.refresh()
-        return dataset
+        return self.change(request_commit(list(staged)), message, commit_id).merge_all()
 
     def merge(self) -> bool:
         """Make one segment of several small ones if it is time to; tell whether it was.
@@ -310,9 +311,17 @@ class Dataset(DatasetVersion):
             return False
         try:
             self._place.run(commit(self.head, merge(due, self._schema.axes, self._open)))
-        except (MismatchError, CommitFailedError, VersionExpiredError):
+        except (MismatchError, CommitFailedError, CommitUnknownError, VersionExpiredError):
+            # What made it due was done, and must not look as if it was not.
             return False
         return True
+
+    def merge_all(self) -> Dataset:
+        """Do all merges that are due; return the dataset then."""
+        dataset = self
+        while dataset.merge():
+            dataset = dataset.refresh()
+        return dataset
 
     def tag(
         self,

@@ -6,6 +6,7 @@ commit has changed what it was prepared by.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -46,6 +47,7 @@ from virtualzarr.dataset.verbs import (
 )
 from virtualzarr.errors import MismatchError, UnsupportedError
 from virtualzarr.hierarchy.group import Group
+from virtualzarr.ingest.scan_files import Paths
 from virtualzarr.stores.files import resolve_uri
 
 if TYPE_CHECKING:
@@ -118,6 +120,12 @@ class Addable:
         return self._scanned[key], [resolve_uri(file) for file in files]
 
 
+def as_paths(paths: Paths) -> list[str]:
+    """Return one path, or several, as texts."""
+    several = [paths] if isinstance(paths, str | os.PathLike) else paths
+    return [os.fspath(path) for path in several]
+
+
 def request_append(addable: Addable, *, replaced: bool = False) -> Request:
     """Rows come where their coordinates belong, or in place of those that are there."""
 
@@ -125,7 +133,7 @@ def request_append(addable: Addable, *, replaced: bool = False) -> Request:
         group, files = addable.find(dataset, again=replaced)
         options = with_remembered(dataset.schema, addable.options)
         addition = dataset.fit(group, join_options(options))
-        rows = addition.rows(dataset.snapshot.schema)
+        rows = addition.rows(dataset.snapshot.schema, files)
         add = add_rows(
             rows, dataset.open_segment.coordinates, {},
             replaced=replaced, overlap=options.get("overlap", "raise"),
@@ -148,7 +156,7 @@ def request_replace(addable: Addable, sources: Collection[str]) -> Request:
         group, files = addable.find(dataset, again=True)
         options = with_remembered(dataset.schema, addable.options)
         addition = dataset.fit(group, join_options(options))
-        rows = addition.rows(dataset.snapshot.schema)
+        rows = addition.rows(dataset.snapshot.schema, files)
 
         def find(state: Snapshot) -> Protocol[list[tuple[int, int]]]:
             ranges = yield from find_rows(

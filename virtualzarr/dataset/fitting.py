@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from grids import Axis, SeparableGrid
@@ -61,8 +62,12 @@ class Addition:
         """How the rows are chunked, see `Entry`."""
         return tuple(group_chunks({p: cells.chunks or () for p, cells in self.cells.items()}))
 
-    def rows(self, schema: Named | None) -> Rows:
-        """Return the rows, in the terms of a stored schema."""
+    def rows(self, schema: Named | None, files: Iterable[str] = ()) -> Rows:
+        """Return the rows, in the terms of a stored schema.
+
+        `files` are those that were scanned: one may have nothing but values that are kept inline.
+        """
+        names = dict.fromkeys([*files, *self.sources])
         stored = Stored("segments", *pack(self.cells, self.coordinates))
         return Rows(
             self.schema.growing,
@@ -72,14 +77,21 @@ class Addition:
             self.chunks,
             schema,
             self.grids,
-            tuple((uri, 0, self.count) for uri in self.sources),
+            tuple((uri, 0, self.count) for uri in names),
         )
 
     @property
     def sources(self) -> list[str]:
         """The files that the rows come from."""
-        manifests = [cells.manifest for cells in self.cells.values()]
-        return [*dict.fromkeys(s.uri for manifest in manifests for s in manifest.sources if s.uri)]
+        uris: dict[str, None] = {}
+        for cells in self.cells.values():
+            manifest = cells.manifest
+            # Tables may have sources of what the rows were joined with, which none refers to.
+            is_used = np.zeros(len(manifest.sources) + 1, bool)
+            is_used[np.asarray(manifest.source)] = True
+            used = np.flatnonzero(is_used[:-1]).tolist()
+            uris |= dict.fromkeys(manifest.sources[row].uri for row in used)
+        return [uri for uri in uris if uri]
 
     def fixed_segment(self) -> Stored | None:
         """Return the segment of arrays that do not grow; None if there are none."""

@@ -25,16 +25,12 @@ from virtualzarr.errors import (
     MetadataError,
     SourceNotFoundError,
     UnsupportedError,
-    VirtualZarrError,
+    VersionExpiredError,
 )
 from virtualzarr.metadata.json_documents import dumps_json
 
 _LARGEST = 1 << 16
 """Bytes of a head, which every commit and every opening moves, at most."""
-
-
-class VersionExpiredError(VirtualZarrError):
-    """A version of a dataset can no longer be opened: a vacuum took it away."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,12 +7,17 @@ from typing import Any
 from numpy.typing import NDArray
 
 from virtualzarr.dataset.entry import Entry
-from virtualzarr.dataset.head import VersionExpiredError, read_head
+from virtualzarr.dataset.head import read_head
 from virtualzarr.dataset.named import Named
 from virtualzarr.dataset.open_storage import open_storage
 from virtualzarr.dataset.operations import Protocol
 from virtualzarr.dataset.segment import Segment
-from virtualzarr.errors import MetadataError, SourceNotFoundError, VirtualZarrError
+from virtualzarr.errors import (
+    MetadataError,
+    SourceNotFoundError,
+    VersionExpiredError,
+    VirtualZarrError,
+)
 from virtualzarr.stores.files import open_file
 from virtualzarr.stores.location import Location
 

@@ -100,7 +100,7 @@ def stage(dataset: Dataset, source: Any, options: Mapping[str, Any]) -> StagedRo
             "staged rows have new variables or attributes, which are not in the dataset yet: "
             "append some first"
         )
-    rows = addition.rows(dataset.snapshot.schema)
+    rows = addition.rows(dataset.snapshot.schema, files)
     named = dataset.run(rows.segment.put(dataset.snapshot.epoch))
     return StagedRows(
         rows.dimension, named, objects.digest(rows.segment.data), rows.count,

@@ -14,6 +14,7 @@ from virtualzarr.dataset.editing import (
     Addable,
     Edit,
     Request,
+    as_paths,
     request_append,
     request_attributes,
     request_drop,
@@ -22,6 +23,7 @@ from virtualzarr.dataset.editing import (
 from virtualzarr.dataset.history import to_nanoseconds
 from virtualzarr.dataset.staging import StagedRows, request_commit
 from virtualzarr.dataset.verbs import NothingToDoError, set_tag
+from virtualzarr.ingest.scan_files import Paths
 from virtualzarr.keywords import strict_keywords
 
 if TYPE_CHECKING:
@@ -60,7 +62,8 @@ class Transaction:
     ) -> None:
         self._is_open = False
         if kind is None and self._requests:
-            self.dataset = self.dataset.change(self._prepare, self._message, self._commit_id)
+            changed = self.dataset.change(self._prepare, self._message, self._commit_id)
+            self.dataset = changed.merge_all()
 
     def _prepare(self, dataset: Dataset) -> Edit:
         edits = []
@@ -95,7 +98,7 @@ class Transaction:
         self,
         source: Source,
         *,
-        replaced: str | Collection[str] | None = None,
+        replaced: Paths | None = None,
         **options: Unpack[AppendOptions],
     ) -> None:
         """Put rows in the place of others, see `Dataset.replace`."""
@@ -103,8 +106,7 @@ class Transaction:
         if replaced is None:
             self._add(request_append(addable, replaced=True))
         else:
-            paths = [replaced] if isinstance(replaced, str) else replaced
-            self._add(request_replace(addable, paths))
+            self._add(request_replace(addable, as_paths(replaced)))
 
     def drop(self, start: Any = None, stop: Any = None, *, before: Any = None) -> None:
         """Drop rows, see `Dataset.drop`."""

@@ -6,7 +6,7 @@ quicker. What a change puts in the store it puts once, and anew only after a vac
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -22,7 +22,6 @@ from virtualzarr.dataset.head import Head, read_version
 from virtualzarr.dataset.named import Named
 from virtualzarr.dataset.operations import Protocol
 from virtualzarr.dataset.placing import Coordinates, locate, merge_rows, read_stored
-from virtualzarr.dataset.row_tables import load_tables
 from virtualzarr.dataset.runs import Splice
 from virtualzarr.dataset.schema import Schema, merge_schemas, read_named_schema, read_schema
 from virtualzarr.dataset.snapshot import (
@@ -33,15 +32,11 @@ from virtualzarr.dataset.snapshot import (
     Snapshot,
     StoredRows,
 )
-from virtualzarr.errors import MismatchError
+from virtualzarr.errors import BelowFloorError, MismatchError
 
 
 class NothingToDoError(MismatchError):
     """A change would change nothing."""
-
-
-class BelowFloorError(MismatchError):
-    """Rows are from before the least coordinate that a dataset keeps."""
 
 
 class Stored:
@@ -422,64 +417,6 @@ def roll_back(version: int, about: Mapping[str, Any]) -> Change:
         )
 
     return change
-
-
-def join_changes(changes: Sequence[Change], about: Mapping[str, Any]) -> Change:
-    """Several changes, one after the other, as one commit.
-
-    Those that would change nothing are left out, unless all are.
-
-    Raises
-    ------
-    NothingToDoError
-    """
-
-    def change(head: Head) -> Protocol[Record]:
-        total, state = (yield from record(head, dict(about))), head.snapshot
-        count = 0
-        if len(changes) > 1:
-            # What one does to tables is not stored before all are done.
-            state = yield from load_tables(state)
-        for one in changes:
-            try:
-                part = yield from one(replace(head, snapshot=state))
-            except NothingToDoError:
-                continue
-            count += 1
-            total = _join_records(total, part)
-            if len(changes) == 1:
-                continue
-            # The version stays that of the head: what follows is of the same commit.
-            state = replace(state.apply(part), version=state.version, time=state.time)
-        if not count:
-            raise NothingToDoError("there is nothing to change")
-        return total
-
-    return change
-
-
-def _join_records(first: Record, second: Record) -> Record:
-    """Return the record of one change after another, with the time and words of the first."""
-    keys = {entry.key for entry in first.added}
-    splices = {
-        dimension: (*first.splices.get(dimension, ()), *second.splices.get(dimension, ()))
-        for dimension in dict.fromkeys([*first.splices, *second.splices])
-    }
-    return replace(
-        first,
-        splices=splices,
-        # What both add and remove was never there.
-        added=(*(e for e in first.added if e.key not in second.removed), *second.added),
-        removed=(*first.removed, *(key for key in second.removed if key not in keys)),
-        files={
-            dimension: (*first.files.get(dimension, ()), *second.files.get(dimension, ()))
-            for dimension in dict.fromkeys([*first.files, *second.files])
-        },
-        schema=second.schema or first.schema,
-        tags={**first.tags, **second.tags},
-        leases={**first.leases, **second.leases},
-        floors={**first.floors, **second.floors},
-    )
 
 
 def plain(value: Any) -> Any:

@@ -9,6 +9,7 @@ from datetime import datetime
 from typing import Any, Self, TypeVar
 
 from virtualzarr.array import Array
+from virtualzarr.choices import Duplicates
 from virtualzarr.dataset.arrays import Stretch, VersionChunks, build_arrays, find_stretches
 from virtualzarr.dataset.commit import find_commit
 from virtualzarr.dataset.diff import Diff, compare
@@ -30,6 +31,7 @@ from virtualzarr.dataset.runs import Runs
 from virtualzarr.dataset.schema import Schema, read_named_schema
 from virtualzarr.dataset.segment import DATA
 from virtualzarr.dataset.segment_opener import SegmentOpener
+from virtualzarr.dataset.sources import select_new_files
 from virtualzarr.dataset.verbs import Stored
 from virtualzarr.hierarchy.group import Group
 from virtualzarr.stores.files import resolve_uri
@@ -203,6 +205,21 @@ class DatasetVersion:
     def put_object(self, kind: str, data: bytes, digest: str | None = None) -> Named:
         """Store an object in this version's epoch, which a commit will name."""
         return self.run(Stored(kind, data, digest).put(self.snapshot.epoch))
+
+    def select_new_files(self, files: Sequence[str], duplicates: Duplicates) -> list[str]:
+        """Return those of several files that no rows of this version come from.
+
+        Raises
+        ------
+        MismatchError, SourceChangedError
+            As for `Dataset.append`.
+        """
+        return self.run(
+            select_new_files(
+                self.snapshot, self.dimension, self.schema.axes, self._open, files, duplicates,
+                self._options["storage_options"],
+            )
+        )  # fmt: skip
 
     def fit(self, group: Group, options: Mapping[str, Any]) -> Addition:
         """Return new rows in the terms of what is stored, checked against it.

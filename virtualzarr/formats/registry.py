@@ -190,6 +190,12 @@ FORMATS: dict[str, Format] = {
         reaches_files=True,
     ),
     "zarr": Format(f"{_HERE}.zarr", matches_path=f"{_HERE}.zarr:is_hierarchy"),
+    # After Zarr, which says that a dataset is none: then other hierarchies cost no request more.
+    "dataset": Format(
+        "virtualzarr.dataset.detect",
+        matches_path="virtualzarr.dataset.detect:is_dataset",
+        reaches_files=True,
+    ),
 }
 """Formats of this package, and registered ones, in the order of detection."""
 

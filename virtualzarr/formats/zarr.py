@@ -16,6 +16,9 @@ from virtualzarr.stores import open_store
 from virtualzarr.stores.files import is_url
 from virtualzarr.stores.read_only import as_read_only
 
+DATASET_MARKER = b'"virtualzarr.dataset"'
+"""The member of the root document of a dataset with versions, which is no hierarchy itself."""
+
 
 def is_hierarchy(uri: str, storage_options: Mapping[str, Any] | None = None) -> bool:
     """Tell whether a Zarr array or group is at a path or URL."""
@@ -26,7 +29,14 @@ def is_hierarchy(uri: str, storage_options: Mapping[str, Any] | None = None) -> 
         if any(name.endswith(each.extensions) for each in FORMATS.values()):
             return False
     store = open_store(uri, storage_options)
-    return any(store.get(marker) is not None for marker in MARKERS)
+    documents = (store.get(marker) for marker in MARKERS)
+    document = next((document for document in documents if document is not None), None)
+    return document is not None and not is_dataset_root(document)
+
+
+def is_dataset_root(document: bytes) -> bool:
+    """Tell whether the document of a root group is that of a dataset with versions."""
+    return DATASET_MARKER in document
 
 
 def scan(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Iterable, Mapping
+from datetime import datetime
 from typing import Any, Literal, Unpack, overload
 
 from virtualzarr.array import Array, ChunkCache
@@ -12,6 +13,7 @@ from virtualzarr.array.fields import FieldView
 from virtualzarr.array.read.cache_policy import CachePolicy, Recheck
 from virtualzarr.choices import OnError
 from virtualzarr.errors import NodeNotFoundError, UnsupportedError
+from virtualzarr.formats.registry import get_format
 from virtualzarr.hierarchy.create import check_params, create_array, open_array
 from virtualzarr.hierarchy.group import Group
 from virtualzarr.hierarchy.open_node import build_node, create_group
@@ -44,6 +46,9 @@ def open(
     use_consolidated: bool | None = None,
     metadata_key: str | None = None,
     open_as_void: Literal[False] = False,
+    version: int | None = None,
+    at: datetime | str | None = None,
+    tag: str | None = None,
     **params: Unpack[ArrayParams],
 ) -> Array | Group: ...
 @overload
@@ -66,6 +71,9 @@ def open(
     use_consolidated: bool | None = None,
     metadata_key: str | None = None,
     open_as_void: bool = False,
+    version: int | None = None,
+    at: datetime | str | None = None,
+    tag: str | None = None,
     **params: Unpack[ArrayParams],
 ) -> Array | Group | FieldView:
     """Open an array or group: a Zarr hierarchy, a reference file, or any format that scans.
@@ -97,6 +105,10 @@ def open(
     open_as_void : bool
         Whether to give the bytes of an array's elements as they are stored, whatever the data type:
         a `FieldView` of uint8 with one more axis, of as many bytes as an element has.
+    version, at, tag
+        At which version a dataset is opened: by its number, as the newest at a time (a text is in
+        UTC if it has no time zone), or by its tag. By default, the newest one. The arrays stay at
+        it. See `virtualzarr.Dataset`.
     **params
         The parameters of `create_array`: what an array must be, or is made as.
 
@@ -131,9 +143,17 @@ def open(
     node: Array | Group
     if format != "zarr":
         _check_file_options(target, use_consolidated, metadata_key)
-        node = _open_file(target, path, mode, format, on_error, storage_options, allowed)
+        access: dict[str, Any] = {"storage_options": storage_options, "allowed": allowed}
+        if format == "dataset":
+            node = _open_version(
+                target, path, mode, access, {"version": version, "at": at, "tag": tag}
+            )
+        else:
+            _check_no_version(target, version, at, tag)
+            node = _open_file(target, path, mode, format, on_error, access)
         _check_node(node, str(target), params)
     elif metadata_key is None:
+        _check_no_version(target, version, at, tag)
         zarr_format, options = params.get("zarr_format"), storage_options
         resolved = resolve(target, path, mode, storage_options=options, zarr_format=zarr_format)
         location = store_location(resolved.store, allowed, storage_options)
@@ -176,17 +196,37 @@ def _open_file(
     mode: Mode,
     format: str,
     on_error: OnError,
-    storage_options: Mapping[str, Any] | None,
-    allowed: str | Iterable[str] | None,
+    access: Mapping[str, Any],
 ) -> Array | Group:
     if mode != "r":
         raise UnsupportedError(
             f"files of the format {format} can only be read; publish them, or copy them to Zarr",
             file=str(target),
         )
-    options: dict[str, Any] = {"storage_options": storage_options, "allowed": allowed}
-    group = scan(target, format=format, on_error=on_error, **options)
+    group = scan(target, format=format, on_error=on_error, **access)
     return group[path] if path.strip("/") else group
+
+
+def _open_version(
+    target: Any, path: str, mode: Mode, access: Mapping[str, Any], which: Mapping[str, Any]
+) -> Array | Group:
+    """Open a dataset at a version."""
+    if mode != "r":
+        raise UnsupportedError(
+            "datasets change by commits: open a virtualzarr.Dataset, and append to it",
+            file=str(target),
+        )
+    opener: Any = get_format("dataset").load()
+    group: Group = opener(target, **access, **which)
+    return group[path] if path.strip("/") else group
+
+
+def _check_no_version(target: Any, *which: Any) -> None:
+    if any(choice is not None for choice in which):
+        raise UnsupportedError(
+            "version, at and tag are of datasets with versions, which this is none",
+            file=str(target),
+        )
 
 
 def _check_node(node: Array | Group, uri: str, params: ArrayParams) -> None:
@@ -206,7 +246,9 @@ def _format_of(target: Any, mode: str, storage_options: Mapping[str, Any] | None
     if isinstance(target, str) or hasattr(target, "__fspath__"):
         name = os.fspath(target)
         if mode in ("a", "w", "w-") and (is_url(name) or not os.path.isfile(name)):
-            return "zarr"  # there may be nothing yet
+            # There may be nothing yet; but a dataset with a history is not written over.
+            is_dataset = not is_url(name) and get_format("dataset").has_path(name)
+            return "dataset" if is_dataset else "zarr"
         return detect(target, storage_options)
     # Values tell a store from references in memory: those have texts and lists, stores have bytes.
     is_refs = isinstance(target, Mapping) and not all(

@@ -236,7 +236,10 @@ class Inputs:
     def has_coordinates(self, dim: str) -> bool:
         """Tell whether all inputs can be put in order by their coordinates along a dimension."""
         nodes = [group.get(dim) for group in self.groups if group is not None]
-        return all(isinstance(node, Array) and node.dims == (dim,) for node in nodes)
+        return all(
+            isinstance(node, Array) and node.dims == (dim,) and node.dtype.kind in "iufmM"
+            for node in nodes
+        )
 
     def by_coords(self, dims: Sequence[str] | None) -> Group:
         """Join all inputs in the order of their coordinates."""

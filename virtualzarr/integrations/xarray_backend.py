@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 _SIGNATURES = {
     "": (b'"refs"', b'.zgroup"', b'.zattrs"', b'zarr.json"'),
     ".zmetadata": (b'"record_size"',),
-    "zarr.json": (b'"virtualzarr.manifest"',),
+    "zarr.json": (b'"virtualzarr.manifest"', b'"virtualzarr.dataset"'),
 }
 _MAX_HEAD = 1 << 20
 """Bytes that are looked at to guess what a file is."""
@@ -63,7 +64,7 @@ class VirtualZarrBackendEntrypoint(BackendEntrypoint):
     open_dataset_parameters: ClassVar[tuple[str, ...]] = (
         *("filename_or_obj", "mask_and_scale", "decode_times", "concat_characters"),
         *("decode_coords", "drop_variables", "use_cftime", "decode_timedelta"),
-        *("group", "storage_options", "on_error"),
+        *("group", "storage_options", "on_error", "version", "at", "tag"),
     )
 
     def guess_can_open(self, filename_or_obj: Any) -> bool:
@@ -90,6 +91,9 @@ class VirtualZarrBackendEntrypoint(BackendEntrypoint):
         group: str | None = None,
         storage_options: Mapping[str, Any] | None = None,
         on_error: OnError = "warn",
+        version: int | None = None,
+        at: datetime | str | None = None,
+        tag: str | None = None,
         **decoding: Any,
     ) -> Dataset:
         """Open one group, the root group if none is named, as a dataset.
@@ -103,6 +107,8 @@ class VirtualZarrBackendEntrypoint(BackendEntrypoint):
             How fsspec opens a URL.
         on_error : "warn" or "raise"
             What to do about variables that cannot be virtualized.
+        version, at, tag
+            At which version a dataset with versions is opened, as for `virtualzarr.open`.
         **decoding
             As for `to_dataset`.
 
@@ -111,7 +117,8 @@ class VirtualZarrBackendEntrypoint(BackendEntrypoint):
         virtualzarr.errors.VirtualZarrError
             If the target cannot be opened, or has no such group.
         """
-        node = open_node(filename_or_obj, storage_options, on_error, group)
+        which = {"version": version, "at": at, "tag": tag}
+        node = open_node(filename_or_obj, storage_options, on_error, group, **which)
         return to_dataset(node, on_error, source=encoding_source(filename_or_obj), **decoding)
 
     def open_groups_as_dict(
@@ -121,10 +128,14 @@ class VirtualZarrBackendEntrypoint(BackendEntrypoint):
         group: str | None = None,
         storage_options: Mapping[str, Any] | None = None,
         on_error: OnError = "warn",
+        version: int | None = None,
+        at: datetime | str | None = None,
+        tag: str | None = None,
         **decoding: Any,
     ) -> dict[str, Dataset]:
         """Open a group and all groups below it, each as a dataset, by path."""
-        root = open_node(filename_or_obj, storage_options, on_error, group)
+        which = {"version": version, "at": at, "tag": tag}
+        root = open_node(filename_or_obj, storage_options, on_error, group, **which)
         nodes = {"/": root}
         if isinstance(root, Group):
             below = root.members(max_depth=None)
@@ -156,15 +167,19 @@ def encoding_source(target: Any) -> str | None:
 
 
 def open_node(
-    target: Any, storage_options: Mapping[str, Any] | None, on_error: OnError, group: str | None
+    target: Any,
+    storage_options: Mapping[str, Any] | None,
+    on_error: OnError,
+    group: str | None,
+    **which: Any,
 ) -> Array | Group:
-    """Open the target and go to the group that is wanted."""
+    """Open the target, at a version if it has any, and go to the group that is wanted."""
     check_choice("on_error", on_error, OnError)
     node: Array | Group = target
     if not isinstance(target, (Array, Group)):
         import virtualzarr
 
-        node = virtualzarr.open(target, on_error=on_error, storage_options=storage_options)
+        node = virtualzarr.open(target, on_error=on_error, storage_options=storage_options, **which)
     if not (group or "").strip("/"):
         return node
     if not isinstance(node, Group):

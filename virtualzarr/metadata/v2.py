@@ -9,7 +9,6 @@ import numpy as np
 
 import grids
 from virtualzarr.codecs import Pipeline
-from virtualzarr.codecs.core.byte_order import native
 from virtualzarr.errors import MetadataError, UnsupportedError
 from virtualzarr.metadata import fill, repair
 from virtualzarr.metadata.chunk_key_encoding import KeyEncoding
@@ -70,7 +69,7 @@ def parse_array_v2(
     # structured dtypes, whose fields may differ in it.
     return ArrayMetadata(
         shape=shape,
-        dtype=native(stored),
+        dtype=stored if stored.names or stored.hasobject else stored.newbyteorder("="),
         grid=grid,
         pipeline=pipeline,
         fill_value=value,

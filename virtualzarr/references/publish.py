@@ -40,12 +40,14 @@ def publish(
     node : Group or Array
     path : path or str
         A local path, or a URL that fsspec can write. What is written appears whole or not at all.
-    reference_format : {"json", "parquet", "icechunk", "native"}, optional
+    reference_format : {"json", "parquet", "icechunk", "native", "dataset"}, optional
         By default Parquet where the path ends in ``.parq`` or ``.parquet``, Icechunk where it ends
         in ``.icechunk``, the native form where it ends in ``.zarr``, else JSON (kerchunk's, version
         1). Parquet is read lazily: use it from a few hundred thousand references on. An Icechunk
         repository keeps its history: what is published is a commit to its main branch. The native
-        form only this package reads: see `virtualzarr.references.native.save.save`.
+        form only this package reads: see `virtualzarr.references.native.save.save`. A dataset keeps
+        all of its versions, and grows along the dimension that is unlimited in the files: see
+        `virtualzarr.create_dataset`.
     copy : bool
         Whether chunks that other readers would read wrong are decoded, encoded as the array
         declares, and stored in one file beside the references, or in the Icechunk repository. If

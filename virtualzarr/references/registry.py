@@ -16,6 +16,7 @@ FORMS: dict[ReferenceFormat, str] = {
     "parquet": "virtualzarr.references.kerchunk.parquet_form",
     "icechunk": "virtualzarr.references.icechunk.form",
     "native": "virtualzarr.references.native.form",
+    "dataset": "virtualzarr.dataset.form",
 }
 """The modules of the forms, which have them as `FORM`: imported when a form is first asked for."""
 

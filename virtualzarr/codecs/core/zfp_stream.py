@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from virtualzarr.codecs.core.base import Block, Buffer, Codec, as_u1, nbytes_of
-from virtualzarr.codecs.core.libraries import call_imagecodecs, require_imagecodecs
+from virtualzarr.codecs.core.libraries import require_imagecodecs
 from virtualzarr.codecs.core.scratch import allocate
 
 TYPES = ("<i4", "<i8", "<f4", "<f8")
@@ -124,7 +124,10 @@ def decode_stream(codec: Codec, stream: Buffer, header: Header) -> Block:
     """Return the array of a stream with its header."""
     padded = pad_stream(codec, stream, header)
     out = allocate(header.shape, header.dtype)
-    call_imagecodecs(codec, "zfp_decode", padded, out=out)
+    try:
+        require_imagecodecs(codec.name).zfp_decode(padded, out=out)
+    except (RuntimeError, ValueError, TypeError) as error:
+        raise codec.error(error) from error
     return out
 
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from virtualzarr.codecs.core.base import U1, Buffer, as_u1, nbytes_of
-from virtualzarr.codecs.core.libraries import call_imagecodecs
+from virtualzarr.codecs.core.libraries import require_imagecodecs
 from virtualzarr.codecs.hdf5.filter import Filter
 
 # Of a JPEG-LS frame: bits of a sample, lines, samples in a line, components.
@@ -33,7 +33,10 @@ class JpegLs(Filter):
         need, allowed = frame.nbytes, limit if size is None else size
         if need > allowed:
             raise self.size_error(need, allowed)
-        out = call_imagecodecs(self, "jpegls_decode", raw)
+        try:
+            out = require_imagecodecs(self.name).jpegls_decode(raw)
+        except (RuntimeError, ValueError, TypeError) as error:
+            raise self.error(error) from error
         if nbytes_of(out) != need:
             raise self.size_error(nbytes_of(out), need)
         if frame.planes:  # imagecodecs puts components last in any case

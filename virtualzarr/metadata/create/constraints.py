@@ -11,7 +11,6 @@ import grids
 from grids import ChunkGrid, ChunkLayout, SeparableGrid
 from virtualzarr.codecs import Codec, Pipeline, codec_from_v2
 from virtualzarr.codecs.core.base import ChunkSpec
-from virtualzarr.codecs.core.byte_order import native
 from virtualzarr.codecs.sharding import Sharding
 from virtualzarr.codecs.transpose import Transpose
 from virtualzarr.metadata import fill
@@ -77,7 +76,8 @@ def _compare_members(metadata: ArrayMetadata, params: ArrayParams) -> Iterator[D
         yield "shape", as_shape(params["shape"]), metadata.shape
     dtype = metadata.dtype
     if params["dtype"] is not None:
-        expected = native(as_dtype(params["dtype"]))
+        expected = as_dtype(params["dtype"])
+        expected = expected if expected.names or expected.hasobject else expected.newbyteorder("=")
         if (expected, vlen_kind(expected)) != (dtype, vlen_kind(dtype)):
             yield "dtype", expected, dtype
             return  # the fill value cannot be compared
