@@ -151,8 +151,6 @@ def _commit(base: Head, change: Change, commit: str, limits: Limits) -> Protocol
         yield EndTurn()
         if is_done:
             return current
-        if head.tag is None:
-            raise NodeExistsError("there is a dataset already")
         head, attempts = current, attempts + 1
         if not (yield BackOff(attempts, is_lost_race=True)):
             raise CommitFailedError(f"{attempts} other commits were quicker; nothing was changed")
@@ -165,6 +163,8 @@ def _prepare(
     while True:
         if (yield from find_commit(head, commit, base.snapshot.version)):
             return head, None
+        if not base.snapshot.version and head.snapshot.version:
+            raise NodeExistsError("there is a dataset already")
         # A conflict that `change` finds is a true failure: no earlier request of ours can land any
         # more, as the head it was conditional on has been replaced by another.
         try:

@@ -55,30 +55,39 @@ class ObjectStore(Storage):
         """Try whether the store refuses to create an object twice, and to replace what changed."""
         if self.single_writer or self.uri in _enforcing:
             return
-        # Who dies or may not delete here leaves it to the next vacuum.
-        name = f"log/0-{secrets.token_hex(8)}"
         try:
-            self._retry(partial(self._put, name, b"1", "create"), name)
-            for mode in ("create", {"e_tag": '"00000000000000000000000000000000"'}):
-                if self._try_to_replace(name, mode):
-                    raise refuse_commits(
-                        self.uri, "the store replaces objects whether or not conditions hold"
-                    )
+            # The vacuum of another may delete the object meanwhile, which looks like a store that
+            # ignores conditions; but not three times.
+            if not any(self._is_enforcing() for _ in range(3)):
+                raise refuse_commits(
+                    self.uri, "the store replaces objects whether or not conditions hold"
+                )
         except (UnreachableError, RefusedError) as error:
             raise AccessError(
                 "datasets cannot be committed to there, or it could not be tried whether they "
                 f"can: {error}",
                 file=self.uri,
             ) from None
+        _enforcing.add(self.uri)
+
+    def _is_enforcing(self) -> bool:
+        # Who dies or may not delete here leaves it to the next vacuum.
+        name = f"log/0-{secrets.token_hex(8)}"
+        # Where the first answer was lost, this one may say that there is such an object.
+        self._try_to_replace(name, "create")
+        modes: list[Any] = ["create", {"e_tag": '"00000000000000000000000000000000"'}]
+        is_enforcing = not any(self._try_to_replace(name, mode) for mode in modes)
         with suppress(UnreachableError, RefusedError):
             self.delete([name])
-        _enforcing.add(self.uri)
+        return is_enforcing
 
     def _try_to_replace(self, name: str, mode: Any) -> bool:
         try:
-            self._retry(partial(self._put, name, b"2", mode), name)
+            self._retry(partial(self._put, name, b"1", mode), name)
         except _ConditionError:
             return False
+        except FileNotFoundError:
+            return True  # gone meanwhile: nothing was learned
         return True
 
     def get(self, operation: Get) -> tuple[bytes, str] | None:
@@ -201,7 +210,7 @@ class ObjectStore(Storage):
             raise _ConditionError from None
         except exceptions.AlreadyExistsError as error:
             # 409 is a race that nobody has won yet, which says nothing of the condition.
-            if "409" in _describe(error):
+            if "status code: 409" in _describe(error):
                 raise self._unreachable(error, name) from None
             raise _ConditionError from None
         except (exceptions.PermissionDeniedError, exceptions.UnauthenticatedError) as error:

@@ -150,6 +150,12 @@ def bisect(
         piece = yield from lookup.find(middle)
         start, stop = max(piece.start, low), min(piece.stop, high)
         offset = piece.offset + start - piece.start
+        least, greatest = piece.entry.bounds.get(lookup.dimension, (value, value))
+        if value < least or value > greatest:
+            # The entry says enough: nothing is read to append at the end.
+            low, high = (low, start) if value < least else (stop, high)
+            middle = (low + high) // 2
+            continue
         values = (yield from coordinates(piece.entry))[offset : offset + stop - start]
         at = int(np.searchsorted(values, value, side))  # type: ignore[call-overload]
         if 0 < at < len(values):

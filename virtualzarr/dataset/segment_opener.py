@@ -20,6 +20,7 @@ from virtualzarr.errors import (
 )
 from virtualzarr.stores.files import open_file
 from virtualzarr.stores.location import Location
+from virtualzarr.stores.lru_cache import LRUCache
 
 _MOST_SEGMENTS = 128
 
@@ -30,20 +31,24 @@ class SegmentOpener:
     def __init__(self, location: Location, version: int) -> None:
         self.location, self.folder = location, location.uri.rstrip("/")
         self.version = version
-        self._segments: dict[str, Segment] = {}
+        self._segments: LRUCache[str, Segment] = LRUCache(_MOST_SEGMENTS)
+
+    def at(self, version: int) -> SegmentOpener:
+        """Return what opens segments for another version; those that were read are shared."""
+        opener = SegmentOpener(self.location, version)
+        opener._segments = self._segments
+        return opener
 
     def __call__(self, named: Named) -> Segment:
         """Return a segment."""
-        segment = self._segments.pop(named.name, None)
+        segment: Segment | None = self._segments.get(named.name)
         if segment is None:
             file = open_file(self.location.with_uri(f"{self.folder}/{named.name}"))
             try:
                 segment = Segment(file, named, self.folder, self.location)
             except SourceNotFoundError as error:
                 raise self._explain(error) from error
-            while len(self._segments) >= _MOST_SEGMENTS:
-                self._segments.pop(next(iter(self._segments)))
-        self._segments[named.name] = segment
+            self._segments.put(named.name, segment)
         return segment
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -133,6 +133,7 @@ class DatasetVersion:
         result.path, result._options, result._place = self.path, self._options, self._place
         result._schemas = self._schemas
         result._set(head, self._open.location, None)
+        result._open = self._open.at(result.version)
         return result
 
     def __repr__(self) -> str:

@@ -1,0 +1,423 @@
+"""Datasets in object stores: conditions, faults, races, and how many requests anything takes."""
+
+from __future__ import annotations
+
+import functools
+import http.server
+import logging
+import os
+import pickle
+import signal
+import sys
+import threading
+import time
+import uuid
+
+import numpy as np
+import pytest
+
+import virtualzarr as vz
+from tests.dataset import racing
+from tests.dataset.racing import append, check_answers, collect, read_names, read_rows
+from tests.dataset.s3_server import count_rounds, running
+from tests.dataset.test_dataset import write
+from virtualzarr.dataset import object_store
+from virtualzarr.dataset.commit import commit, create
+from virtualzarr.dataset.create import create_dataset
+from virtualzarr.dataset.dataset import Dataset
+from virtualzarr.dataset.head import read_head, read_version
+from virtualzarr.dataset.object_store import ObjectStore
+from virtualzarr.dataset.open_storage import open_storage
+from virtualzarr.dataset.operations import HEAD
+from virtualzarr.dataset.verbs import set_tag
+from virtualzarr.errors import (
+    AccessError,
+    CommitFailedError,
+    CommitUnknownError,
+    MissingDependencyError,
+    NodeExistsError,
+    SourceError,
+)
+from virtualzarr.stores import file_systems
+from virtualzarr.stores.location import Location
+
+obstore = pytest.importorskip("obstore")
+pytest.importorskip("s3fs")
+
+
+@pytest.fixture
+def server():
+    with running() as server:
+        yield server
+
+
+@pytest.fixture
+def url():
+    return f"s3://bucket/{uuid.uuid4().hex}/feed"
+
+
+@pytest.fixture(params=["directory", "memory", "obstore", "s3"])
+def storage(request, tmp_path, server, url):
+    """A storage with an empty dataset in it."""
+    if request.param == "directory":
+        storage = open_storage(Location(str(tmp_path)))
+    elif request.param == "memory":
+        storage = open_storage(Location(url.replace("s3:", "memory:")))
+    elif request.param == "obstore":
+        storage = ObjectStore(Location(url), obstore.store.MemoryStore())
+    else:
+        storage = open_storage(Location(url, server.options()))
+    storage.run(create())
+    return storage
+
+
+def test_appends_inserts_and_versions(storage):
+    append(storage, 10, 5)
+    append(storage, 0, 2)
+    head = append(storage, 20)
+    assert read_rows(storage) == [0, 1, 10, 11, 12, 13, 14, 20]
+    assert storage.run(read_version(head, 2)).version == 2
+    with pytest.raises(NodeExistsError):
+        storage.run(create())
+
+
+def test_threads_that_race_lose_nothing(storage):
+    def run(writer):
+        for k in range(5):
+            append(storage, 1000 * k + writer, name=f"row{writer}-{k}")
+
+    threads = [threading.Thread(target=run, args=(writer,)) for writer in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    names = [f"row{writer}-{k}" for writer in range(8) for k in range(5)]
+    check_answers(storage, dict.fromkeys(names, "done"))
+
+
+def count_up(store, times):
+    """Increment a counter as often as that is told to have been done."""
+    for _ in range(times):
+        while True:
+            response = store.get("counter")
+            value = int(bytes(response.bytes()))
+            mode = {"e_tag": response.meta["e_tag"]}
+            try:
+                store.put("counter", str(value + 1).encode(), mode=mode)
+                break
+            except obstore.exceptions.PreconditionError:
+                continue
+
+
+def check_counter(options):
+    """Let 16 clients count together: what a store must get right before it judges anything."""
+    store = open_storage(Location(f"s3://bucket/{uuid.uuid4().hex}", options)).store
+    store.put("counter", b"0")
+    threads = [threading.Thread(target=count_up, args=(store, 10)) for _ in range(16)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return int(bytes(store.get("counter").bytes()))
+
+
+def test_conditions_of_the_server(server):
+    assert check_counter(server.options()) == 160
+    server.is_strict = False
+    assert check_counter(server.options()) < 160
+
+
+@pytest.mark.parametrize("fault", [503, 500, 429, 409, "reset", "lost", "failed", "late"])
+@pytest.mark.parametrize("times", [1, 3])
+def test_faults_of_single_requests(server, url, fault, times):
+    """Whatever becomes of the first requests for the head, a commit is there once."""
+    storage = open_storage(Location(url, server.options()))
+    storage.run(create())
+    append(storage, 0)
+    left = [times]
+
+    def choose(method, path):
+        if method == "PUT" and path.endswith(HEAD) and left[0]:
+            left[0] -= 1
+            return fault
+        return None
+
+    server.fault = choose
+    append(storage, 1, name="row1-0")
+    server.wait()
+    assert read_rows(storage) == [0, 1]
+    assert read_names(storage) == ["row1-0"]
+
+
+def test_an_unknown_outcome_can_be_asked_for(server, url, monkeypatch):
+    monkeypatch.setattr(ObjectStore, "patience", 0.3)
+    monkeypatch.setattr(vz.config, "retries", 1)
+    storage = open_storage(Location(url, server.options()))
+    storage.run(create())
+    head = storage.run(read_head())
+    is_down = []
+
+    def choose(method, path):
+        if method == "PUT" and path.endswith(HEAD):
+            is_down.append(True)
+            return "lost" if len(is_down) == 1 else 503
+        return 503 if is_down else None
+
+    server.fault = choose
+    with pytest.raises(CommitUnknownError) as caught:
+        storage.run(commit(head, set_tag("paper", 1, {})))
+    name = caught.value.commit
+    with pytest.raises(SourceError):
+        storage.run(read_head())
+    server.fault = lambda method, path: None
+    again = storage.run(commit(storage.run(read_head()), set_tag("paper", 1, {}), name))
+    assert again.snapshot.version == 2
+    assert again.snapshot.commit == name
+
+
+def test_a_store_that_is_down_is_an_error_of_reading(server, url, monkeypatch):
+    monkeypatch.setattr(vz.config, "retries", 0)
+    server.fault = lambda method, path: 503
+    with pytest.raises(SourceError, match="503"):
+        Dataset(url, storage_options=server.options())
+
+
+def test_refusals(server, url):
+    storage = open_storage(Location(url, server.options()))
+    storage.run(create())
+    head = storage.run(read_head())
+    server.fault = lambda method, path: 403 if method == "PUT" else None
+    with pytest.raises(CommitFailedError, match="privileges"):
+        storage.run(commit(head, set_tag("paper", 1, {})))
+    server.fault = lambda method, path: 403
+    with pytest.raises(AccessError):
+        storage.run(read_head())
+
+
+def test_a_server_that_ignores_conditions_is_refused(server, url):
+    server.is_strict = False
+    storage = open_storage(Location(url, server.options()))
+    with pytest.raises(AccessError, match="whether or not conditions hold"):
+        storage.run(create())
+    assert not [key for key in server.objects if key.endswith(HEAD)]
+    storage = open_storage(Location(url, server.options()), single_writer=True)
+    storage.run(create())
+    head = storage.run(read_head())
+    append(storage, 5)
+    assert storage.run(commit(head, set_tag("a", 1, {}))).snapshot.version == 3
+    assert read_rows(storage) == [5]
+
+
+def test_places_are_tried_once(server, url, monkeypatch):
+    monkeypatch.setattr(object_store, "_enforcing", set())
+    for _ in range(2):
+        storage = open_storage(Location(url, server.options()))
+        storage.require_commits()
+    assert sum(method == "PUT" for method, *_ in server.requests) == 3
+
+
+def test_credentials_are_not_shown(server, url):
+    options = server.options() | {"key": "AKIDSECRET", "secret": "HUSHHUSH"}
+    storage = open_storage(Location(url, options))
+    server.fault = lambda method, path: 403
+    with pytest.raises(AccessError) as caught:
+        storage.run(read_head())
+    unknown = open_storage(Location(url, options | {"session": "HUSHHUSH"}))
+    with pytest.raises(vz.errors.UnsupportedError, match="'session'") as other:
+        unknown.require_commits()
+    for text in (repr(storage), repr(unknown), str(caught.value), str(other.value)):
+        assert "SECRET" not in text
+        assert "HUSH" not in text
+
+
+def test_without_the_library(server, url, tmp_path, monkeypatch):
+    write(tmp_path / "0.h5", 0)
+    options = {"storage_options": server.options(), "allowed": "*"}
+    create_dataset(url, vz.virtualize(tmp_path / "0.h5"), "time", **options)
+    monkeypatch.setitem(sys.modules, "obstore.store", None)
+    dataset = Dataset(url, **options)
+    assert dataset.group["time"][...].tolist() == [0, 1, 2, 3]
+    with pytest.raises(MissingDependencyError, match="object-stores"):
+        dataset.tag("paper")
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="forks processes")
+def test_a_forked_process_is_told_so(server, url):
+    storage = open_storage(Location(url, server.options()))
+    storage.run(create())
+    reading, writing = os.pipe()
+    child = os.fork()
+    if not child:
+        try:
+            storage.run(read_head())
+        except AccessError as error:
+            os.write(writing, str(error).encode())
+        finally:
+            os._exit(0)
+    os.waitpid(child, 0)
+    assert b"forked" in os.read(reading, 1000)
+
+
+def test_plain_http_is_read_only(tmp_path):
+    folder = tmp_path / "www"
+    folder.mkdir()
+    write(folder / "0.h5", 0)
+    create_dataset(folder / "feed", vz.virtualize(folder / "0.h5"), "time")
+    heads = []
+
+    class Handler(http.server.SimpleHTTPRequestHandler):
+        def log_message(self, *args):
+            pass
+
+        def do_GET(self):
+            if self.path.endswith(HEAD):
+                heads.append(self.headers.get("Cache-Control"))
+            super().do_GET()
+
+    handler = functools.partial(Handler, directory=str(folder))
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as running_server:
+        threading.Thread(target=running_server.serve_forever, daemon=True).start()
+        address = f"http://127.0.0.1:{running_server.server_address[1]}/feed"
+        dataset = Dataset(address, allowed="*")
+        assert dataset.group["time"][...].tolist() == [0, 1, 2, 3]
+        assert heads == ["no-cache"]
+        with pytest.raises(AccessError, match="can only be read"):
+            dataset.tag("paper")
+        running_server.shutdown()
+
+
+def test_file_systems_without_reliable_locks(tmp_path, monkeypatch):
+    mounts = tmp_path / "mountinfo"
+    root = "1 1 8:1 / / rw - ext4 /dev/vda rw\n"
+    mounts.write_text(f"{root}2 1 0:9 / {tmp_path} rw shared:1 - nfs4 server:/feed rw,vers=4.2\n")
+    monkeypatch.setattr(file_systems, "_MOUNTS", str(mounts))
+    storage = open_storage(Location(str(tmp_path / "feed")))
+    with pytest.raises(AccessError, match="nfs4"):
+        storage.run(create())
+    assert not (tmp_path / "feed").exists()
+    open_storage(Location(str(tmp_path / "feed")), single_writer=True).run(create())
+    assert storage.run(read_head()).snapshot.version == 1
+    mounts.write_text(root)
+    append(storage, 0)
+    assert read_rows(storage) == [0]
+
+
+# Races of processes.
+
+
+def test_processes_that_race(server, url):
+    storage = open_storage(Location(url, server.options()))
+    storage.run(create())
+    server.latency = 0.005
+    outcomes = collect(*racing.start(url, server.options(), range(8), 8))
+    assert set(outcomes.values()) == {"done"}
+    assert len(outcomes) == 64
+    check_answers(storage, outcomes)
+
+
+def test_processes_that_race_over_a_bad_link(server, url):
+    storage = open_storage(Location(url, server.options()))
+    storage.run(create())
+    server.fail_at(0.08)
+    outcomes = collect(*racing.start(url, server.options(), range(4), 12, vacuums=True))
+    server.fault = lambda method, path: None
+    server.wait()
+    assert len(outcomes) == 48
+    check_answers(storage, outcomes)
+    assert list(outcomes.values()).count("done") > 36
+
+
+def test_killed_anywhere(server, url):
+    storage = open_storage(Location(url, server.options()))
+    storage.run(create())
+    chance = np.random.default_rng(1)
+    outcomes = {}
+    for round_number in range(2):
+        writers = range(4 * round_number, 4 * round_number + 4)
+        processes, answers = racing.start(url, server.options(), writers, 10**6, vacuums=True)
+        for _ in processes:  # all of them are at work
+            name, outcome = answers.get(timeout=60)
+            outcomes[name] = outcome
+        for process in processes:
+            time.sleep(chance.random() / 3)
+            # What a killed process was putting into the queue may be cut; answers are few bytes.
+            os.kill(process.pid, signal.SIGKILL)
+        outcomes |= collect(processes, answers)
+        check_answers(storage, outcomes)
+    assert list(outcomes.values()).count("done") > 8
+    append(storage, 10**8)
+
+
+# Requests.
+
+
+@pytest.fixture
+def remote(server, url, tmp_path):
+    """A dataset all of whose files are in the store, too."""
+    options = {"storage_options": server.options()}
+
+    def upload(number):
+        write(tmp_path / f"{number}.h5", 4 * number)
+        server.objects[f"bucket/sources/{number}.h5"] = (tmp_path / f"{number}.h5").read_bytes()
+        return vz.virtualize(f"s3://bucket/sources/{number}.h5", **options)
+
+    dataset = create_dataset(url, upload(0), "time", **options)
+    for number in range(1, 4):
+        dataset = dataset.append(upload(number))
+    assert dataset.group["air"][-1, 0] == 1500
+    server.latency = 0.02
+    return dataset, upload
+
+
+def test_requests_of_opening(server, url, remote):
+    options = server.options()
+    server.requests.clear()
+    dataset = Dataset(url, storage_options=options)
+    assert count_rounds(server.requests) <= 2
+    server.requests.clear()
+    assert dataset.group["air"][-1, 0] == 1500
+    assert count_rounds(server.requests) <= 3
+
+
+def test_requests_of_an_append(server, remote):
+    dataset, upload = remote
+    group = upload(4)
+    server.requests.clear()
+    dataset = dataset.append(group)
+    # But for comparing with the file of the last rows: the head, the new segment, the new head.
+    own = [request for request in server.requests if "/feed/" in request[1]]
+    assert [method for method, *_ in own] == ["GET", "PUT", "PUT"]
+    assert dataset.group["time"][...].tolist() == [*range(20)]
+
+
+def test_pickles(remote):
+    dataset, _ = remote
+    air = pickle.loads(pickle.dumps(dataset.group["air"]))
+    np.testing.assert_array_equal(air[:, 1], np.arange(16) * 100 + 1)
+
+
+def test_moto(tmp_path):
+    """A store by other people, if it enforces conditions."""
+    moto = pytest.importorskip("moto.server")
+    logging.getLogger("werkzeug").setLevel(logging.ERROR)
+    other = moto.ThreadedMotoServer("127.0.0.1", port=0, verbose=False)
+    other.start()
+    try:
+        host, port = other.get_host_and_port()
+        client = {"endpoint_url": f"http://{host}:{port}"}
+        options = {"key": "test", "secret": "test", "client_kwargs": client}
+        import fsspec
+
+        fsspec.filesystem("s3", **options).mkdir("bucket")
+        write(tmp_path / "0.h5", 0)
+        write(tmp_path / "1.h5", 4)
+        choices = {"storage_options": options, "allowed": "*"}
+        group = vz.virtualize(tmp_path / "0.h5")
+        try:
+            dataset = create_dataset("s3://bucket/feed", group, "time", **choices)
+        except AccessError as error:
+            pytest.skip(str(error))
+        dataset = dataset.append(vz.virtualize(tmp_path / "1.h5"))
+        assert Dataset("s3://bucket/feed", **choices).group["time"][...].tolist() == [*range(8)]
+    finally:
+        other.stop()
