@@ -26,7 +26,10 @@ from virtualzarr.dataset.segment import Cells, pack
 from virtualzarr.dataset.snapshot import ChunkRuns, Named
 from virtualzarr.dataset.verbs import Rows, Stored
 from virtualzarr.hierarchy.group import Group
+from virtualzarr.references.dataset_data import DatasetData
+from virtualzarr.references.inventory import list_arrays
 from virtualzarr.references.native.manifest_growth import check_alike
+from virtualzarr.references.native.save import COPY
 from virtualzarr.virtual.inline import inline_array
 from virtualzarr.virtual.rechunk import get_axes, with_decoder
 
@@ -101,7 +104,7 @@ class Addition:
 def describe_first(group: Group, schema: Schema) -> Addition:
     """Return the rows of the first group of a dataset, which makes its schema."""
     dimension = schema.growing
-    group = group.map_arrays(as_virtual_v3)
+    group = _check_data(group.map_arrays(as_virtual_v3))
     growing = find_growing(group, dimension)
     if not growing:
         raise ValueError(f"no array has a dimension {dimension!r}")
@@ -137,7 +140,8 @@ def fit(ends: Group, schema: Schema, group: Group, options: Mapping[str, Any]) -
         They differ in what must be equal.
     """
     dimension = schema.growing
-    addition = harmonize_to_stored(ends, group.map_arrays(as_virtual_v3), options)
+    group = _check_data(group.map_arrays(as_virtual_v3))
+    addition = harmonize_to_stored(ends, group, options)
     # Attributes stay as they are stored, unless the user says how they are combined.
     rules = {"combine_attrs": "override", **options}
     joined = concat_rows([ends, addition], dimension, **rules)
@@ -163,6 +167,19 @@ def fit(ends: Group, schema: Schema, group: Group, options: Mapping[str, Any]) -
         new_schema,
         _other_grids(growing, new_schema),
     )
+
+
+def _check_data(group: Group) -> Group:
+    """Refuse references into the own data of a dataset, this one or another, that may be deleted.
+
+    Raises
+    ------
+    PublishError
+    """
+    data = DatasetData()
+    for path, array in list_arrays(group).items():
+        data.check(array.manifest, path, COPY)
+    return group
 
 
 def _new_rows(array: Array, ends: Group, dimension: str) -> Array:

@@ -30,6 +30,7 @@ from virtualzarr.metadata.ome import find_ome_changes
 from virtualzarr.metadata.portable import is_fill_mask
 from virtualzarr.references import portable
 from virtualzarr.references.canonical import Canonical, make_canonical, with_truncation
+from virtualzarr.references.dataset_data import REASON, DatasetData
 from virtualzarr.references.form import Capabilities
 from virtualzarr.references.materialize import (
     encode_exactly,
@@ -154,6 +155,7 @@ def make_plan(
     nodes: Iterable[tuple[str, Array | Group]] = [("", node)]
     if isinstance(node, Group):
         nodes = [("", node), *node.members(max_depth=None)]
+    data = DatasetData()
     for path, member in nodes:
         # The order of the hierarchy is kept: zarr-python loses nodes of consolidated metadata
         # that are out of it.
@@ -162,7 +164,7 @@ def make_plan(
             plan.groups[path] = member
             continue
         try:
-            plan.arrays[path] = _plan_array(path, member, copy, capabilities)
+            plan.arrays[path] = _plan_array(path, member, copy, capabilities, data)
         except PublishError as error:
             plan.skipped[path] = error.message
     _settle_format(plan, zarr_format, copy, capabilities)
@@ -182,7 +184,9 @@ def _grid_obstacle(metadata: ArrayMetadata, can: Capabilities) -> str | None:
     )
 
 
-def _plan_array(path: str, array: Array, copy: bool, can: Capabilities) -> ArrayPlan:
+def _plan_array(
+    path: str, array: Array, copy: bool, can: Capabilities, data: DatasetData
+) -> ArrayPlan:
     for name in path.split("/") if path else ():
         try:
             check_name(name, 2)
@@ -203,6 +207,7 @@ def _plan_array(path: str, array: Array, copy: bool, can: Capabilities) -> Array
                 "stores them in a file beside the references"
             )
         canonical = _without_inline(canonical, "in memory, and too large to be inline")
+    canonical = _without_unkept(canonical, path, copy, data)
     if len(canonical.misread) and not copy:
         total = many(canonical.manifest.nrefs, "chunk")
         why = "; ".join(
@@ -258,7 +263,19 @@ def _without_inline(canonical: Canonical, why: str) -> Canonical:
         [source.is_inline for source in canonical.manifest.sources] + [False], bool
     )
     inline = np.flatnonzero(is_inline[np.asarray(canonical.manifest.source).reshape(-1)])
-    added = np.setdiff1d(inline, canonical.misread)
+    return _with_copied(canonical, inline, why)
+
+
+def _without_unkept(canonical: Canonical, path: str, copy: bool, data: DatasetData) -> Canonical:
+    """Have chunks copied that may be deleted while references to them are there."""
+    if not copy:
+        data.check(canonical.manifest, path or "/", "copy=True stores them beside the references")
+        return canonical
+    return _with_copied(canonical, data.find_unkept(canonical.manifest), REASON)
+
+
+def _with_copied(canonical: Canonical, cells: npt.NDArray[np.int64], why: str) -> Canonical:
+    added = np.setdiff1d(cells, canonical.misread)
     reasons = canonical.reasons | ({why: len(added)} if len(added) else {})
     return replace(canonical, misread=np.union1d(canonical.misread, added), reasons=reasons)
 

@@ -19,8 +19,11 @@ from virtualzarr.manifest import Source
 from virtualzarr.metadata.portable import with_typed_mask
 from virtualzarr.nodes.documents import check_writable, join
 from virtualzarr.nodes.replace_documents import commit, find_topmost, settle
+from virtualzarr.references.dataset_data import DatasetData
+from virtualzarr.references.inventory import list_arrays
 from virtualzarr.references.native.manifest_growth import extend, native_chunks, tail
 from virtualzarr.references.native.parts import NO_SIZE, NO_TIME
+from virtualzarr.references.native.save import COPY
 from virtualzarr.references.ome_version import in_zarr_format
 from virtualzarr.references.report import PublishReport
 from virtualzarr.stores import Store, open_store
@@ -107,6 +110,9 @@ def append(
         addition = _all_virtual(in_zarr_format(addition, 3))
         if not _fresh(growing, [addition], duplicates):
             return None
+        data = DatasetData()
+        for inner_path, array in list_arrays(addition).items():
+            data.check(array.manifest, inner_path or "/", COPY)
         # Only the last chunk along the dimension is joined with the addition: an append costs
         # what is new, whatever the size of the archive.
         ends = _tails(node, growing)

@@ -37,6 +37,7 @@ from virtualzarr.metadata.portable import as_strict_attributes, to_portable_v3
 from virtualzarr.nodes.consolidated import consolidate
 from virtualzarr.nodes.documents import check_writable, find_node, join
 from virtualzarr.nodes.write_nodes import delete_node
+from virtualzarr.references.dataset_data import DatasetData
 from virtualzarr.references.inventory import list_arrays
 from virtualzarr.references.native.manifest_growth import save_manifest
 from virtualzarr.references.native.relative_uris import folder_of
@@ -130,6 +131,7 @@ def _save(node: Group | Array, store: Store, relative: bool, on_error: OnError) 
     documents: dict[str, bytes] = {}
     skipped: dict[str, str] = {}
     notes: list[str] = []
+    data = DatasetData()
     counts: dict[str, Any] = {"arrays": 0, "groups": 0, "references": 0}
     for path, member in nodes:
         try:
@@ -138,7 +140,7 @@ def _save(node: Group | Array, store: Store, relative: bool, on_error: OnError) 
                 metadata: Any = GroupMetadata(attributes, 3)
                 counts["groups"] += 1
             else:
-                metadata, count, remarks = _save_array(store, path, member, relative)
+                metadata, count, remarks = _save_array(store, path, member, relative, data)
                 counts["arrays"] += 1
                 counts["references"] += count
             document = to_documents(metadata)["zarr.json"]
@@ -164,7 +166,7 @@ def _save(node: Group | Array, store: Store, relative: bool, on_error: OnError) 
 
 
 def _save_array(
-    store: Store, path: str, array: Array, relative: bool
+    store: Store, path: str, array: Array, relative: bool, data: DatasetData
 ) -> tuple[ArrayMetadata, int, tuple[str, ...]]:
     """Store the references of an array; return the metadata to write, their number, and notes."""
     for name in path.split("/") if path else ():
@@ -173,6 +175,7 @@ def _save_array(
     metadata = portable.metadata.as_format(3)
     metadata = metadata.replace(key_encoding=KeyEncoding(), storage_transformers=())
     manifest: Manifest = build_manifest(array)
+    data.check(manifest, path or "/", COPY)
     # Chunks are written over with the declared codecs; where these only decode, plain ones are
     # declared, and the references decode by their own.
     if not is_writable(metadata):
@@ -182,6 +185,9 @@ def _save_array(
     written = save_manifest(store, path, metadata, manifest, relative=relative)
     return written, manifest.nrefs, portable.notes
 
+
+COPY = "copy the values (virtualzarr.copy)"
+"""What to do where references cannot be kept."""
 
 SIMPLE = Pipeline([make("bytes", endian="little"), make("zstd", level=3)])
 
