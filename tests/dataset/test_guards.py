@@ -2,10 +2,26 @@
 
 from __future__ import annotations
 
+import json
+import random
+from contextlib import suppress
+
+import numpy as np
+import pytest
+
 from tests.dataset import simulation
 from tests.dataset.simulation import World
-from virtualzarr.dataset import commit, head, operations, vacuum, verbs
-from virtualzarr.errors import CommitFailedError, VirtualZarrError
+from virtualzarr.dataset import (
+    commit,
+    file_names,
+    head,
+    merge,
+    operations,
+    tables,
+    vacuum,
+    verbs,
+)
+from virtualzarr.errors import CommitFailedError, MismatchError, VirtualZarrError
 
 SEEDS = 400
 
@@ -150,3 +166,93 @@ def test_positions_of_the_version_that_was_read_first(monkeypatch):
 
     monkeypatch.setattr(verbs, "locate", locate)
     assert is_noticed()
+
+
+def merge_beside_a_rollback():
+    """Merge segments, the rows of one of which are gone, while they come back; return all rows."""
+    store = simulation.Store(random.Random(0))
+    state = simulation.run(store, commit.create())
+    for row in range(3):
+        stored = verbs.Stored("segments", json.dumps([(row, row)]).encode())
+        rows = verbs.Rows("time", stored, 1, np.array([row]))
+        change = verbs.add_rows(rows, simulation.coordinates_of, {})
+        state = simulation.run(store, commit.commit(state, change))
+    full = state.snapshot.version
+    change = verbs.drop_rows("time", 1, 1, simulation.coordinates_of, {})
+    state = simulation.run(store, commit.commit(state, change))
+    merging = simulation.merge(state, "merge", 3, simulation.Limits())
+    operation = merging.send(None)
+    simulation.run(store, commit.commit(state, verbs.roll_back(full, {})))
+    with suppress(StopIteration):
+        while True:
+            operation = merging.send(store.perform(operation))
+    newest = simulation.run(store, head.read_head())
+    return simulation.run(store, simulation.rows_of(newest.snapshot))
+
+
+def test_a_merge_that_forgets_that_rows_may_come_back(monkeypatch):
+    with pytest.raises(MismatchError, match="there again"):
+        merge_beside_a_rollback()
+    monkeypatch.setattr(merge, "has_rows", lambda entry, dimension, runs: entry.sequence != 1)
+    assert (1, 1) not in merge_beside_a_rollback()
+
+
+def test_a_merge_of_segments_that_are_not_there_any_more(monkeypatch):
+    def check(due, state):
+        return None
+        yield
+
+    monkeypatch.setattr(merge, "check_due", check)
+    assert is_noticed(verbs=60)
+
+
+def test_a_vacuum_that_forgets_tables(monkeypatch):
+    def walk(self, roots):
+        return []
+        yield
+
+    monkeypatch.setattr(vacuum.Marker, "_walk", walk)
+    assert is_noticed(verbs=60)
+
+
+def test_a_vacuum_that_forgets_what_versions_are_made_from(monkeypatch):
+    def keep_log(self, head, versions):
+        return None
+        yield
+
+    monkeypatch.setattr(vacuum.Marker, "keep_log", keep_log)
+    assert is_noticed(verbs=60)
+
+
+def test_a_vacuum_that_takes_out_entries_with_rows(monkeypatch):
+    monkeypatch.setattr(vacuum, "has_rows", lambda entry, dimension, runs: entry.commits > 1)
+    assert is_noticed(verbs=60)
+
+
+def test_names_that_count_after_their_rows_are_gone(monkeypatch):
+    monkeypatch.setattr(file_names, "is_live", lambda items, runs: items["count"] > 0)
+    assert is_noticed(verbs=60)
+
+
+def test_names_of_new_files_are_left_out_when_tables_are_merged(monkeypatch):
+    monkeypatch.setattr(
+        file_names, "is_live_or_new", lambda items, new, runs: file_names.is_live(items, runs)
+    )
+    assert is_noticed(verbs=60)
+
+
+def test_a_floor_that_nobody_looks_at(monkeypatch):
+    monkeypatch.setattr(verbs, "_above_floor", lambda rows, state, old_rows: None)
+    assert is_noticed(verbs=60)
+
+
+def test_nodes_that_are_read_before_they_are_stored(monkeypatch):
+    """A commit that changes a table twice reads what it has not put in the store yet."""
+    monkeypatch.setattr(tables.Pack, "read", lambda self, items: tables.objects.read(items))
+    assert is_noticed(verbs=60)
+
+
+def test_what_an_expired_head_names_is_missing_for_good(monkeypatch):
+    """A writer that read the head before a vacuum must go on from the newest one."""
+    monkeypatch.setattr(commit, "SourceNotFoundError", ZeroDivisionError)
+    assert is_noticed(verbs=60)

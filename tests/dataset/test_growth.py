@@ -1,0 +1,115 @@
+"""What commits cost, as counts: bytes, writes, and the size of the head."""
+
+from __future__ import annotations
+
+import json
+import random
+
+import numpy as np
+import pytest
+
+from tests.dataset.growth import build_group, count_writes
+from tests.dataset.simulation import Store, coordinates_of, merge, rows_of, run
+from virtualzarr.dataset.commit import commit, create
+from virtualzarr.dataset.create import create_dataset
+from virtualzarr.dataset.head import find_version, read_head, read_version
+from virtualzarr.dataset.limits import LIMITS
+from virtualzarr.dataset.operations import Get, Put, Replace
+from virtualzarr.dataset.verbs import Rows, Stored, add_rows, drop_rows
+from virtualzarr.errors import MismatchError
+
+
+class Meter:
+    """A store that counts what protocols ask of it."""
+
+    def __init__(self):
+        self.store = Store(random.Random(0))
+        self.reads = self.writes = self.nbytes = 0
+
+    def run(self, protocol):
+        self.reads = self.writes = self.nbytes = 0
+        answer = None
+        try:
+            while True:
+                operation = protocol.send(answer)
+                for one in operation if isinstance(operation, list) else [operation]:
+                    self.reads += isinstance(one, Get)
+                    if isinstance(one, Put | Replace):
+                        self.writes += 1
+                        self.nbytes += len(one.data)
+                answer = self.store.perform(operation)
+        except StopIteration as stop:
+            return stop.value
+
+
+def new_rows(low, uri=None):
+    segment = Stored("segments", json.dumps([(low, 0)]).encode())
+    files = ((uri or f"/data/{low}.nc", 0, 1),)
+    return Rows("time", segment, 1, np.array([low]), files=files)
+
+
+def append_and_merge(meter, head, low):
+    """Append a row; return the head, and what the commit cost: reads, writes and bytes."""
+    change = add_rows(new_rows(low), coordinates_of, {"verb": "append"})
+    head = meter.run(commit(head, change))
+    costs = meter.reads, meter.writes, meter.nbytes
+    while True:
+        try:
+            head = run(meter.store, merge(head, f"merge{head.snapshot.version}", 10, LIMITS))
+        except MismatchError:
+            return head, costs
+
+
+def test_commits_cost_the_same_after_many():
+    meter = Meter()
+    head = meter.run(create())
+    costs = []
+    for row in range(500):
+        head, cost = append_and_merge(meter, head, 2 * row)
+        costs.append(cost)
+        assert len(meter.store.head) < 1 << 16
+    for part in (costs[:200], costs[-200:]):
+        assert max(writes for _, writes, _ in part) <= 4
+        assert max(nbytes for _, _, nbytes in part) < 40_000
+        assert max(reads for reads, _, _ in part) < 20
+    assert len(head.snapshot.entries.tail) < 30
+    # Late rows in random places: thousands of runs, of which a commit touches a few.
+    late = random.Random(1).sample(range(1, 1000, 2), 200)
+    costs = []
+    for row in late:
+        head, cost = append_and_merge(meter, head, row)
+        costs.append(cost)
+    assert max(writes for _, writes, _ in costs) <= 4
+    assert max(nbytes for _, _, nbytes in costs) < 60_000
+    assert max(reads for reads, _, _ in costs) < 40
+    rows = run(meter.store, rows_of(head.snapshot))
+    assert [row for row, _ in rows] == sorted([*range(0, 1000, 2), *late])
+    head = meter.run(commit(head, drop_rows("time", 0, 600, coordinates_of, {})))
+    assert meter.nbytes < 60_000
+    # The past is found in few reads.
+    for version in (1, 2, 400, head.snapshot.version - 1):
+        meter.run(read_version(head, version))
+        assert meter.reads <= 4
+    meter.run(find_version(head, head.snapshot.time // 2))
+    assert meter.reads <= 3
+    meter.run(read_head())
+    assert meter.reads == 1
+
+
+@pytest.mark.parametrize("about", [{"message": "m" * 10**5}, {"files": ["/f" * 100] * 2000}])
+def test_heads_are_small_whatever_commits_say(about):
+    meter = Meter()
+    head = meter.run(create())
+    for row in range(80):
+        change = add_rows(new_rows(row), coordinates_of, {"verb": "append", **about})
+        head = meter.run(commit(head, change))
+        assert len(meter.store.head) < 20_000
+
+
+def test_many_arrays_take_few_writes(tmp_path):
+    with count_writes() as counts:
+        dataset = create_dataset(tmp_path / "d", build_group(0, 100), "time")
+        for number in range(1, 4):
+            counts[:2] = 0, 0
+            dataset = dataset.append(build_group(number, 100))
+            assert counts[1] <= 2
