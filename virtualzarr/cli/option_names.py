@@ -12,7 +12,11 @@ _CALL = re.compile(r"(?<![\w.])([a-z_]+)\((?:([a-z_]+)=\.\.\.)?\)")
 _ALIASES = {"concat_dim": "dim", "dims": "dim"}
 _CHOICES = {("duplicates", "skip"): "skip_duplicates"}
 _FLAGS = {"harmonize": {"packing", "time", "fill"}}  # what an option without a value stands for
-_COMMANDS = {"append", "check", "convert", "copy", "rename"}  # functions that are commands, too
+_COMMANDS = {
+    "append", "check", "compact", "convert", "copy", "diff", "drop", "history", "rename", "replace",
+    "rollback", "tag", "vacuum",
+}  # fmt: skip
+"""Functions and methods that are commands, too."""
 _NO_OPTIONS = {
     "combine", "combine_attrs", "compat", "coordinate", "drop_variables", "dtype", "gaps",
     "missing", "overlap", "preprocess",

@@ -8,6 +8,7 @@ import json
 import logging
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from datetime import datetime
 from typing import Any, get_args
 
 from virtualzarr.choices import OnError
@@ -231,4 +232,4 @@ def as_json(value: Any) -> Any:
         return {str(name): as_json(item) for name, item in value.items()}
     if isinstance(value, list | tuple):
         return [as_json(item) for item in value]
-    return value
+    return value.isoformat() if isinstance(value, datetime) else value

@@ -14,19 +14,29 @@ from typing import Any
 from virtualzarr.cli.commands import (
     append,
     check,
+    compact,
     completion,
     convert,
     copy,
+    create,
     demo,
+    drop,
+    history,
     info,
     rename,
+    replace,
     scan,
+    status,
+    tag,
     tree,
 )
 from virtualzarr.cli.option_names import in_options
 from virtualzarr.cli.options import common_options, logging_to_stderr
 
-_COMMANDS = (info, tree, scan, append, check, convert, rename, copy, completion, demo)
+_COMMANDS = (
+    info, tree, scan, append, check, convert, rename, copy, create, replace, drop, history, tag,
+    compact, status, completion, demo,
+)  # fmt: skip
 """Modules of the commands, in the order in which the help lists them."""
 
 
@@ -59,21 +69,32 @@ def main(arguments: Sequence[str] | None = None) -> int:
     run: Callable[[argparse.Namespace], int] = options.run
     with logging_to_stderr(options.verbose), warnings.catch_warnings():
         warnings.showwarning = partial(_print_warning, options.parser)
+        return _run(run, options)
+
+
+def _run(run: Callable[[argparse.Namespace], int], options: argparse.Namespace) -> int:
+    """Run a command; print what goes wrong."""
+    try:
+        return run(options)
+    # Arguments of which only the command could tell that they do not go together.
+    except SystemExit as stop:
+        return int(stop.code or 0)
+    except BaseException as error:
         # Without the handlers below: the traceback is what was asked for.
         if options.debug:
-            return run(options)
-        try:
-            return run(options)
-        except KeyboardInterrupt:
+            raise
+        if isinstance(error, KeyboardInterrupt):
             print("virtualzarr: interrupted", file=sys.stderr)
-        except BrokenPipeError:
+        elif isinstance(error, BrokenPipeError):
             # Whoever reads what is printed has had enough.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        except Exception as error:
+        elif isinstance(error, Exception):
             # Other libraries' hints (PEP 678) would be lost without a traceback.
             notes = "".join(f" ({note})" for note in getattr(error, "__notes__", ()))
             text = in_options(str(error) or type(error).__name__, options.parser)
             print(f"virtualzarr: error: {text}{notes}", file=sys.stderr)
+        else:
+            raise
         return 1
 
 

@@ -102,9 +102,9 @@ class Directory(Storage):
                 release()
         return digest(data)
 
-    def list_names(self) -> list[str]:
+    def list_objects(self) -> dict[str, int]:
         """List all files."""
-        return [key for key, _ in self.store.list()]
+        return dict(self.store.list())
 
     def list_top(self) -> list[str]:
         """List the directory."""

@@ -137,7 +137,7 @@ def request_append(addable: Addable, *, replaced: bool = False) -> Request:
         add = add_rows(
             rows, dataset.open_segment.coordinates, {},
             replaced=replaced, overlap=options.get("overlap", "raise"),
-            old_rows=addable.duplicates, unfilled=_find_unfilled(dataset),
+            old_rows=addable.duplicates, unfilled=find_unfilled(dataset),
         )  # fmt: skip
         if not replaced and (addable.files is not None or addition.coordinates is None):
             # Files were looked for in what is there; those of a group were not.
@@ -276,7 +276,7 @@ def refuse_files(
     return checked
 
 
-def _find_unfilled(dataset: Dataset) -> Callable[[Snapshot, int, int], Protocol[NDArray[np.bool_]]]:
+def find_unfilled(dataset: Dataset) -> Callable[[Snapshot, int, int], Protocol[NDArray[np.bool_]]]:
     """Return what tells rows that stand for gaps from others."""
 
     def find(state: Snapshot, start: int, stop: int) -> Protocol[NDArray[np.bool_]]:

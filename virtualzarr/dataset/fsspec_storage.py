@@ -77,9 +77,9 @@ class FsspecStorage(Storage):
         self.store.update(HEAD, change)
         return answers[0] if answers else None
 
-    def list_names(self) -> list[str]:
+    def list_objects(self) -> dict[str, int]:
         """List all files."""
-        return [key for key, _ in self.store.list()]
+        return dict(self.store.list())
 
     def list_top(self) -> list[str]:
         """List the folder."""

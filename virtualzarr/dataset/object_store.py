@@ -138,11 +138,11 @@ class ObjectStore(Storage):
         current = self.get(Get(HEAD))
         return current[1] if current is not None and current[0] == data else None
 
-    def list_names(self) -> list[str]:
+    def list_objects(self) -> dict[str, int]:
         """List all objects."""
 
-        def request() -> list[str]:
-            return [item["path"] for page in self.store.list() for item in page]
+        def request() -> dict[str, int]:
+            return {item["path"]: item["size"] for page in self.store.list() for item in page}
 
         return self._retry(request, "")
 

@@ -107,7 +107,7 @@ class Storage(ABC):
         if isinstance(operation, NewId):
             return secrets.token_hex(8)
         if isinstance(operation, ListNames):
-            return self.list_names()
+            return list(self.list_objects())
         # Whatever follows changes something.
         self.require_commits()
         if isinstance(operation, Put):
@@ -174,8 +174,8 @@ class Storage(ABC):
         """Replace the head; see `Replace`."""
 
     @abstractmethod
-    def list_names(self) -> list[str]:
-        """Return the names of all objects, or of those there were a while ago."""
+    def list_objects(self) -> dict[str, int]:
+        """Return the sizes of all objects by name, or of those there were a while ago."""
 
     @abstractmethod
     def list_top(self) -> list[str]:

@@ -121,9 +121,9 @@ def take_out_unused(head: Head) -> Protocol[Record]:
     return replace((yield from record(head, {"verb": "vacuum"})), removed=unused)
 
 
-def mark(head: Head) -> Protocol[set[str]]:
+def mark(head: Head, marker: Marker | None = None) -> Protocol[set[str]]:
     """Return the names of all objects that versions which can be opened need."""
-    marker = Marker()
+    marker = Marker() if marker is None else marker
     now = head.snapshot
     oldest = max(now.expired, 1)
     tagged = sorted({version for version in now.tags.values() if version < oldest})

@@ -13,6 +13,7 @@ from virtualzarr.choices import Duplicates
 from virtualzarr.dataset.arrays import Stretch, VersionChunks, build_arrays, find_stretches
 from virtualzarr.dataset.commit import find_commit
 from virtualzarr.dataset.diff import Diff, compare
+from virtualzarr.dataset.file_names import find_files as find_named_files
 from virtualzarr.dataset.fitting import Addition, fit
 from virtualzarr.dataset.head import Head, find_version, read_head, read_version
 from virtualzarr.dataset.history import Version, list_versions, to_nanoseconds
@@ -206,6 +207,15 @@ class DatasetVersion:
     def put_object(self, kind: str, data: bytes, digest: str | None = None) -> Named:
         """Store an object in this version's epoch, which a commit will name."""
         return self.run(Stored(kind, data, digest).put(self.snapshot.epoch))
+
+    def find_files(self, files: Sequence[str]) -> set[str]:
+        """Return those of several files that rows of this version come from, as URIs."""
+        uris = [resolve_uri(file) for file in files]
+        return set(self.run(find_named_files(self.snapshot, self.dimension, uris)))
+
+    def list_objects(self) -> dict[str, int]:
+        """Return the sizes of all stored objects, those that are garbage as well."""
+        return self._place.list_objects()
 
     def select_new_files(self, files: Sequence[str], duplicates: Duplicates) -> list[str]:
         """Return those of several files that no rows of this version come from.

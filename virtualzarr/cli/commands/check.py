@@ -16,10 +16,11 @@ def add_command(commands: Any, common: argparse.ArgumentParser) -> None:
         "check", parents=parents, help="see whether files are as they were when they were scanned"
     )
     parser.set_defaults(run=run)
-    parser.add_argument("path", metavar="REFS", help="references")
+    parser.add_argument("path", metavar="REFS", help="references, or a dataset")
     shared.add_flags(
         parser,
-        deep="read bytes, too: compare digests that the references have, and decode all chunks",
+        deep="read bytes, too: compare digests that the references have, and decode all chunks; "
+        "of a dataset, compare all objects that its versions name",
         dry_run="ask for no file; show how many would be asked for, and where they are",
     )
 
@@ -27,6 +28,7 @@ def add_command(commands: Any, common: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Run the command."""
     import virtualzarr
+    from virtualzarr.dataset.detect import is_dataset
 
     if options.dry_run:
         # A check of a million sources is a million requests, which may cost money: so it can be
@@ -39,12 +41,35 @@ def run(options: argparse.Namespace) -> int:
         total = sum(count for count, _ in folders.values())
         shared.print_report(options, folders, "\n".join([f"would ask for {total:,} files", *lines]))
         return 0
+    if options.deep and is_dataset(options.path, options.storage_options):
+        return _check_dataset(options)
     report = virtualzarr.check_references(
         options.path, deep=options.deep, **shared.open_arguments(options)
     )
     shared.print_report(options, report)
     # For scripts: changed or missing files are a failure.
     return 0 if report.good else 1
+
+
+def _check_dataset(options: argparse.Namespace) -> int:
+    """Check the objects of a dataset, and then the sources of its newest version."""
+    import virtualzarr
+    from virtualzarr.dataset.check import check_objects
+    from virtualzarr.references.check import CheckReport
+
+    access = shared.open_arguments(options)
+    damaged = check_objects(options.path, **access).damaged
+    try:
+        report = virtualzarr.check_references(options.path, deep=True, **access)
+    except virtualzarr.errors.VirtualZarrError:
+        if not damaged:
+            raise
+        # It cannot be opened for what was found already.
+        report = CheckReport((), {}, (), ())
+    lines = [repr(report), *(f"  damaged: {name}: {why}" for name, why in damaged.items())]
+    whole = {**shared.as_json(report), "damaged": damaged}
+    shared.print_report(options, whole, "\n".join(lines))
+    return 0 if report.good and not damaged else 1
 
 
 def _count_requests(options: argparse.Namespace) -> dict[str, tuple[int, int]]:

@@ -1,0 +1,153 @@
+"""Watching a folder from the command line: signals, waiting, and what is printed."""
+
+from __future__ import annotations
+
+import json
+import select
+import signal
+import socket
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from types import FrameType
+from typing import Any
+
+from virtualzarr.dataset.watch import Event, Watch
+
+
+class AbandonedError(BaseException):
+    """A second signal came: whatever is under way is left as it is."""
+
+
+class Stop:
+    """Whether the program was told to stop, and what wakes it while it waits.
+
+    Attributes
+    ----------
+    signal : int
+        The one that came; 0 if none did.
+    """
+
+    def __init__(self) -> None:
+        self.signal = 0
+        # Sockets, as handlers of signals cannot take locks, and a pipe has no timeout on Windows.
+        self._reader, self._writer = socket.socketpair()
+        for end in (self._reader, self._writer):
+            end.setblocking(False)
+
+    def __bool__(self) -> bool:
+        return bool(self.signal)
+
+    def wake(self) -> None:
+        """End the waiting, now or the next one at once."""
+        with suppress(OSError):  # woken often enough, or at the end
+            self._writer.send(b"w")
+
+    def wait(self, seconds: float) -> None:
+        """Wait for some time, unless woken."""
+        select.select([self._reader], [], [], seconds)
+        with suppress(BlockingIOError):
+            while self._reader.recv(4096):
+                pass
+
+    def handle(self, number: int, frame: FrameType | None) -> None:
+        """Remember the first signal; end at once with the second."""
+        if self.signal:
+            raise AbandonedError
+        self.signal = number
+        self.wake()
+
+    @contextmanager
+    def on_signals(self) -> Iterator[None]:
+        """Handle SIGINT and SIGTERM within a with statement, in the main thread."""
+        numbers = [signal.SIGINT, signal.SIGTERM]
+        if threading.current_thread() is not threading.main_thread():
+            numbers = []
+        before = {number: signal.signal(number, self.handle) for number in numbers}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+            self._reader.close()
+            self._writer.close()
+
+
+class Printer:
+    """Prints what a watch tells: lines of text, or of JSON for programs."""
+
+    def __init__(self, as_json: bool, quiet: bool) -> None:
+        self.as_json, self.quiet = as_json, quiet
+
+    def __call__(self, event: Event) -> None:
+        """Print an event, so that who reads a pipe has it at once."""
+        if self.as_json:
+            self.put(
+                event=event.kind, files=event.files, version=event.version,
+                commit=event.commit or None, error=event.error or None, retry_in=event.retry_in,
+            )  # fmt: skip
+        elif event.error:
+            where = f"{event.files[0]}: " if event.files else ""
+            again = "until it changes" if event.retry_in is None else f"for {event.retry_in:g} s"
+            left = "left out" if event.files else "waiting"
+            text = f"virtualzarr: warning: {where}{event.error}; {left} {again}"
+            print(text, file=sys.stderr, flush=True)
+        elif event.kind == "commit" and not self.quiet:
+            plural = "s" * (len(event.files) != 1)
+            names = ", ".join(file.rpartition("/")[2] for file in event.files[:5])
+            more = ", ..." if len(event.files) > 5 else ""
+            count = len(event.files)
+            print(f"version {event.version}: {count} file{plural}: {names}{more}", flush=True)
+
+    def put(self, **members: Any) -> None:
+        """Print a line of JSON without the members that are None."""
+        found = {name: value for name, value in members.items() if value is not None}
+        print(json.dumps(found), flush=True)
+
+    def say(self, text: str, **members: Any) -> None:
+        """Print how the watch goes."""
+        if self.as_json:
+            self.put(**members)
+        elif not self.quiet:
+            print(text, flush=True)
+
+
+def run_watch(watch: Watch, poll: float, once: bool, printer: Printer) -> int:
+    """Watch until a signal comes, or once through all there is; return the exit code."""
+    stop = Stop()
+    arrivals = watch.arrivals
+    with stop.on_signals():
+        try:
+            with arrivals.listen(stop.wake) as is_told:
+                # Listing goes on beside: events get lost, and other machines' writes have none.
+                way = "by events and listing" if is_told else "by listing"
+                printer.say(
+                    f"watching {arrivals.folder} {way} for {watch.dataset.path}",
+                    event="watching", folder=arrivals.folder, dataset=watch.dataset.path,
+                    events=bool(is_told),
+                )  # fmt: skip
+                while not stop:
+                    due = watch.step(lambda: bool(stop))
+                    if once and not watch.is_waiting:
+                        break
+                    if not stop:
+                        stop.wait(poll if due is None else min(poll, max(due, 0.01)))
+        except AbandonedError:
+            # Files are told by name when it is started anew: nothing comes twice.
+            text = "stopped; a commit that was under way may be done or not"
+            if printer.as_json:
+                printer.put(event="abandoned", signal=stop.signal)
+            print(f"virtualzarr: {text}", file=sys.stderr)
+            return 128 + stop.signal
+    left = arrivals.open
+    if stop:
+        name = signal.Signals(stop.signal).name
+        printer.say(f"stopped by {name}", event="stopped", signal=name, open=left)
+        # Who interrupts a program wants what called it to stop as well; a service has ended well.
+        return 130 if stop.signal == signal.SIGINT else 0
+    printer.say(
+        f"{len(left):,} files are left out" if left else "nothing is left to do",
+        event="stopped", open=left,
+    )  # fmt: skip
+    return 1 if left else 0
