@@ -259,6 +259,37 @@ def test_what_does_not_fit_is_refused(tmp_path, dataset, change):
     assert dataset.refresh().version == 1
 
 
+STORED = {"scale_factor": 0.5, "add_offset": 100.0, "_FillValue": np.int16(-1)}
+
+
+@pytest.mark.parametrize(
+    ("dtype", "attrs", "is_exact"),
+    [
+        ("i2", {**STORED, "scale_factor": 1.0}, True),
+        ("i4", {**STORED, "_FillValue": np.int32(7)}, True),
+        ("f8", {}, True),
+        ("i2", {**STORED, "scale_factor": 0.25}, False),
+        ("i4", {**STORED, "scale_factor": 1e6, "_FillValue": np.int32(7)}, False),
+    ],
+)
+def test_packed_as_it_is_stored_where_exact(tmp_path, dtype, attrs, is_exact):
+    write(tmp_path / "0.h5", 0, dtype="i2", attrs=STORED)
+    dataset = vz.create_dataset(tmp_path / "d", tmp_path / "0.h5", "time")
+    write(tmp_path / "1.h5", 4, dtype=dtype, attrs=attrs)
+    with pytest.raises(MismatchError):
+        dataset.append(tmp_path / "1.h5")
+    if not is_exact:
+        with pytest.raises(MismatchError):
+            dataset.append(tmp_path / "1.h5", harmonize=True)
+        return
+    dataset = dataset.append(tmp_path / "1.h5", harmonize=True)
+    assert dataset.group["air"].dtype == "i2"
+    files = [xr.open_dataset(tmp_path / name, engine="h5netcdf") for name in ("0.h5", "1.h5")]
+    expected = xr.concat(files, "time", combine_attrs="override")
+    opened = xr.open_dataset(dataset.group, engine="virtualzarr")
+    np.testing.assert_array_equal(opened["air"], expected["air"])
+
+
 def test_no_rows_left(tmp_path, dataset):
     dataset = dataset.drop(0, 3)
     assert dataset.group["air"].shape == (0, 5)

@@ -13,6 +13,8 @@ from grids import Axis, SeparableGrid
 from virtualzarr.array import Array
 from virtualzarr.combine.concat_stack import concat_rows
 from virtualzarr.combine.harmonize_to_stored import harmonize_to_stored
+from virtualzarr.combine.options import ParsedOptions
+from virtualzarr.combine.pack_like_stored import pack_group_like_stored
 from virtualzarr.dataset.describe import (
     as_virtual_v3,
     build_cells,
@@ -142,6 +144,8 @@ def fit(ends: Group, schema: Schema, group: Group, options: Mapping[str, Any]) -
     dimension = schema.growing
     group = _check_data(group.map_arrays(as_virtual_v3))
     addition = harmonize_to_stored(ends, group, options)
+    if "packing" in ParsedOptions.parse(**options).harmonize:
+        addition = pack_group_like_stored(ends, addition)
     # Attributes stay as they are stored, unless the user says how they are combined.
     rules = {"combine_attrs": "override", **options}
     joined = concat_rows([ends, addition], dimension, **rules)
