@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from virtualzarr.codecs.bridges import stream_ends
 from virtualzarr.codecs.core.base import (
     U1,
     ArrayArray,
@@ -81,6 +82,9 @@ BYTES_DEFAULTS: dict[str, dict[str, Any]] = {
 }
 # These fill the output they are given and do not say that there was more.
 _TRUNCATING = frozenset({"lz4f", "lzfse"})
+
+# What goes on behind a JPEG stream that has no end, to see whether it is whole.
+_NO_MARKER = b"\x5a\xa5"
 
 # These are streams that other codecs decode as well: "module:class". Blosc's own decoder trusts the
 # size in the header, and reads past the end of a buffer that is cut off.
@@ -254,6 +258,7 @@ class ImageBytes(_Bridged, BytesBytes):
         # more.
         spare = allocate((allowed + (self.short in _TRUNCATING),), U1)
         got = as_u1(self.call(self._decode, data, out=spare, **self._options))
+        self._check_end(data, got)
         if got.size > allowed:
             raise self.error(f"decodes to more than the {allowed} bytes the block allows")
         if size is not None and got.size != size:
@@ -268,9 +273,20 @@ class ImageBytes(_Bridged, BytesBytes):
         if self.short in _TRUNCATING:
             out[:] = self.decode(data, out.size, out.size)
             return
-        got = nbytes_of(self.call(self._decode, data, out=out, **self._options))
-        if got != out.size:
-            raise self.size_error(got, out.size)
+        result = self.call(self._decode, data, out=out, **self._options)
+        if nbytes_of(result) != out.size:
+            raise self.size_error(nbytes_of(result), out.size)
+        self._check_end(data, result)
+
+    def _check_end(self, data: Buffer, result: Buffer) -> None:
+        """Refuse a stream of LZW whose last code is cut off: the decoder takes zeros for it."""
+        if self.short != "lzw" or stream_ends.has_lzw_end(data):
+            return
+        # Not all writers end streams by the code for it.
+        again = allocate((nbytes_of(result),), U1)
+        again = self.call(self._decode, b"".join((data, b"\xff\xff")), out=again)
+        if not np.array_equal(as_u1(again), as_u1(result)):
+            raise self.error(f"{nbytes_of(data)} bytes, cut off: the last code is not whole")
 
     def encode(self, data: Buffer) -> Buffer:
         """Encode with imagecodecs."""
@@ -332,11 +348,31 @@ class Image(_Bridged, ArrayBytes):
 
     def decode(self, data: Buffer, spec: ChunkSpec) -> Block:
         """Return the image."""
-        header = self.settings.get("header")
-        if header is not None:
-            # Tables that TIFF and WSI files keep once for all tiles; EOI ends what the tile leaves
-            # open.
-            data = b"".join((header, data, b"\xff\xd9"))
+        has_end = stream_ends.IMAGE_ENDS.get(self.short)
+        if has_end is not None and not has_end(data):
+            raise self.error(f"{nbytes_of(data)} bytes, cut off: the image has no end")
+        if self.short != "jpeg":
+            return self._decode_image(data, spec)
+        # Tables that TIFF and WSI files keep once for all tiles.
+        stream = b"".join((self.settings.get("header") or b"", data))
+        if stream_ends.has_jpeg_end(stream):
+            return self._decode_image(stream, spec)
+        return self._decode_open_jpeg(stream, spec)
+
+    def _decode_open_jpeg(self, stream: bytes, spec: ChunkSpec) -> Block:
+        """Return the image of a JPEG stream without end, as tiles of some files leave it open."""
+        # The library goes on with zeros where data end; of progressive scans, it leaves out those
+        # that are not there.
+        if stream_ends.is_progressive(stream):
+            raise self.error(f"{len(stream)} bytes, cut off: the image has no end")
+        end = stream_ends.JPEG_END
+        block = self._decode_image(stream + end, spec)
+        other = self._decode_image(stream + _NO_MARKER * 64 + end, spec)
+        if not np.array_equal(block, other):
+            raise self.error(f"{len(stream)} bytes, cut off: the image goes on behind them")
+        return block
+
+    def _decode_image(self, data: Buffer, spec: ChunkSpec) -> Block:
         out = allocate(spec.shape, spec.dtype)
         target = out
         if spec.dtype.kind in "bi" and self.short not in _SIGNED:

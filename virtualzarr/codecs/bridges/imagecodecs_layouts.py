@@ -219,26 +219,29 @@ class Shaped(_Layout):
 
     def decode(self, data: Buffer, spec: ChunkSpec) -> Block:
         """Return the block."""
+        if self.short == "zfp":
+            return self._decode_zfp(data, spec)
         out = allocate(spec.shape, spec.dtype)
         arguments: dict[str, Any] = {"out": out, **self.options(False)}
-        if self.short == "zfp":
-            data = self._pad(data, spec)
         args: tuple[Any, ...] = (data,)
         if self.short == "eer":
             args = (data, tuple(self.configuration.get("shape") or spec.shape[-2:]))
-        elif self.short != "zfp" or self.configuration.get("header") is False:
+        else:
             arguments |= {"shape": spec.shape, "dtype": spec.dtype}
         return self.as_block(self.call(self._decode, *args, **arguments), spec)
 
-    def _pad(self, data: Buffer, spec: ChunkSpec) -> bytes:
-        """Return a ZFP stream that can be decoded; without header it still begins with a mode."""
+    def _decode_zfp(self, data: Buffer, spec: ChunkSpec) -> Block:
+        """Return the block of a ZFP stream; without header it still begins with a mode."""
         raw = bytes(as_u1(data)[:19])
-        if self.configuration.get("header") is False:
-            _, minbits = zfp_stream.read_mode(int.from_bytes(raw, "little") >> 32)
-            header = zfp_stream.Header(spec.shape, spec.dtype, 0, minbits)
-        else:
-            full = zfp_stream.read_header(raw)
-            if full is None or math.prod(full.shape) != spec.size:
+        if self.configuration.get("header") is not False:
+            header = zfp_stream.read_header(raw)
+            if header is None or math.prod(header.shape) != spec.size:
                 raise self.error(f"the data do not begin with the header of {spec.size} elements")
-            header = full
-        return zfp_stream.pad_stream(self, data, header)
+            return self.as_block(zfp_stream.decode_stream(self, data, header), spec)
+        header = zfp_stream.read_short_header(raw, spec.shape, spec.dtype)
+
+        def decode(padded: bytes, shape: tuple[int, ...]) -> Block:
+            out = allocate(shape, spec.dtype)
+            return self.call(self._decode, padded, out=out, shape=shape, dtype=spec.dtype)
+
+        return self.as_block(zfp_stream.decode_whole(self, data, header, decode), spec)

@@ -160,7 +160,8 @@ class MsgPack(_NestedList):
         as_bytes = bool(self.configuration.get("raw"))
         try:
             items = package.unpackb(raw, raw=as_bytes, strict_map_key=False, use_list=True)
-        except (ValueError, RecursionError, package.UnpackException) as error:
+        # TypeError: keys of maps that cannot be hashed.
+        except (ValueError, TypeError, RecursionError, package.UnpackException) as error:
             raise self.error(f"the data are not MessagePack ({error})") from error
         return items
 

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from virtualzarr.codecs.bridges.stream_ends import has_jpeg_end
 from virtualzarr.codecs.core.base import U1, Buffer, as_u1, nbytes_of
 from virtualzarr.codecs.core.libraries import require_imagecodecs
 from virtualzarr.codecs.hdf5.filter import Filter
@@ -33,6 +34,9 @@ class JpegLs(Filter):
         need, allowed = frame.nbytes, limit if size is None else size
         if need > allowed:
             raise self.size_error(need, allowed)
+        # Without it the decoder may search for long.
+        if not has_jpeg_end(raw):
+            raise self.error(f"{len(raw)} bytes, cut off: the image has no end")
         try:
             out = require_imagecodecs(self.name).jpegls_decode(raw)
         except (RuntimeError, ValueError, TypeError) as error:
