@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from virtualzarr.metadata.early_documents import early_names, empty_filters
 from virtualzarr.metadata.groups import (
     group_to_v2,
     group_to_v3,
@@ -18,6 +17,7 @@ from virtualzarr.metadata.groups import (
 )
 from virtualzarr.metadata.json_documents import as_object, require, require_format
 from virtualzarr.metadata.model import ArrayMetadata, GroupMetadata
+from virtualzarr.metadata.repair import early_names, empty_filters
 from virtualzarr.metadata.v2 import array_to_v2, parse_array_v2
 from virtualzarr.metadata.v3 import array_to_v3, parse_array_v3
 

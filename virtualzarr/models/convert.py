@@ -1,14 +1,30 @@
-"""Conversion of models between Zarr v2 and v3, where nothing is lost."""
+"""Conversion of models between Zarr v2 and v3, where nothing is lost, and their classes."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from virtualzarr.errors import error_context
+from virtualzarr.errors import UnsupportedError, error_context
 from virtualzarr.metadata.convert_format import convert_array, convert_group
+from virtualzarr.models import v2, v3
 from virtualzarr.models.array import ArraySpecBase
-from virtualzarr.models.classes import spec_classes
+from virtualzarr.models.group import GroupSpecBase
 from virtualzarr.models.node import NodeSpec
+
+ArrayClass = type[ArraySpecBase[Any]]
+GroupClass = type[GroupSpecBase[Any, Any]]
+
+_CLASSES: dict[int, tuple[ArrayClass, GroupClass]] = {
+    2: (v2.ArraySpec, v2.GroupSpec),
+    3: (v3.ArraySpec, v3.GroupSpec),
+}
+
+
+def spec_classes(zarr_format: int) -> tuple[ArrayClass, GroupClass]:
+    """Return the classes of models of arrays and of groups."""
+    if zarr_format not in _CLASSES:
+        raise UnsupportedError(f"zarr_format {zarr_format}; known are 2 and 3")
+    return _CLASSES[zarr_format]
 
 
 def convert(model: NodeSpec[Any], zarr_format: int, *, new_keys: bool = False) -> Any:

@@ -8,7 +8,7 @@ from virtualzarr.array import Array
 from virtualzarr.hierarchy.group import Group
 from virtualzarr.hierarchy.open_node import open_hierarchy
 from virtualzarr.metadata import loads_json
-from virtualzarr.models.classes import spec_classes
+from virtualzarr.models.convert import spec_classes
 from virtualzarr.models.node import NodeSpec
 from virtualzarr.nodes import consolidated
 from virtualzarr.nodes.documents import validate_path

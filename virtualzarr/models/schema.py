@@ -85,7 +85,7 @@ def _of_model(model: Any, definitions: dict[str, Any]) -> dict[str, Any]:
 
 def _further(model: Any, properties: dict[str, Any]) -> dict[str, Any]:
     """Say which further members there may be, and what is read leniently."""
-    # The examples of ZEP 6 say {} for no filters, and are read (`metadata.early_documents`).
+    # The examples of ZEP 6 say {} for no filters, and are read (`metadata.repair`).
     if "filters" in properties:
         properties["filters"]["anyOf"].append({"type": "object", "maxProperties": 0})
     if model.zarr_format == 2:

@@ -12,7 +12,7 @@ from virtualzarr.ingest.scan_files import Paths, find_files, scan_files
 from virtualzarr.keywords import strict_keywords
 from virtualzarr.references.form import AppendRequest
 from virtualzarr.references.preview import Preview
-from virtualzarr.references.recognize import find_form, locate_target
+from virtualzarr.references.registry import find_form, locate_target
 from virtualzarr.references.report import PublishReport
 
 

@@ -11,7 +11,7 @@ from virtualzarr.ingest.open_target import open as open_node
 from virtualzarr.keywords import strict_keywords
 from virtualzarr.references.preview import Preview
 from virtualzarr.references.publish import preview, publish
-from virtualzarr.references.recognize import locate_target, match_form
+from virtualzarr.references.registry import locate_target, match_form
 from virtualzarr.references.report import PublishReport
 from virtualzarr.stores.files import is_url
 

@@ -11,8 +11,7 @@ from virtualzarr.hierarchy.group import Group
 from virtualzarr.keywords import strict_keywords
 from virtualzarr.references.form import PublishOptions
 from virtualzarr.references.preview import Preview
-from virtualzarr.references.recognize import locate_target
-from virtualzarr.references.registry import choose_form
+from virtualzarr.references.registry import choose_form, locate_target
 from virtualzarr.references.report import PublishReport
 
 

@@ -1,15 +1,16 @@
-"""Registry of reference forms: by name, and by how paths end."""
+"""Registry of reference forms: by name, how paths end, and what lies at a path or URL."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from virtualzarr.choices import ReferenceFormat
-
-if TYPE_CHECKING:
-    from virtualzarr.references.form import ReferenceForm
+from virtualzarr.errors import UnsupportedError
+from virtualzarr.ingest.detect import detect
+from virtualzarr.references.form import ReferenceForm
+from virtualzarr.stores.location import Location
 
 FORMS: dict[ReferenceFormat, str] = {
     "json": "virtualzarr.references.kerchunk.json_form",
@@ -48,3 +49,31 @@ def choose_form(uri: str, reference_format: str | None) -> ReferenceForm:
         by_suffix = (f.name for f in all_forms() if f.suffixes and uri.endswith(f.suffixes))
         reference_format = next(by_suffix, DEFAULT)
     return get_form(reference_format)
+
+
+def locate_target(
+    target: Any,
+    storage_options: Mapping[str, Any] | None = None,
+    allowed: str | Iterable[str] | None = None,
+) -> Location:
+    """Return where references are, without a slash at the end."""
+    location = Location.of(target, storage_options, allowed)
+    return location.with_uri(location.uri.rstrip("/"))
+
+
+def match_form(location: Location) -> tuple[ReferenceForm | None, str]:
+    """Return the form of what lies somewhere, None for any other file; and its file format."""
+    file_format = detect(location)
+    forms = (form for form in all_forms() if form.recognizes(location.uri, file_format))
+    return next(forms, None), file_format
+
+
+def find_form(location: Location) -> ReferenceForm:
+    """Return the form of published references.
+
+    Raises `UnsupportedError` if there are no references.
+    """
+    form, file_format = match_form(location)
+    if form is None:
+        raise UnsupportedError(f"there are no references, but {file_format}", file=location.uri)
+    return form

@@ -7,7 +7,7 @@ from typing import Any
 
 from virtualzarr.keywords import strict_keywords
 from virtualzarr.references.new_names import NewNames
-from virtualzarr.references.recognize import find_form, locate_target
+from virtualzarr.references.registry import find_form, locate_target
 
 
 @strict_keywords()

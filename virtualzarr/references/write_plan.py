@@ -26,7 +26,6 @@ from virtualzarr.references.portable import (
     documents_v3,
 )
 from virtualzarr.references.report import Counts, PublishReport
-from virtualzarr.references.sample_digests import add_digests
 from virtualzarr.stores.atomic_files import AtomicFile, resolve_links
 from virtualzarr.stores.files import is_url
 from virtualzarr.stores.location import Location
@@ -34,6 +33,12 @@ from virtualzarr.stores.uris import to_name
 
 if TYPE_CHECKING:
     from virtualzarr.references.portable_form import PortableForm
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+from virtualzarr.array.chunk_source import open_source
+from virtualzarr.config import config
+from virtualzarr.stores.digests import require_size, sample_digest
 
 _log = logging.getLogger(__name__)
 
@@ -286,3 +291,25 @@ def _progress_bar(plan: Plan, progress: bool | None) -> Iterator[Callable[[int],
 
     with tqdm(total=total, unit="reference", desc="publish") as bar:
         yield bar.update
+
+
+def add_digests(plan: Plan) -> None:
+    """Note digests of samples of all files that have none yet.
+
+    Raises `SourceError` if a file cannot be read, or is no longer as it was scanned.
+    """
+    # Each file once, however many arrays refer to it, and all of them side by side: most of the
+    # time is latency.
+    every = list(dict.fromkeys(s for array in plan.arrays.values() for s in array.manifest.sources))
+    with ThreadPoolExecutor(config.requests) as pool:
+        with_digests = dict(zip(every, pool.map(_with_digest, every), strict=True))
+    for array in plan.arrays.values():
+        sources = Sources(with_digests[source] for source in array.manifest.sources)
+        array.manifest = array.manifest.replace(sources=sources)
+
+
+def _with_digest(source: Source) -> Source:
+    if source.is_inline or source.digest is not None:
+        return source
+    size = require_size(source.size, source.uri)
+    return replace(source, digest=sample_digest(open_source(source), size))

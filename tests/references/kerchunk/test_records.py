@@ -29,7 +29,7 @@ from virtualzarr.manifest import Manifest, Source, Sources
 from virtualzarr.metadata import ArrayMetadata
 from virtualzarr.references.kerchunk import read_records as module
 from virtualzarr.references.kerchunk.read_records import read_record
-from virtualzarr.references.kerchunk.write_records import record_tables, write_table
+from virtualzarr.references.kerchunk.write_parquet import record_tables, write_table
 from virtualzarr.references.publish import publish
 from virtualzarr.references.report import Counts
 

@@ -5,23 +5,23 @@ from __future__ import annotations
 from typing import Any, Unpack
 
 import numpy as np
+from numpy.typing import NDArray
 
 from virtualzarr.array import Array
 from virtualzarr.codecs.grib.eccodes_library import library
 from virtualzarr.errors import SourceError, VirtualZarrError
 from virtualzarr.formats.grib.cubes import DECREASING, Variable, find_variables, make_array
 from virtualzarr.formats.grib.grids import Grid, read_grids
-from virtualzarr.formats.grib.index import HEADS, Steps, find_fields, find_messages
+from virtualzarr.formats.grib.index import HEADS, Ints, Steps, find_fields, find_messages
 from virtualzarr.formats.grib.inventory import message_starts
 from virtualzarr.formats.grib.keys import intersect_attributes
 from virtualzarr.formats.grib.layout import arrange
 from virtualzarr.formats.grib.packings import check_packings
 from virtualzarr.formats.grib.products import Products, read_products
 from virtualzarr.formats.grib.references import Places, read_places
-from virtualzarr.formats.grib.repeats import find_repeats
 from virtualzarr.formats.local_pages import LocalPages
 from virtualzarr.formats.on_error import Refusals, ScanOptions, begin_scan
-from virtualzarr.formats.paging import pages_of
+from virtualzarr.formats.paging import Gather, pages_of
 from virtualzarr.hierarchy.group import Group
 from virtualzarr.stores.files import is_url
 from virtualzarr.virtual.inline import inline_array
@@ -238,3 +238,32 @@ def _origin(variables: list[Variable]) -> dict[str, Any]:
     if "GRIB_centreDescription" in common:
         common["institution"] = common["GRIB_centreDescription"]
     return common
+
+
+_MOST = 1 << 28
+"""Most bytes that are compared; beyond, duplicates are reported as ambiguous fields."""
+
+
+def find_repeats(products: Products, places: Places, grid: Ints) -> Steps:
+    """Parse: return whether each field repeats an earlier one byte for byte.
+
+    Only fields of equal kind, time, step, member, grid and length are read and compared.
+    """
+    length = places.end - places.begin
+    # Metadata are compared first as they are in memory: in nearly all files no two fields are
+    # alike, and no values are read at all.
+    table = np.stack(
+        [products.kind, products.time, products.step, products.member, grid, length, places.before],
+        axis=1,
+    )
+    _, first, back = np.unique(table, axis=0, return_index=True, return_inverse=True)
+    twin = first[back.reshape(-1)]
+    again = np.flatnonzero((twin != np.arange(len(twin))) & (products.kind >= 0))
+    repeated: NDArray[np.bool_] = np.zeros(len(twin), bool)
+    if 2 * int(length[again].sum()) > _MOST:
+        return repeated
+    for number in again.tolist():
+        starts = np.array([places.begin[twin[number]], places.begin[number]])
+        rows = yield Gather(starts, int(length[number]))
+        repeated[number] = (rows[0] == rows[1]).all()
+    return repeated

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -32,12 +33,15 @@ from virtualzarr.formats.hdf5.header import TYPE
 from virtualzarr.formats.hdf5.linked_files import GroupKey, LinkedFile, LinkedFiles
 from virtualzarr.formats.hdf5.messages import Dataspace
 from virtualzarr.formats.hdf5.open_file import OpenFile, open_hdf5
-from virtualzarr.formats.hdf5.unlimited import Growth
 from virtualzarr.formats.hdf5.walk import Node
 from virtualzarr.hierarchy.group import Group
+from virtualzarr.manifest import Manifest
 from virtualzarr.metadata import ArrayMetadata
 from virtualzarr.stores.files import is_url
 from virtualzarr.stores.location import Location
+from virtualzarr.virtual.axis_slices import AxisSlices
+from virtualzarr.virtual.rechunk import get_axes
+from virtualzarr.virtual.transforms import MAX_CELLS, slice_with_fill
 
 # Kinds of dtypes whose scalars are told apart by their type and bytes.
 _PLAIN = frozenset("biufcSU")
@@ -334,3 +338,49 @@ def _make_flag_attributes(labels: Mapping[str, int]) -> dict[str, Any]:
     ordered = sorted(labels.items(), key=lambda item: item[1])
     names = ["_".join(name.split()) for name, _ in ordered]
     return {"flag_values": [value for _, value in ordered], "flag_meanings": " ".join(names)}
+
+
+class Growth:
+    """Lengthens the datasets of one scan, up to a limit: a small file may claim any length.
+
+    Variables of netCDF-4 are as long as the longest dataset on an unlimited dimension.
+    """
+
+    def __init__(self) -> None:
+        self._left = MAX_CELLS
+
+    def grow(self, array: Array, lengths: tuple[int, ...], fill_value: Any) -> Array:
+        """Return an array that is longer, with missing chunks past its old end.
+
+        Raises `UnsupportedError` if there would be too many cells.
+
+        Parameters
+        ----------
+        lengths : tuple of int
+            None is less than the array's own.
+        fill_value : scalar
+            What is read past the old end.
+        """
+        grid: Any = array.grid.resize(lengths)
+        if not array.manifest.nrefs and (not array.size or _same(array, fill_value)):
+            metadata = array.metadata.replace(shape=lengths, grid=grid, fill_value=fill_value)
+            return array.replace(metadata, Manifest.missing(grid.grid_shape))
+        self._left -= math.prod([axis.ncells + 1 for axis in grid.axes])
+        if self._left < 0:
+            raise UnsupportedError(
+                f"it is shorter than its unlimited dimensions, which make it {lengths}: with the "
+                f"chunks that are missing there would be more than {MAX_CELLS:,} in the file"
+            )
+        pieces = [
+            AxisSlices.grow(axis, length) if length > axis.extent else None
+            for axis, length in zip(get_axes(array), lengths, strict=True)
+        ]
+        return slice_with_fill(array, pieces, fill_value)
+
+
+def _same(array: Array, fill_value: Any) -> bool:
+    """Whether missing chunks of an array read as a value, to the bit."""
+    if array.dtype.hasobject:
+        return bool(array.fill_value == fill_value)
+    ours, theirs = (np.asarray(value, array.dtype) for value in (array.fill_value, fill_value))
+    return ours.tobytes() == theirs.tobytes()
