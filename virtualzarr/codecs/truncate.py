@@ -4,19 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from virtualzarr.codecs.core.base import (
-    UNSIZED_LIMIT,
-    Block,
-    Buffer,
-    BytesBytes,
-    ChunkSpec,
-    Endian,
-    as_u1,
-    nbytes_of,
-)
+from virtualzarr.codecs.core import base
 
 
-class Truncate(BytesBytes):
+class Truncate(base.BytesBytes):
     """Only the first bytes count, as many as the cell has.
 
     It stands directly behind the codec that makes bytes of elements. In a block whose leading axis,
@@ -39,7 +30,7 @@ class Truncate(BytesBytes):
     def validate(self) -> None:
         """Check that the longest block is of a size."""
         longest = self.configuration.get("longest", 0)
-        if type(longest) is not int or not 0 <= longest <= UNSIZED_LIMIT:
+        if type(longest) is not int or not 0 <= longest <= base.UNSIZED_LIMIT:
             raise self.invalid(f"longest is a number of bytes, not {longest!r:.50}")
 
     @property
@@ -47,16 +38,16 @@ class Truncate(BytesBytes):
         """Bytes of the longest block."""
         return int(self.configuration.get("longest", 0))
 
-    def decode_into(self, data: Buffer, out: Block) -> None:
+    def decode_into(self, data: base.Buffer, out: base.Block) -> None:
         """Take the first bytes."""
-        if nbytes_of(data) < out.size:
-            raise self.size_error(nbytes_of(data), out.size)
-        out[:] = as_u1(data)[: out.size]
+        if base.nbytes_of(data) < out.size:
+            raise self.size_error(base.nbytes_of(data), out.size)
+        out[:] = base.as_u1(data)[: out.size]
 
-    def encode(self, data: Buffer) -> Buffer:
+    def encode(self, data: base.Buffer) -> base.Buffer:
         """Return the bytes as they are."""
         return data
 
-    def to_v2(self, spec: ChunkSpec, endian: Endian) -> dict[str, Any]:
+    def to_v2(self, spec: base.ChunkSpec, endian: base.Endian) -> dict[str, Any]:
         """Return the configuration with the size of a cell, which v2 codecs are not told."""
         return {**super().to_v2(spec, endian), "nbytes": spec.nbytes}

@@ -7,17 +7,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from virtualzarr.codecs.core import zfp_stream
 from virtualzarr.codecs.core.base import ArrayBytes, Block, Buffer, ChunkSpec
-from virtualzarr.codecs.core.zfp_stream import (
-    _MODE,
-    _SHAPE_BITS,
-    _SHORT,
-    MODE_NUMBERS,
-    decode_without_header,
-    encode_stream,
-    read_header,
-    write_header,
-)
 from virtualzarr.errors import UnsupportedError
 
 _MIN_EXP = -16495
@@ -64,7 +55,7 @@ class Zfp(ArrayBytes):
             raise self.invalid(f"compresses blocks of one to four dimensions, not {spec.shape}")
         if f"{spec.dtype.kind}{spec.dtype.itemsize}" not in _NATIVE:
             raise self.invalid(f"cannot hold {spec.dtype}, only {' '.join(_NATIVE)}")
-        if max(spec.shape, default=1) > 1 << _SHAPE_BITS // max(len(spec.shape), 1):
+        if max(spec.shape, default=1) > 1 << zfp_stream._SHAPE_BITS // max(len(spec.shape), 1):
             raise self.invalid(f"blocks of {spec.shape} are larger than ZFP has")
         return spec.shape or (1,)
 
@@ -76,7 +67,7 @@ class Zfp(ArrayBytes):
             # Fields of the long mode, from the lowest bit on (`zfp_stream_mode` of the ZFP
             # library).
             parts = [
-                ((1 << _SHORT) - 1, _SHORT),
+                ((1 << zfp_stream._SHORT) - 1, zfp_stream._SHORT),
                 (min(max(minbits, 1), 0x8000) - 1, 15),
                 (min(max(maxbits, 1), 0x8000) - 1, 15),
                 (min(max(maxprec, 1), 0x80) - 1, 7),
@@ -89,14 +80,16 @@ class Zfp(ArrayBytes):
             return mode
         mode = fields["mode"]
         level = fields.get(_MODES[mode])
-        return _mode_of(self.name, MODE_NUMBERS[mode], level, dtype.str, ndim)
+        return _mode_of(self.name, zfp_stream.MODE_NUMBERS[mode], level, dtype.str, ndim)
 
     def decode(self, data: Buffer, spec: ChunkSpec) -> Block:
         """Return the block."""
         shape = self._shape(spec)
         native = np.dtype(_NATIVE[f"{spec.dtype.kind}{spec.dtype.itemsize}"])
-        header = write_header(shape, native, self._mode(native, len(shape)))
-        return _demote(decode_without_header(self, data, header), spec.dtype).reshape(spec.shape)
+        header = zfp_stream.write_header(shape, native, self._mode(native, len(shape)))
+        return _demote(zfp_stream.decode_without_header(self, data, header), spec.dtype).reshape(
+            spec.shape
+        )
 
     def encode(self, block: Block, spec: ChunkSpec) -> Buffer:
         """Compress, and drop the header that imagecodecs writes."""
@@ -106,8 +99,8 @@ class Zfp(ArrayBytes):
         numbers = self._promote(np.ascontiguousarray(block).reshape(shape), spec.dtype)
         mode = self.configuration["mode"]
         level = self.configuration.get(_MODES[mode])
-        stream = encode_stream(self, numbers, MODE_NUMBERS[mode], level)
-        header = read_header(stream)
+        stream = zfp_stream.encode_stream(self, numbers, zfp_stream.MODE_NUMBERS[mode], level)
+        header = zfp_stream.read_header(stream)
         assert header is not None
         body = int.from_bytes(stream, "little") >> header.length
         words = -(-(8 * len(stream) - header.length) // 64)  # the library writes whole ones
@@ -151,8 +144,8 @@ def _mode_of(name: str, mode: int, level: Any, dtype: str, ndim: int) -> int:
     """Return a mode as the library writes it: it depends on type and dimensions, not on data."""
     # The library computes precision from a tolerance; asking it keeps us equal to its versions.
     codec = Zfp(name, {"mode": "reversible"})
-    stream = encode_stream(codec, np.zeros((1,) * ndim, dtype), mode, level)
-    header = read_header(stream)
+    stream = zfp_stream.encode_stream(codec, np.zeros((1,) * ndim, dtype), mode, level)
+    header = zfp_stream.read_header(stream)
     assert header is not None
     bits = int.from_bytes(stream[:19], "little") & (1 << header.length) - 1
-    return bits >> _MODE
+    return bits >> zfp_stream._MODE

@@ -14,23 +14,8 @@ import numpy as np
 from virtualzarr.array import Array
 from virtualzarr.codecs import Codec, make
 from virtualzarr.codecs.time_units import NAT, TimeUnits
+from virtualzarr.combine import cf_packing, cf_time
 from virtualzarr.combine.attributes import PACKING_ATTRIBUTES
-from virtualzarr.combine.cf_packing import (
-    RANGE_ATTRIBUTES,
-    as_python,
-    get_fill_value,
-    is_missing,
-    mask_values,
-    unify_packing,
-    with_decoding,
-)
-from virtualzarr.combine.cf_time import (
-    TimeUnit,
-    common_unit,
-    conversion,
-    exact_steps,
-    is_datetime_calendar,
-)
 from virtualzarr.combine.error_report import ErrorReport
 from virtualzarr.hierarchy.group import Group
 
@@ -51,7 +36,7 @@ def harmonize(
     # Before packing, which would unpack times to floats and lose nanoseconds.
     if "time" in rules and (times := harmonize_times(arrays, report, variable)) is not None:
         return times
-    if "packing" in rules and (unpacked := unify_packing(arrays)) is not None:
+    if "packing" in rules and (unpacked := cf_packing.unify_packing(arrays)) is not None:
         return unpacked
     return list(arrays)
 
@@ -73,14 +58,14 @@ def harmonize_times(
     arrays: Sequence[Array], report: ErrorReport, variable: str
 ) -> list[Array] | None:
     """Return arrays of times in one unit; None where they are none, or have one unit already."""
-    units = [TimeUnit.from_attributes(array.attrs) for array in arrays]
+    units = [cf_time.TimeUnit.from_attributes(array.attrs) for array in arrays]
     time_units = [unit for unit in units if unit is not None]
     if len(time_units) < len(units) or any(array.dtype.kind not in "iuf" for array in arrays):
         return None
     # Packed times are rare, and the product of factors has no exact unit: left to packing.
     if any(name in array.attrs for array in arrays for name in ("scale_factor", "add_offset")):
         return None
-    masks = [mask_values(array) for array in arrays]
+    masks = [cf_packing.mask_values(array) for array in arrays]
     kinds = {array.dtype.kind == "f" for array in arrays}
     # One unit under several spellings needs no codec, only one spelling.
     is_same_unit = all(unit.same_as(time_units[0]) for unit in time_units)
@@ -97,9 +82,9 @@ def harmonize_times(
         make(
             "virtualzarr.time",
             data_type=array.dtype.name,
-            masks=[as_python(mask) for mask in missing],
-            fill=as_python(get_fill_value(array)),
-            **conversion(unit, target),
+            masks=[cf_packing.as_python(mask) for mask in missing],
+            fill=cf_packing.as_python(cf_packing.get_fill_value(array)),
+            **cf_time.conversion(unit, target),
         )
         for array, unit, missing in zip(arrays, time_units, masks, strict=True)
     ]
@@ -107,7 +92,7 @@ def harmonize_times(
     if True in kinds or any(masks) or any(_fill_is_no_time(codec) for codec in codecs):
         unit_attributes["_FillValue"] = NAT
     return [
-        with_decoding(
+        cf_packing.with_decoding(
             array,
             codec,
             dtype=np.dtype(np.int64),
@@ -115,7 +100,7 @@ def harmonize_times(
                 **{
                     k: v
                     for k, v in array.attrs.items()
-                    if k not in (*PACKING_ATTRIBUTES, *RANGE_ATTRIBUTES)
+                    if k not in (*PACKING_ATTRIBUTES, *cf_packing.RANGE_ATTRIBUTES)
                 },
                 **unit_attributes,
             },
@@ -124,25 +109,27 @@ def harmonize_times(
     ]
 
 
-def _choose_time_unit(arrays: Sequence[Array], units: Sequence[TimeUnit]) -> TimeUnit | str:
+def _choose_time_unit(
+    arrays: Sequence[Array], units: Sequence[cf_time.TimeUnit]
+) -> cf_time.TimeUnit | str:
     """Return a unit that counts times of all arrays by integers, or why there is none."""
     finest = any(array.dtype.kind == "f" for array in arrays)
     steps = _read_time_steps(arrays, units) if finest else None
     if steps is not None:
-        target = common_unit(units, finest=False, steps=steps)
+        target = cf_time.common_unit(units, finest=False, steps=steps)
         # Only so far are all integers floats: the product with a factor is exact.
         if isinstance(target, str) or all(abs(s) // target.length < 2**53 for s in steps):
             return target
-    return common_unit(units, finest=finest)
+    return cf_time.common_unit(units, finest=finest)
 
 
-def _read_time_steps(arrays: Sequence[Array], units: Sequence[TimeUnit]) -> set[int] | None:
+def _read_time_steps(arrays: Sequence[Array], units: Sequence[cf_time.TimeUnit]) -> set[int] | None:
     """Return the nanoseconds of times that are no integers, if there is a unit for all of them.
 
     They are read where the calendar has no datetimes; for others nanoseconds serve.
     """
     if (
-        any(is_datetime_calendar(unit.calendar) for unit in units)
+        any(cf_time.is_datetime_calendar(unit.calendar) for unit in units)
         or sum(a.size for a in arrays) > MAX_TIMES_READ
     ):
         return None
@@ -153,7 +140,7 @@ def _read_time_steps(arrays: Sequence[Array], units: Sequence[TimeUnit]) -> set[
         if array.dtype.kind != "f":
             continue
         values = array.read()
-        array_steps = exact_steps(values[~is_missing(values, array)], unit)
+        array_steps = cf_time.exact_steps(values[~cf_packing.is_missing(values, array)], unit)
         if array_steps is None:
             return None
         steps |= array_steps
@@ -168,7 +155,11 @@ def _with_unit_attributes(array: Array, template: Array) -> Array:
     """Return an array with the model's words for the unit of time it has, too."""
     words = {name: template.attrs[name] for name in ("units", "calendar") if name in template.attrs}
     attributes = {k: v for k, v in array.attrs.items() if k not in ("units", "calendar")} | words
-    return with_decoding(array, None, attributes=attributes) if attributes != array.attrs else array
+    return (
+        cf_packing.with_decoding(array, None, attributes=attributes)
+        if attributes != array.attrs
+        else array
+    )
 
 
 def with_units_of_bounded(node: Array | Group, group: Group) -> Array | Group:
@@ -185,9 +176,9 @@ def with_units_of_bounded(node: Array | Group, group: Group) -> Array | Group:
             owner.attrs.get("bounds"),
             owner.attrs.get("climatology"),
         )
-        if bounded and TimeUnit.from_attributes(owner.attrs) is not None:
+        if bounded and cf_time.TimeUnit.from_attributes(owner.attrs) is not None:
             words = {key: owner.attrs[key] for key in ("units", "calendar") if key in owner.attrs}
-            return with_decoding(node, None, attributes={**node.attrs, **words})
+            return cf_packing.with_decoding(node, None, attributes={**node.attrs, **words})
     return node
 
 
@@ -204,7 +195,7 @@ def harmonize_bounds(
     """
     with_units = {i: with_units_of_bounded(node, groups[i]) for i, node in nodes.items()}
     changed = [i for i, node in with_units.items() if node is not nodes[i]]
-    units = [TimeUnit.from_attributes(node.attrs) for node in with_units.values()]
+    units = [cf_time.TimeUnit.from_attributes(node.attrs) for node in with_units.values()]
     first = units[0]
     # Units added to all alike would only be noise in the attributes of the result.
     alike = first is not None and all(u is not None and u.same_as(first) for u in units)

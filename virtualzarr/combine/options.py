@@ -8,15 +8,7 @@ from typing import Any, TypedDict
 
 import numpy as np
 
-from virtualzarr.choices import (
-    CombineAttrs,
-    Compat,
-    Gaps,
-    HarmonizeRule,
-    Missing,
-    Overlap,
-    check_choice,
-)
+from virtualzarr import choices
 
 RULES = ("packing", "time", "fill")
 """The rules that ``harmonize=True`` stands for; "unmask" is applied only if it is named.
@@ -24,24 +16,24 @@ RULES = ("packing", "time", "fill")
 Zeros that are the fill value of Zarr v2 become numbers then: that is not what their readers see.
 """
 
-Harmonize = bool | HarmonizeRule | Collection[HarmonizeRule]
+Harmonize = bool | choices.HarmonizeRule | Collection[choices.HarmonizeRule]
 
 
 class JoinOptions(TypedDict, total=False):
     """How inputs are joined that differ; see `virtualzarr.concat`."""
 
     harmonize: Harmonize
-    combine_attrs: CombineAttrs
+    combine_attrs: choices.CombineAttrs
     dtype: Any
-    compat: Compat
-    missing: Missing
+    compat: choices.Compat
+    missing: choices.Missing
 
 
 class CombineOptions(JoinOptions, total=False):
     """How inputs are put in order; see `virtualzarr.combine_by_coords`."""
 
-    overlap: Overlap
-    gaps: Gaps
+    overlap: choices.Overlap
+    gaps: choices.Gaps
 
 
 @dataclass(frozen=True)
@@ -59,19 +51,19 @@ class ParsedOptions:
     """
 
     harmonize: frozenset[str] = frozenset()
-    combine_attrs: CombineAttrs = "drop_conflicts"
+    combine_attrs: choices.CombineAttrs = "drop_conflicts"
     dtype: Any = None
-    compat: Compat = "equals"
-    missing: Missing = "raise"
+    compat: choices.Compat = "equals"
+    missing: choices.Missing = "raise"
 
     @classmethod
     def parse(
         cls,
         harmonize: Harmonize = False,
-        combine_attrs: CombineAttrs = "drop_conflicts",
+        combine_attrs: choices.CombineAttrs = "drop_conflicts",
         dtype: Any = None,
-        compat: Compat = "equals",
-        missing: Missing = "raise",
+        compat: choices.Compat = "equals",
+        missing: choices.Missing = "raise",
     ) -> ParsedOptions:
         """Check what a user asks for.
 
@@ -90,10 +82,10 @@ class ParsedOptions:
         else:
             rules = frozenset([harmonize] if isinstance(harmonize, str) else harmonize)
         for rule in sorted(rules, key=str):
-            check_choice("harmonize", rule, HarmonizeRule)
-        check_choice("combine_attrs", combine_attrs, CombineAttrs)
-        check_choice("compat", compat, Compat)
-        check_choice("missing", missing, Missing)
+            choices.check_choice("harmonize", rule, choices.HarmonizeRule)
+        choices.check_choice("combine_attrs", combine_attrs, choices.CombineAttrs)
+        choices.check_choice("compat", compat, choices.Compat)
+        choices.check_choice("missing", missing, choices.Missing)
         # Missing values are missing chunks, which read as the fill value of whatever is joined.
         if missing == "fill":
             rules |= {"fill"}

@@ -15,17 +15,11 @@ from virtualzarr.keywords import strict_keywords
 from virtualzarr.metadata import GroupMetadata, normalize_path
 from virtualzarr.metadata.create import ArrayParams
 from virtualzarr.metadata.create.group import create_group_metadata
+from virtualzarr.nodes import write_nodes
 from virtualzarr.nodes.attributes import Attributes
 from virtualzarr.nodes.consolidated import consolidate
 from virtualzarr.nodes.documents import validate_path
 from virtualzarr.nodes.publishable import Publishable
-from virtualzarr.nodes.write_nodes import (
-    copy_node,
-    delete_node,
-    move_node,
-    write_hierarchy,
-    write_node,
-)
 
 if TYPE_CHECKING:
     from virtualzarr.models.node import NodeSpec
@@ -269,7 +263,7 @@ class Group(Mapping[str, "Array | Group"], Publishable):
         """Make a group in this group; see `virtualzarr.create_group`."""
         metadata = create_group_metadata(attributes or {}, zarr_format or self.zarr_format)
         path = validate_path(self._member_path(name), metadata.zarr_format)
-        write_node(self.store, path, metadata, overwrite=overwrite)
+        write_nodes.write_node(self.store, path, metadata, overwrite=overwrite)
         return self._group_at(path)
 
     def create_hierarchy(
@@ -306,7 +300,7 @@ class Group(Mapping[str, "Array | Group"], Publishable):
         for name in sorted(nodes, key=lambda name: normalize_path(name).split("/")):
             path = validate_path(self._member_path(name), nodes[name].zarr_format)
             inner = {below: node.metadata for below, node in nodes[name].to_flat().items()}
-            write_hierarchy(self.store, path, inner, overwrite=overwrite)
+            write_nodes.write_hierarchy(self.store, path, inner, overwrite=overwrite)
         return {name: self[normalize_path(name)] for name in nodes}
 
     @strict_keywords(ArrayParams)
@@ -359,7 +353,7 @@ class Group(Mapping[str, "Array | Group"], Publishable):
         NodeNotFoundError
             There is none.
         """
-        delete_node(self.store, self._member_path(name))
+        write_nodes.delete_node(self.store, self._member_path(name))
 
     __delitem__ = delete
 
@@ -374,7 +368,7 @@ class Group(Mapping[str, "Array | Group"], Publishable):
         NodeExistsError
             There is a node at the target.
         """
-        move_node(
+        write_nodes.move_node(
             self.store,
             self._member_path(source),
             validate_path(self._member_path(target), self.zarr_format),
@@ -420,7 +414,7 @@ class Group(Mapping[str, "Array | Group"], Publishable):
         NodeExistsError
             There is a node at the target.
         """
-        copy_node(
+        write_nodes.copy_node(
             self.store,
             self._member_path(source),
             validate_path(self._member_path(target), self.zarr_format),

@@ -11,13 +11,7 @@ from virtualzarr.codecs.core.byte_order import has_order
 from virtualzarr.codecs.core.numbers import NARROW, is_narrow, narrow_dtype
 from virtualzarr.config import config
 from virtualzarr.errors import MetadataError, UnsupportedError
-from virtualzarr.metadata.dtypes import (
-    MAX_ITEMSIZE,
-    NARROW_NAMES,
-    check_field_name,
-    list_fields,
-    parse_time_dtype,
-)
+from virtualzarr.metadata import dtypes
 from virtualzarr.metadata.dtypes_plugins import find_by_dtype, find_by_name
 from virtualzarr.metadata.json_documents import as_lengths, as_list, member, short
 
@@ -55,7 +49,8 @@ def _plain_from_v2(value: str) -> np.dtype:
         return np.dtype(object)
     match = _V2_STRING.fullmatch(value)
     if match is None:
-        if value in NARROW_NAMES and value in NARROW:  # as TensorStore writes them: little-endian
+        # As TensorStore writes them: little-endian.
+        if value in dtypes.NARROW_NAMES and value in NARROW:
             return narrow_dtype(value)
         if _V3_ONLY.fullmatch(value):
             raise UnsupportedError(f"the data type {value!r}")
@@ -70,14 +65,14 @@ def _plain_from_v2(value: str) -> np.dtype:
     if kind in "mM":
         if size != 8 or order == "|":
             raise MetadataError(f"{short(value)} is no v2 data type; times are 8 bytes, < or >")
-        return parse_time_dtype(kind, unit or "generic", order)
+        return dtypes.parse_time_dtype(kind, unit or "generic", order)
     if unit is not None or size not in _V2_SIZES.get(kind, (size,)):
         raise MetadataError(f"{short(value)} is no v2 data type")
     # "|" is for types without byte order. numpy reads "|i4" in the order of the machine: another
     # machine would read other numbers.
     if order == "|" and ((kind in "iufc" and size > 1) or kind == "U"):
         raise MetadataError(f"{short(value)} lacks its byte order; write < or > for |")
-    if size * (4 if kind == "U" else 1) > MAX_ITEMSIZE:
+    if size * (4 if kind == "U" else 1) > dtypes.MAX_ITEMSIZE:
         raise MetadataError(f"{short(value)} has elements of more than 2^31-1 bytes")
     return np.dtype(f"{'|' if kind in 'bSV' else order}{kind}{size}")
 
@@ -97,11 +92,11 @@ def _struct_from_v2(entries: list[Any]) -> np.dtype:
             if dtype.hasobject:
                 raise UnsupportedError("a structured data type with an object field")
         if name or dtype.kind != "V" or dtype.names is not None:
-            names[check_field_name(name, names)] = None
+            names[dtypes.check_field_name(name, names)] = None
             formats.append(dtype)
             offsets.append(offset)
         offset += dtype.itemsize
-        if offset > MAX_ITEMSIZE:
+        if offset > dtypes.MAX_ITEMSIZE:
             raise MetadataError("the data type has elements of more than 2^31-1 bytes")
     if not names:
         raise MetadataError("a structured data type needs at least one field")
@@ -126,7 +121,7 @@ def _field_from_v2(entry: Any) -> tuple[str, np.dtype]:
     size = dtype.itemsize
     for length in shape:
         size *= length
-    if not 0 < size <= MAX_ITEMSIZE:
+    if not 0 < size <= dtypes.MAX_ITEMSIZE:
         raise MetadataError(f"a field of shape {short(shape)} has {short(size)} bytes")
     return parts[0], np.dtype((dtype, shape))
 
@@ -165,7 +160,7 @@ def dtype_to_v2(dtype: np.dtype) -> str | list[Any]:
 
 
 def _narrow_to_v2(dtype: np.dtype) -> str:
-    if dtype.name not in NARROW_NAMES:
+    if dtype.name not in dtypes.NARROW_NAMES:
         raise UnsupportedError(f"the data type {dtype.name} has no v2 form")
     if has_order(dtype) and dtype != dtype.newbyteorder("<"):
         raise UnsupportedError(f"the data type {dtype.name} has no big-endian form in v2")
@@ -175,7 +170,7 @@ def _narrow_to_v2(dtype: np.dtype) -> str:
 def _struct_to_v2(dtype: np.dtype) -> list[Any]:
     fields: list[Any] = []
     end = 0
-    for name, field, offset in list_fields(dtype):
+    for name, field, offset in dtypes.list_fields(dtype):
         # Padding as numpy's `descr` has it, so that the fields keep their offsets.
         if offset > end:
             fields.append(["", f"|V{offset - end}"])

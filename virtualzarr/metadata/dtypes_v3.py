@@ -11,17 +11,7 @@ import numpy as np
 from virtualzarr.codecs.core.numbers import is_narrow, narrow_dtype
 from virtualzarr.config import config
 from virtualzarr.errors import MetadataError, UnsupportedError
-from virtualzarr.metadata.dtypes import (
-    BYTES,
-    MAX_ITEMSIZE,
-    NARROW_NAMES,
-    STRING,
-    UNITS,
-    check_field_name,
-    list_fields,
-    parse_time_dtype,
-    vlen_kind,
-)
+from virtualzarr.metadata import dtypes
 from virtualzarr.metadata.dtypes_plugins import find_by_dtype, find_by_name
 from virtualzarr.metadata.json_documents import as_list, as_object, member, short
 
@@ -31,7 +21,7 @@ _CORE = (
 )
 # zarr-extensions names complex numbers by their parts; v3 core by their bits in total.
 _ALIASES = {"complex_float32": "complex64", "complex_float64": "complex128"}
-_V3_NARROW = {name: v3 for v3, name in NARROW_NAMES.items()}
+_V3_NARROW = {name: v3 for v3, name in dtypes.NARROW_NAMES.items()}
 
 
 def dtype_from_v3(value: Any) -> np.dtype:
@@ -55,9 +45,9 @@ def dtype_from_v3(value: Any) -> np.dtype:
     """
     name, configuration = _split_name(value)
     name = _ALIASES.get(name, name)
-    if name in NARROW_NAMES:
+    if name in dtypes.NARROW_NAMES:
         _check_members(configuration)
-        return narrow_dtype(NARROW_NAMES[name])
+        return narrow_dtype(dtypes.NARROW_NAMES[name])
     if name in _CORE:
         _check_members(configuration)
         return np.dtype(name)
@@ -104,7 +94,9 @@ def _check_members(members: Mapping[str, Any], *names: str, path: str = "configu
             raise MetadataError(f"{path}{name}: unknown member")
 
 
-def _get_positive(configuration: Mapping[str, Any], name: str, most: int = MAX_ITEMSIZE) -> int:
+def _get_positive(
+    configuration: Mapping[str, Any], name: str, most: int = dtypes.MAX_ITEMSIZE
+) -> int:
     number = configuration[name]
     if isinstance(number, bool) or not isinstance(number, int) or not 1 <= number <= most:
         raise MetadataError(
@@ -115,7 +107,7 @@ def _get_positive(configuration: Mapping[str, Any], name: str, most: int = MAX_I
 
 def _raw_bits(name: str) -> np.dtype:
     bits = int(name[1:]) if len(name) < 20 else 0
-    if bits == 0 or bits % 8 or bits // 8 > MAX_ITEMSIZE:
+    if bits == 0 or bits % 8 or bits // 8 > dtypes.MAX_ITEMSIZE:
         raise MetadataError(f"{short(name)}: the number of bits must be a multiple of 8")
     # Other readers support either this name or zarr-python's `raw_bytes`: the dtype remembers it,
     # so that a document is written again as it was.
@@ -140,9 +132,9 @@ def _build_time_parser(kind: str) -> Callable[[dict[str, Any]], np.dtype]:
         _check_members(configuration, "unit", "scale_factor")
         unit = configuration["unit"]
         scale = _get_positive(configuration, "scale_factor")
-        if unit not in UNITS:
+        if unit not in dtypes.UNITS:
             raise MetadataError(f"configuration: unit: {short(unit)} is no unit of time")
-        return parse_time_dtype(kind, f"{scale if scale > 1 else ''}{unit}", "=")
+        return dtypes.parse_time_dtype(kind, f"{scale if scale > 1 else ''}{unit}", "=")
 
     return parse
 
@@ -169,11 +161,11 @@ def _struct_from_v3(configuration: dict[str, Any]) -> np.dtype:
         for i, entry in enumerate(entries):
             with member(f"[{i}]"):
                 name, value = _field_from_v3(entry)
-                name = check_field_name(name, fields)
+                name = dtypes.check_field_name(name, fields)
                 fields[name] = dtype_from_v3(value)
                 if fields[name].hasobject:
                     raise MetadataError("the data type of a field must have a fixed size")
-        if sum(dtype.itemsize for dtype in fields.values()) > MAX_ITEMSIZE:
+        if sum(dtype.itemsize for dtype in fields.values()) > dtypes.MAX_ITEMSIZE:
             raise MetadataError("the data type has elements of more than 2^31-1 bytes")
     return np.dtype(list(fields.items()))
 
@@ -202,10 +194,10 @@ _V3_PARSERS: dict[str, Callable[[dict[str, Any]], np.dtype]] = {
     "numpy.timedelta64": _build_time_parser("m"),
     "struct": _struct_from_v3,
     "structured": _struct_from_v3,
-    "string": _build_vlen_parser(STRING),
-    "bytes": _build_vlen_parser(BYTES),
-    "variable_length_bytes": _build_vlen_parser(BYTES),
-    "binary": _build_vlen_parser(BYTES),
+    "string": _build_vlen_parser(dtypes.STRING),
+    "bytes": _build_vlen_parser(dtypes.BYTES),
+    "variable_length_bytes": _build_vlen_parser(dtypes.BYTES),
+    "binary": _build_vlen_parser(dtypes.BYTES),
 }
 
 
@@ -246,7 +238,7 @@ def dtype_to_v3(dtype: np.dtype) -> str | dict[str, Any]:
             "name": f"numpy.{'datetime64' if dtype.kind == 'M' else 'timedelta64'}",
             "configuration": {"unit": unit, "scale_factor": scale},
         }
-    kind = vlen_kind(dtype)
+    kind = dtypes.vlen_kind(dtype)
     if kind is not None:
         return "string" if kind is str else "bytes"
     name = _plugin_to_v3(dtype, search=True)
@@ -270,7 +262,7 @@ def _struct_to_v3(dtype: np.dtype) -> dict[str, Any]:
     # would change what other readers see, so such dtypes have to be repacked by the user.
     fields: list[Any] = []
     end = 0
-    for name, field, offset in list_fields(dtype):
+    for name, field, offset in dtypes.list_fields(dtype):
         with member(f"field {name!r}"):
             if offset > end:
                 raise UnsupportedError("there is padding before it, which v3 has no form for")

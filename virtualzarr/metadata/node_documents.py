@@ -8,13 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from virtualzarr.metadata.groups import (
-    group_to_v2,
-    group_to_v3,
-    parse_consolidated_v2,
-    parse_group_v2,
-    parse_group_v3,
-)
+from virtualzarr.metadata import groups
 from virtualzarr.metadata.json_documents import as_object, require, require_format
 from virtualzarr.metadata.model import ArrayMetadata, GroupMetadata
 from virtualzarr.metadata.repair import early_names, empty_filters
@@ -64,11 +58,11 @@ def parse_array(documents: Mapping[str, Any], zarr_format: int) -> ArrayMetadata
 def parse_group(documents: Mapping[str, Any], zarr_format: int) -> GroupMetadata:
     """Parse the documents of a group of a Zarr format."""
     if zarr_format == 3:
-        return parse_group_v3(documents["zarr.json"])
-    group = parse_group_v2(documents[".zgroup"], documents.get(".zattrs"))
+        return groups.parse_group_v3(documents["zarr.json"])
+    group = groups.parse_group_v2(documents[".zgroup"], documents.get(".zattrs"))
     if (consolidated := documents.get(".zmetadata")) is None:
         return group
-    return group.replace(consolidated=parse_consolidated_v2(consolidated))
+    return group.replace(consolidated=groups.parse_consolidated_v2(consolidated))
 
 
 def to_documents(metadata: ArrayMetadata | GroupMetadata) -> Documents:
@@ -82,11 +76,11 @@ def to_documents(metadata: ArrayMetadata | GroupMetadata) -> Documents:
     if metadata.zarr_format == 3:
         if isinstance(metadata, ArrayMetadata):
             return {"zarr.json": array_to_v3(metadata)}
-        return {"zarr.json": group_to_v3(metadata.replace(consolidated=None))}
+        return {"zarr.json": groups.group_to_v3(metadata.replace(consolidated=None))}
     if isinstance(metadata, ArrayMetadata):
         name, (main, attributes) = ".zarray", array_to_v2(metadata)
     else:
-        name, (main, attributes) = ".zgroup", group_to_v2(metadata)
+        name, (main, attributes) = ".zgroup", groups.group_to_v2(metadata)
     # An empty .zattrs says nothing, and would cost each reader of the node a request.
     return {name: main} | ({".zattrs": attributes} if attributes else {})
 

@@ -5,14 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from virtualzarr.metadata.ome import (
-    Attributes,
-    Dims,
-    as_objects,
-    get_namespace,
-    level_paths,
-    without,
-)  # fmt: skip
+from virtualzarr.metadata import ome
 
 _TYPES = {
     "t": "time", "time": "time", "c": "channel", "channel": "channel",
@@ -28,7 +21,7 @@ _NEUTRAL = {"scale": 1.0, "translation": 0.0}
 
 
 def join_ome_attributes(
-    group: Attributes, arrays: Mapping[str, Dims], dim: str | None, axis: int | None = None
+    group: ome.Attributes, arrays: Mapping[str, ome.Dims], dim: str | None, axis: int | None = None
 ) -> tuple[dict[str, Any], list[str]]:
     """Return the attributes of a group after its arrays were joined along a dimension.
 
@@ -65,13 +58,13 @@ def join_ome_attributes(
     >>> described["multiscales"][0]["datasets"][0]["coordinateTransformations"][0]["scale"]
     [1.0, 2.0, 3.0]
     """
-    inner = get_namespace(group)
+    inner = ome.get_namespace(group)
     described = inner if "multiscales" in inner else group
     if "multiscales" not in described:
         return dict(group), []
     # OME-Zarr 0.4 has ``multiscales`` in the attributes themselves, 0.5 below ``ome``. A wrong
     # description is worse than none: one image that has no valid form takes all of them out.
-    images = as_objects(described["multiscales"])
+    images = ome.as_objects(described["multiscales"])
     joined = [_join_image(image, arrays, dim) for image in images]
     skipped = []
     if not images or None in joined:
@@ -84,26 +77,26 @@ def join_ome_attributes(
         if "omero" in described and any(along):
             names = ("omero",)
             skipped.append("omero: it describes the channels of one input")
-    described = without(described, *names)
+    described = ome.without(described, *names)
     if "multiscales" not in inner:
         return described, skipped
     empty = described.keys() <= {"version"}
-    return {**without(group, "ome"), **({} if empty else {"ome": described})}, skipped
+    return {**ome.without(group, "ome"), **({} if empty else {"ome": described})}, skipped
 
 
-def _is_channel(image: Attributes, dim: str | None, axis: int | None) -> bool:
-    axes = as_objects(image.get("axes"))
+def _is_channel(image: ome.Attributes, dim: str | None, axis: int | None) -> bool:
+    axes = ome.as_objects(image.get("axes"))
     if dim is None and axis is not None and -len(axes) <= axis < len(axes):
         return axes[axis].get("type") == "channel"
     return any(one.get("name") == dim and one.get("type") == "channel" for one in axes)
 
 
 def _join_image(
-    image: Attributes, arrays: Mapping[str, Dims], dim: str | None
+    image: ome.Attributes, arrays: Mapping[str, ome.Dims], dim: str | None
 ) -> dict[str, Any] | None:
     """Return the description of an image with the added axis; None if OME-Zarr has none for it."""
-    dims = [arrays[path] for path in level_paths({"multiscales": [image]}) if path in arrays]
-    axes = as_objects(image.get("axes"))
+    dims = [arrays[path] for path in ome.level_paths({"multiscales": [image]}) if path in arrays]
+    axes = ome.as_objects(image.get("axes"))
     if all(len(names) == len(axes) for names in dims):
         return dict(image)
     # The axis must be at the same place in every level, and be the only one that was added.
@@ -114,14 +107,14 @@ def _join_image(
     kind = _TYPES.get(dim.lower())
     new = {"name": dim, **({} if kind is None else {"type": kind})}
     axes = [*axes[:at], new, *axes[at:]]
-    datasets = [_with_axis(each, at) for each in as_objects(image.get("datasets"))]
+    datasets = [_with_axis(each, at) for each in ome.as_objects(image.get("datasets"))]
     extended = _with_axis(image, at)
     if not _are_allowed(axes) or extended is None or None in datasets:
         return None
     return {**extended, "axes": axes, "datasets": datasets}
 
 
-def _are_allowed(axes: Sequence[Attributes]) -> bool:
+def _are_allowed(axes: Sequence[ome.Attributes]) -> bool:
     names = [axis.get("name") for axis in axes]
     ranks = [_RANKS.get(str(axis.get("type")), 1) for axis in axes]
     counts = [ranks.count(rank) for rank in range(3)]
@@ -129,13 +122,13 @@ def _are_allowed(axes: Sequence[Attributes]) -> bool:
     return unique and ranks == sorted(ranks) and max(counts[:2]) <= 1 and 2 <= counts[2] <= 3
 
 
-def _with_axis(described: Attributes, at: int) -> dict[str, Any] | None:
+def _with_axis(described: ome.Attributes, at: int) -> dict[str, Any] | None:
     """Return an image, or a level of one, with one more axis in its transformations."""
     # A transformation can also be a path to an array of numbers, which cannot be extended here.
     if "coordinateTransformations" not in described:
         return dict(described)
     transformations: list[dict[str, Any]] = []
-    for one in as_objects(described["coordinateTransformations"]):
+    for one in ome.as_objects(described["coordinateTransformations"]):
         kind = str(one.get("type"))
         values = one.get(kind)
         if isinstance(values, list) and kind in _NEUTRAL:

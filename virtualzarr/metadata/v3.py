@@ -12,19 +12,10 @@ from virtualzarr.codecs import Pipeline, codec_from_v3
 from virtualzarr.codecs.core.base import ArrayArray
 from virtualzarr.codecs.core.byte_order import has_order
 from virtualzarr.errors import MetadataError, UnsupportedError
-from virtualzarr.metadata import fill, repair
+from virtualzarr.metadata import fill, json_documents, repair
 from virtualzarr.metadata.chunk_key_encoding import KeyEncoding
 from virtualzarr.metadata.dtypes import list_leaves
 from virtualzarr.metadata.dtypes_v3 import dtype_from_v3, dtype_to_v3
-from virtualzarr.metadata.json_documents import (
-    as_lengths,
-    as_list,
-    as_object,
-    member,
-    require,
-    require_format,
-    short,
-)
 from virtualzarr.metadata.model import ArrayMetadata
 from virtualzarr.metadata.storage_transformers import check_transformers, transformers_from_v3
 
@@ -48,30 +39,30 @@ def parse_array_v3(document: Mapping[str, Any]) -> ArrayMetadata:
     """
     # In order of dependence: an unknown storage transformer changes what all other members mean,
     # the repair of zero chunk lengths needs the codecs, and base64 of the fill value their order.
-    with member("zarr.json"):
-        document = repair.null_members(as_object(document))
+    with json_documents.member("zarr.json"):
+        document = repair.null_members(json_documents.as_object(document))
         transformers = transformers_from_v3(document.get("storage_transformers", []))
         members = (*_ARRAY_MEMBERS, *(transformer["name"] for transformer in transformers))
         check_node(document, "array", members)
-        require(document, *_ARRAY_MEMBERS[2:8])
-        with member("shape"):
-            shape = as_lengths(document["shape"])
-        with member("data_type"):
+        json_documents.require(document, *_ARRAY_MEMBERS[2:8])
+        with json_documents.member("shape"):
+            shape = json_documents.as_lengths(document["shape"])
+        with json_documents.member("data_type"):
             dtype = dtype_from_v3(document["data_type"])
-        with member("codecs"):
+        with json_documents.member("codecs"):
             pipeline = _parse_pipeline(repair.missing_typesize(document["codecs"], dtype.itemsize))
             codecs = pipeline.to_v3(len(shape))
             _check_endian(codecs, document["data_type"], _find_stored_dtype(pipeline, dtype))
-        with member("chunk_grid"):
+        with json_documents.member("chunk_grid"):
             grid = _parse_grid(document["chunk_grid"], shape, codecs)
-        with member("chunk_key_encoding"):
+        with json_documents.member("chunk_key_encoding"):
             _check_understood(document["chunk_key_encoding"])
             key_encoding = KeyEncoding.from_json(document["chunk_key_encoding"])
-        with member("fill_value"):
+        with json_documents.member("fill_value"):
             value = repair.number_for_bool(document["fill_value"], dtype)
             value = fill.fill_from_json(value, dtype, 3, endian=_find_endian(codecs))
-        with member("attributes"):
-            attributes = as_object(document.get("attributes", {}))
+        with json_documents.member("attributes"):
+            attributes = json_documents.as_object(document.get("attributes", {}))
         metadata = ArrayMetadata(
             shape=shape,
             dtype=dtype,
@@ -91,10 +82,12 @@ def parse_array_v3(document: Mapping[str, Any]) -> ArrayMetadata:
 
 def check_node(document: Mapping[str, Any], node_type: str, members: tuple[str, ...]) -> None:
     """Check the kind of node, and that a document has no members that must be understood."""
-    require_format(document, 3)
-    require(document, "node_type")
+    json_documents.require_format(document, 3)
+    json_documents.require(document, "node_type")
     if document["node_type"] != node_type:
-        raise MetadataError(f"node_type: must be {node_type!r}, not {short(document['node_type'])}")
+        raise MetadataError(
+            f"node_type: must be {node_type!r}, not {json_documents.short(document['node_type'])}"
+        )
     # v3 core, "Extension points": only an object that says so may be ignored by readers.
     for name, value in document.items():
         optional = isinstance(value, Mapping) and value.get("must_understand") is False
@@ -116,7 +109,7 @@ def _parse_grid(
     _check_understood(value)
     if isinstance(value, str):
         value = {"name": value}
-    value = {k: v for k, v in as_object(value).items() if k != "must_understand"}
+    value = {k: v for k, v in json_documents.as_object(value).items() if k != "must_understand"}
     configuration = value.get("configuration")
     if value.get("name") == "regular" and isinstance(configuration, Mapping):
         chunk_shape = configuration.get("chunk_shape")
@@ -128,8 +121,8 @@ def _parse_grid(
 
 def _parse_pipeline(value: Any) -> Pipeline:
     codecs = []
-    for i, codec in enumerate(as_list(value)):
-        with member(f"[{i}]"):
+    for i, codec in enumerate(json_documents.as_list(value)):
+        with json_documents.member(f"[{i}]"):
             codecs.append(codec_from_v3(codec))
     return Pipeline(tuple(codecs))
 
@@ -172,14 +165,16 @@ def _check_endian(codecs: list[dict[str, Any]], data_type: Any, dtype: np.dtype)
     configuration = _find_configuration(codecs, "bytes")
     ordered = any(has_order(leaf) for leaf in list_leaves(dtype))
     if configuration is not None and ordered and "endian" not in configuration:
-        raise MetadataError(f"bytes: endian: missing, and elements of {short(name)} need it")
+        raise MetadataError(
+            f"bytes: endian: missing, and elements of {json_documents.short(name)} need it"
+        )
 
 
 def _dimension_names(document: Mapping[str, Any]) -> tuple[Any, ...] | None:
     if "dimension_names" not in document:
         return None
-    with member("dimension_names"):
-        return tuple(as_list(document["dimension_names"]))
+    with json_documents.member("dimension_names"):
+        return tuple(json_documents.as_list(document["dimension_names"]))
 
 
 def array_to_v3(metadata: ArrayMetadata) -> dict[str, Any]:
@@ -194,10 +189,10 @@ def array_to_v3(metadata: ArrayMetadata) -> dict[str, Any]:
     """
     # v2 allows null as fill value, v3 does not: zero, as zarr-python reads null.
     dtype, codecs = _struct_order(metadata)
-    with member("data_type"):
+    with json_documents.member("data_type"):
         data_type = dtype_to_v3(dtype)
     value = fill.default_fill(dtype) if metadata.fill_value is None else metadata.fill_value
-    with member("fill_value"):
+    with json_documents.member("fill_value"):
         fill_value = fill.fill_to_json(value, dtype, 3)
     document: dict[str, Any] = {
         "shape": list(metadata.shape),

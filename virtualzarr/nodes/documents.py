@@ -4,20 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from virtualzarr.errors import (
-    AccessError,
-    MetadataError,
-    NodeExistsError,
-    NodeNotFoundError,
-    error_context,
-)
-from virtualzarr.metadata import (
-    ArrayMetadata,
-    GroupMetadata,
-    check_name,
-    loads_json,
-    normalize_path,
-)
+from virtualzarr import errors, metadata
 from virtualzarr.metadata.node_documents import from_documents
 from virtualzarr.stores import Store
 
@@ -47,9 +34,9 @@ def join(*parts: str) -> str:
 
 def validate_path(path: str, zarr_format: int) -> str:
     """Return a path, normalized, if nodes of a Zarr format may have the names in it."""
-    path = normalize_path(path)
+    path = metadata.normalize_path(path)
     for name in path.split("/") if path else ():
-        check_name(name, zarr_format)
+        metadata.check_name(name, zarr_format)
     return path
 
 
@@ -80,7 +67,7 @@ def find_node(store: Store, path: str, zarr_format: int | None = None) -> NodeKi
 
 def read_node(
     store: Store, path: str, zarr_format: int | None = None
-) -> ArrayMetadata | GroupMetadata:
+) -> metadata.ArrayMetadata | metadata.GroupMetadata:
     """Return the metadata of a stored node, of a group with what is consolidated in it.
 
     Parameters
@@ -102,10 +89,10 @@ def read_node(
     def load(*names: str) -> bool:
         for name in names:
             if (data := store.get(join(path, name))) is not None:
-                documents[name] = loads_json(data)
+                documents[name] = metadata.loads_json(data)
         return bool(documents)
 
-    with error_context(file=store.uri, variable=path or "/"):
+    with errors.error_context(file=store.uri, variable=path or "/"):
         is_v3 = zarr_format != 2 and load("zarr.json")
         # Each document costs a request at a server: attributes only where there is a node, and
         # consolidated metadata only where there is no array.
@@ -114,30 +101,30 @@ def read_node(
         if documents:
             return from_documents(documents)
     kind = "Zarr" if zarr_format is None else f"Zarr v{zarr_format}"
-    raise NodeNotFoundError(f"no {kind} array or group at {path!r}", file=store.uri)
+    raise errors.NodeNotFoundError(f"no {kind} array or group at {path!r}", file=store.uri)
 
 
 def load_document(data: bytes, store: Store, path: str) -> Document:
     """Parse a metadata document; errors name the store and the node."""
-    with error_context(file=store.uri, variable=path or "/"):
-        document = loads_json(data)
+    with errors.error_context(file=store.uri, variable=path or "/"):
+        document = metadata.loads_json(data)
         if not isinstance(document, dict):
-            raise MetadataError("the metadata document is not a JSON object")
+            raise errors.MetadataError("the metadata document is not a JSON object")
         return document
 
 
 def check_writable(store: Store) -> None:
     """Raise an AccessError unless a store can be written to."""
     if not getattr(store, "writable", False):
-        raise AccessError(
+        raise errors.AccessError(
             'it can only be read; open it with mode="r+" or another that writes', file=store.uri
         )
 
 
-def node_exists_error(store: Store, path: str, node_type: str) -> NodeExistsError:
+def node_exists_error(store: Store, path: str, node_type: str) -> errors.NodeExistsError:
     """Return the error for a path where there is a node already."""
     article = "an" if node_type == "array" else "a"
-    return NodeExistsError(
+    return errors.NodeExistsError(
         f"there is {article} {node_type} already; overwrite=True replaces it",
         file=store.uri,
         variable=path or "/",

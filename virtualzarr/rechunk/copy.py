@@ -8,15 +8,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Unpack
 
+from virtualzarr import errors
 from virtualzarr.array import Array
 from virtualzarr.choices import OnError
-from virtualzarr.errors import (
-    MetadataError,
-    UnsupportedError,
-    error_context,
-    suggest,
-    warn_caller,
-)
 from virtualzarr.hierarchy.group import Group
 from virtualzarr.keywords import strict_keywords
 from virtualzarr.metadata import GroupMetadata
@@ -213,7 +207,7 @@ def copy(
     source_format = _zarr_format_of(root)
     zarr_format = source_format if zarr_format is None else zarr_format
     if zarr_format not in (2, 3):
-        raise UnsupportedError(f"zarr_format {zarr_format}; known are 2 and 3")
+        raise errors.UnsupportedError(f"zarr_format {zarr_format}; known are 2 and 3")
     nodes = _list_nodes(root)
     _check_dimension_names(nodes, options)
     plans = {key: _plan_node(node, key, zarr_format, options) for key, node in nodes.items()}
@@ -263,7 +257,7 @@ def _open_source(
         return source[path] if path.strip("/") else source
     if isinstance(source, Array):
         if path.strip("/"):
-            raise MetadataError(f"{path!r}: an array has nothing in it")
+            raise errors.MetadataError(f"{path!r}: an array has nothing in it")
         return source
     from virtualzarr.ingest.open_target import open
 
@@ -326,14 +320,16 @@ def _check_dimension_names(nodes: Mapping[str, Array | Group], options: CopyOpti
         if isinstance(value, Mapping) and not {"configuration", "shape"} & {*value}:
             unknown = [name for name in value if name not in names]
             if unknown:
-                hint = suggest(str(unknown[0]), filter(None, names))
-                raise MetadataError(f"{option}: no array has a dimension {unknown[0]!r}; {hint}")
+                hint = errors.suggest(str(unknown[0]), filter(None, names))
+                raise errors.MetadataError(
+                    f"{option}: no array has a dimension {unknown[0]!r}; {hint}"
+                )
 
 
 def _plan_node(
     node: Array | Group, key: str, zarr_format: int, options: CopyOptions
 ) -> ArrayPlan | GroupPlan:
-    with error_context(variable=key or "/"):
+    with errors.error_context(variable=key or "/"):
         if isinstance(node, Array):
             return plan_array(node, zarr_format, options)
         return plan_group(node, zarr_format)
@@ -347,10 +343,10 @@ def _plan_transfer(
     write_empty_chunks: bool | None,
     key: str,
 ) -> ArrayTransfer:
-    with error_context(variable=key or "/"):
+    with errors.error_context(variable=key or "/"):
         work = ArrayTransfer(source, target, plan, memory, write_empty_chunks)
     if work.reads >= READS_WARNED:
-        warn_caller(
+        errors.warn_caller(
             f"/{key}: within {work.memory:,} bytes of memory each chunk is decoded "
             f"{work.reads:.1f} times; with memory={work.best} it would be once",
             UserWarning,

@@ -12,33 +12,19 @@ import numpy as np
 import numpy.typing as npt
 
 from grids import RegularGrid, SeparableGrid
+from virtualzarr import errors
 from virtualzarr.array import Array
 from virtualzarr.choices import OnError
 from virtualzarr.config import config
-from virtualzarr.errors import (
-    CodecError,
-    MetadataError,
-    PublishError,
-    UnsupportedError,
-    VirtualZarrError,
-    warn_caller,
-)
 from virtualzarr.hierarchy.group import Group
 from virtualzarr.manifest import Manifest, Source
 from virtualzarr.metadata import ArrayMetadata, check_name
 from virtualzarr.metadata.ome import find_ome_changes
 from virtualzarr.metadata.portable import is_fill_mask
-from virtualzarr.references import portable
+from virtualzarr.references import materialize, portable
 from virtualzarr.references.canonical import Canonical, make_canonical, with_truncation
 from virtualzarr.references.dataset_data import REASON, DatasetData
 from virtualzarr.references.form import Capabilities
-from virtualzarr.references.materialize import (
-    encode_exactly,
-    fill_block,
-    plain_pipeline,
-    reversible,
-    with_copies,
-)
 from virtualzarr.references.report import many
 from virtualzarr.references.stored_objects import bytes_in_memory, manifest_of
 from virtualzarr.virtual.axis_slices import AxisSlices
@@ -124,7 +110,7 @@ class Plan:
         sources = {source for array in self.arrays.values() for source in array.manifest.sources}
         return {source for source in sources if not source.is_inline}
 
-    def skip(self, path: str, error: VirtualZarrError) -> None:
+    def skip(self, path: str, error: errors.VirtualZarrError) -> None:
         """Skip an array whose chunks turn out not to be readable; raise if that is asked."""
         if self.on_error == "raise":
             raise error.at(variable=path or "/") from error.__cause__
@@ -132,7 +118,7 @@ class Plan:
         self.order.remove(path)
         self.skipped[path] = error.message
         if self.on_error == "warn":
-            warn_caller(f"{path}: {error}; it was left out")
+            errors.warn_caller(f"{path}: {error}; it was left out")
 
 
 def make_plan(
@@ -165,7 +151,7 @@ def make_plan(
             continue
         try:
             plan.arrays[path] = _plan_array(path, member, copy, capabilities, data)
-        except PublishError as error:
+        except errors.PublishError as error:
             plan.skipped[path] = error.message
     _settle_format(plan, zarr_format, copy, capabilities)
     _spell_ome(plan)
@@ -190,18 +176,18 @@ def _plan_array(
     for name in path.split("/") if path else ():
         try:
             check_name(name, 2)
-        except MetadataError as error:
-            raise PublishError(error.message) from error
+        except errors.MetadataError as error:
+            raise errors.PublishError(error.message) from error
     array, canonical = _with_canonical(array, can)
     why = _grid_obstacle(array.metadata, can)
     if why is not None:
-        raise PublishError(why)
+        raise errors.PublishError(why)
     # Chunks of a store in memory would become inline base64, and the reference file as large as
     # the data.
     nbytes = 0 if can.chunks else bytes_in_memory(array)
     if nbytes > config.inline_bytes:
         if not copy:
-            raise PublishError(
+            raise errors.PublishError(
                 f"its chunks lie in memory and have {nbytes:,} bytes; within references there are "
                 f"at most {config.inline_bytes:,} (virtualzarr.config.inline_bytes); copy=True "
                 "stores them in a file beside the references"
@@ -213,7 +199,7 @@ def _plan_array(
         why = "; ".join(
             f"{count} of {total}: {reason}" for reason, count in canonical.reasons.items()
         )
-        raise PublishError(
+        raise errors.PublishError(
             f"other readers would read it wrong ({why}); with copy=True such chunks are decoded "
             "and stored again beside the reference file"
         )
@@ -227,7 +213,7 @@ def _plan_array(
         return _all_copied(plan, "; ".join(canonical.reasons))  # of which there may be none
     # Copies are encoded by the array's own codecs, if these give back what they get: else lossy
     # chunks would lose twice.
-    if len(canonical.misread) and not reversible(array.metadata, can.plugin_codecs):
+    if len(canonical.misread) and not materialize.reversible(array.metadata, can.plugin_codecs):
         return _all_copied(plan, "; ".join([*canonical.reasons, "the codecs may not be exact"]))
     return plan
 
@@ -373,7 +359,9 @@ def _split_describable(
 def _all_copied(plan: ArrayPlan, why: str) -> ArrayPlan:
     """The array with plain codecs and all its chunks to be copied."""
     dtype = portable.without_gaps(plan.metadata.dtype)
-    metadata = plan.metadata.replace(dtype=dtype, pipeline=plain_pipeline(plan.metadata))
+    metadata = plan.metadata.replace(
+        dtype=dtype, pipeline=materialize.plain_pipeline(plan.metadata)
+    )
     misread = np.flatnonzero(np.asarray(plan.manifest.source).reshape(-1) >= 0)
     reasons = {why: len(misread)} if len(misread) else {}
     return replace(plan, metadata=metadata, misread=misread, reasons=reasons)
@@ -389,12 +377,12 @@ def _settle_skipped(plan: Plan, on_error: OnError | Literal["ignore"]) -> None:
         lines = [f"{', '.join(paths)}: {reason}" for reason, paths in by_reason.items()]
         count = len(plan.skipped)
         others = f"; and {count - _SHOWN} more" if count > _SHOWN else ""
-        raise PublishError(
+        raise errors.PublishError(
             f"{many(count, 'array')} cannot be published: {'; '.join(lines)}{others}",
             variable=next(iter(plan.skipped)) or "/",
         )
     for path, reason in plan.skipped.items() if on_error == "warn" else ():
-        warn_caller(f"{path or '/'}: {reason}; it was left out")
+        errors.warn_caller(f"{path or '/'}: {reason}; it was left out")
     plan.order = [path for path in plan.order if path not in plan.skipped]
 
 
@@ -413,8 +401,8 @@ def _with_fill_chunks(plan: ArrayPlan, can: Capabilities, copy: bool) -> ArrayPl
     if math.prod(shape) * metadata.itemsize > LARGEST_FILL_CHUNK:
         return plan
     try:
-        chunk = encode_exactly(metadata, fill_block(metadata, shape))
-    except (PublishError, UnsupportedError, CodecError):
+        chunk = materialize.encode_exactly(metadata, materialize.fill_block(metadata, shape))
+    except (errors.PublishError, errors.UnsupportedError, errors.CodecError):
         return plan  # lossy codecs, and those that cannot encode: v3 has a fill value for all
     # In Parquet, what is equal is stored once.
     if len(chunk) * (missing if can.missing_chunks else 1) > INLINE_FILL_BYTES:
@@ -422,5 +410,5 @@ def _with_fill_chunks(plan: ArrayPlan, can: Capabilities, copy: bool) -> ArrayPl
     # All missing cells share one inline source: the text is repeated in JSON, but stored once in
     # memory and in Parquet.
     cells = np.flatnonzero(np.asarray(plan.manifest.source).reshape(-1) < 0)
-    manifest = with_copies(plan.manifest, cells, Source.inline(chunk), 0, len(chunk))
+    manifest = materialize.with_copies(plan.manifest, cells, Source.inline(chunk), 0, len(chunk))
     return replace(plan, manifest=manifest)

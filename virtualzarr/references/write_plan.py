@@ -14,17 +14,10 @@ import numpy as np
 
 from virtualzarr.errors import MetadataError, PublishError, VirtualZarrError
 from virtualzarr.manifest import Source, Sources
+from virtualzarr.references import portable
 from virtualzarr.references.materialize import copy_chunks, with_copies
 from virtualzarr.references.packing import packing_note
 from virtualzarr.references.plan import ArrayPlan, Plan
-from virtualzarr.references.portable import (
-    TRUNCATE,
-    Documents,
-    consolidate,
-    documents_of_group,
-    documents_v2,
-    documents_v3,
-)
 from virtualzarr.references.report import Counts, PublishReport
 from virtualzarr.stores.atomic_files import AtomicFile, resolve_links
 from virtualzarr.stores.files import is_url
@@ -145,24 +138,24 @@ def write_plan(
 
 def _describe(plan: Plan) -> tuple[dict[str, bytes], list[str]]:
     """Return all metadata documents by key, and what they cannot say as it is."""
-    nodes: list[tuple[str, Documents]] = []
+    nodes: list[tuple[str, portable.Documents]] = []
     notes: list[str] = []
     # In the order of the plan, on which consolidated metadata depend.
     for path in plan.order:
         if path in plan.groups:
-            published = documents_of_group(plan.groups[path].attributes, plan.zarr_format)
+            published = portable.documents_of_group(plan.groups[path].attributes, plan.zarr_format)
         elif plan.zarr_format == 2:
             array = plan.arrays[path]
-            published = documents_v2(array.metadata, array.shows_missing)
+            published = portable.documents_v2(array.metadata, array.shows_missing)
         else:
-            published = documents_v3(plan.arrays[path].metadata)
+            published = portable.documents_v3(plan.arrays[path].metadata)
         remarks = list(published.notes)
         if path in plan.arrays and (remark := packing_note(plan.arrays[path].array)) is not None:
             remarks.append(remark)
         notes += [f"{path or '/'}: {note}" for note in remarks]
         nodes.append((path, published.documents))
     try:
-        return consolidate(nodes, plan.zarr_format), notes
+        return portable.consolidate(nodes, plan.zarr_format), notes
     except MetadataError as error:
         raise PublishError(error.message, variable=error.variable) from error
 
@@ -268,8 +261,8 @@ def _notes_on_codecs(plan: Plan) -> list[str]:
         codec.name for array in plan.arrays.values() for codec in array.metadata.pipeline.codecs
     }
     notes = []
-    if TRUNCATE in codecs:
-        notes.append(f"readers need virtualzarr to be installed, for its codec {TRUNCATE}")
+    if portable.TRUNCATE in codecs:
+        notes.append(f"readers need virtualzarr to be installed, for its codec {portable.TRUNCATE}")
     names = sorted(name for name in codecs if name.startswith("imagecodecs_"))
     if not names:
         return notes

@@ -13,21 +13,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from virtualzarr.codecs.bridges import stream_ends
-from virtualzarr.codecs.core.base import (
-    U1,
-    ArrayArray,
-    ArrayBytes,
-    Block,
-    Buffer,
-    BytesBytes,
-    ChunkSpec,
-    Codec,
-    Endian,
-    LossyFilter,
-    as_u1,
-    as_view,
-    nbytes_of,
-)
+from virtualzarr.codecs.core import base
 from virtualzarr.codecs.core.libraries import require_imagecodecs
 from virtualzarr.codecs.core.scratch import allocate
 from virtualzarr.errors import UnsupportedError
@@ -133,7 +119,7 @@ IMAGES: dict[str, tuple[str, str]] = {
 _SIGNED = frozenset({"lerc", "jpeg2k", "tiff"})
 
 
-class _Bridged(Codec):
+class _Bridged(base.Codec):
     """What all codecs of imagecodecs share: names, functions, and their errors."""
 
     takes: ClassVar[Mapping[str, tuple[str, str]]] = {}
@@ -216,7 +202,7 @@ class _Bridged(Codec):
         return {"name": self.name, "configuration": fields} if fields else {"name": self.name}
 
 
-class ImageBytes(_Bridged, BytesBytes):
+class ImageBytes(_Bridged, base.BytesBytes):
     """A codec from bytes to bytes."""
 
     takes = BYTES
@@ -242,22 +228,22 @@ class ImageBytes(_Bridged, BytesBytes):
         return sized or self.short not in ("lzf", "lzo", "pglz", "szip")
 
     @cached_property
-    def _standard(self) -> BytesBytes | None:
+    def _standard(self) -> base.BytesBytes | None:
         """The codec that decodes the same streams faster, or bounded and in full."""
         if self.short not in _STANDARD or self.settings.get("raw"):
             return None
         module, _, name = _STANDARD[self.short].partition(":")
         return getattr(import_module(f"virtualzarr.codecs.{module}"), name)(self.name)
 
-    def decode(self, data: Buffer, size: int | None, limit: int) -> Buffer:
+    def decode(self, data: base.Buffer, size: int | None, limit: int) -> base.Buffer:
         """Decode at most the bytes allowed."""
         if self._standard is not None:
             return self._standard.decode(data, size, limit)
         allowed = limit if size is None else size
         # A byte more for codecs that stop silently when the memory is full: it tells that there was
         # more.
-        spare = allocate((allowed + (self.short in _TRUNCATING),), U1)
-        got = as_u1(self.call(self._decode, data, out=spare, **self._options))
+        spare = allocate((allowed + (self.short in _TRUNCATING),), base.U1)
+        got = base.as_u1(self.call(self._decode, data, out=spare, **self._options))
         self._check_end(data, got)
         if got.size > allowed:
             raise self.error(f"decodes to more than the {allowed} bytes the block allows")
@@ -265,7 +251,7 @@ class ImageBytes(_Bridged, BytesBytes):
             raise self.size_error(got.size, size)
         return got
 
-    def decode_into(self, data: Buffer, out: Block) -> None:
+    def decode_into(self, data: base.Buffer, out: base.Block) -> None:
         """Decode straight into `out`."""
         if self._standard is not None:
             self._standard.decode_into(data, out)
@@ -274,27 +260,27 @@ class ImageBytes(_Bridged, BytesBytes):
             out[:] = self.decode(data, out.size, out.size)
             return
         result = self.call(self._decode, data, out=out, **self._options)
-        if nbytes_of(result) != out.size:
-            raise self.size_error(nbytes_of(result), out.size)
+        if base.nbytes_of(result) != out.size:
+            raise self.size_error(base.nbytes_of(result), out.size)
         self._check_end(data, result)
 
-    def _check_end(self, data: Buffer, result: Buffer) -> None:
+    def _check_end(self, data: base.Buffer, result: base.Buffer) -> None:
         """Refuse a stream of LZW whose last code is cut off: the decoder takes zeros for it."""
         if self.short != "lzw" or stream_ends.has_lzw_end(data):
             return
         # Not all writers end streams by the code for it.
-        again = allocate((nbytes_of(result),), U1)
+        again = allocate((base.nbytes_of(result),), base.U1)
         again = self.call(self._decode, b"".join((data, b"\xff\xff")), out=again)
-        if not np.array_equal(as_u1(again), as_u1(result)):
-            raise self.error(f"{nbytes_of(data)} bytes, cut off: the last code is not whole")
+        if not np.array_equal(base.as_u1(again), base.as_u1(result)):
+            raise self.error(f"{base.nbytes_of(data)} bytes, cut off: the last code is not whole")
 
-    def encode(self, data: Buffer) -> Buffer:
+    def encode(self, data: base.Buffer) -> base.Buffer:
         """Encode with imagecodecs."""
         options = self._with_defaults(self.takes[self.short][1])
         encode = self.function("encode")
         if self.short == "snappy" and "level" in inspect.signature(encode).parameters:
             options.setdefault("level", None)  # some versions want one, others do not know it
-        return self.call(encode, bytes(as_u1(data)), **options)
+        return self.call(encode, bytes(base.as_u1(data)), **options)
 
     def decoding_key(self, dtype: np.dtype[Any]) -> Hashable | None:
         """Return what the decoder takes, or the key of the codec of the same streams."""
@@ -309,28 +295,28 @@ class Szip(ImageBytes):
     Given the size, the library does not say how much of it the data gave; so it is not given.
     """
 
-    def decode_into(self, data: Buffer, out: Block) -> None:
+    def decode_into(self, data: base.Buffer, out: base.Block) -> None:
         """Decode straight into `out`."""
         options = dict(self._options)
         if options["header"]:
-            head, data = as_view(data)[:4], as_view(data)[4:]
+            head, data = base.as_view(data)[:4], base.as_view(data)[4:]
             if int.from_bytes(head, "little") != out.size or len(head) < 4:
                 raise self.size_error(int.from_bytes(head, "little"), out.size)
             options["header"] = False
-        got = nbytes_of(self.call(self._decode, data, out=out, **options))
+        got = base.nbytes_of(self.call(self._decode, data, out=out, **options))
         if got != out.size:
             raise self.size_error(got, out.size)
 
-    def decode(self, data: Buffer, size: int | None, limit: int) -> Buffer:
+    def decode(self, data: base.Buffer, size: int | None, limit: int) -> base.Buffer:
         """Decode at most the bytes allowed."""
         if size is None and self._options["header"]:
-            size = int.from_bytes(as_view(data)[:4], "little")
+            size = int.from_bytes(base.as_view(data)[:4], "little")
             if size > limit:
                 raise self.size_error(size, limit)
-        return BytesBytes.decode(self, data, size, limit)
+        return base.BytesBytes.decode(self, data, size, limit)
 
 
-class Image(_Bridged, ArrayBytes):
+class Image(_Bridged, base.ArrayBytes):
     """An image format; the image must have the shape (without axes of 1) and dtype of the block."""
 
     takes = IMAGES
@@ -346,11 +332,11 @@ class Image(_Bridged, ArrayBytes):
             options["masks"] = False
         return options
 
-    def decode(self, data: Buffer, spec: ChunkSpec) -> Block:
+    def decode(self, data: base.Buffer, spec: base.ChunkSpec) -> base.Block:
         """Return the image."""
         has_end = stream_ends.IMAGE_ENDS.get(self.short)
         if has_end is not None and not has_end(data):
-            raise self.error(f"{nbytes_of(data)} bytes, cut off: the image has no end")
+            raise self.error(f"{base.nbytes_of(data)} bytes, cut off: the image has no end")
         if self.short != "jpeg":
             return self._decode_image(data, spec)
         # Tables that TIFF and WSI files keep once for all tiles.
@@ -359,7 +345,7 @@ class Image(_Bridged, ArrayBytes):
             return self._decode_image(stream, spec)
         return self._decode_open_jpeg(stream, spec)
 
-    def _decode_open_jpeg(self, stream: bytes, spec: ChunkSpec) -> Block:
+    def _decode_open_jpeg(self, stream: bytes, spec: base.ChunkSpec) -> base.Block:
         """Return the image of a JPEG stream without end, as tiles of some files leave it open."""
         # The library goes on with zeros where data end; of progressive scans, it leaves out those
         # that are not there.
@@ -372,7 +358,7 @@ class Image(_Bridged, ArrayBytes):
             raise self.error(f"{len(stream)} bytes, cut off: the image goes on behind them")
         return block
 
-    def _decode_image(self, data: Buffer, spec: ChunkSpec) -> Block:
+    def _decode_image(self, data: base.Buffer, spec: base.ChunkSpec) -> base.Block:
         out = allocate(spec.shape, spec.dtype)
         target = out
         if spec.dtype.kind in "bi" and self.short not in _SIGNED:
@@ -382,7 +368,7 @@ class Image(_Bridged, ArrayBytes):
             raise self.size_error(result.nbytes, spec.nbytes)
         return out
 
-    def encode(self, block: Block, spec: ChunkSpec) -> Buffer:
+    def encode(self, block: base.Block, spec: base.ChunkSpec) -> base.Buffer:
         """Encode as an image of at least two dimensions."""
         options = self.pick_options(self.takes[self.short][1])
         if self.short == "jpeg":
@@ -403,7 +389,7 @@ class Image(_Bridged, ArrayBytes):
         return (super().decoding_key(dtype), colours)
 
 
-class ArrayFilter(_Bridged, ArrayArray):
+class ArrayFilter(_Bridged, base.ArrayArray):
     """delta, xor and bitorder: arrays to arrays of the same shape and dtype."""
 
     takes: ClassVar[Mapping[str, tuple[str, str]]] = {
@@ -412,7 +398,7 @@ class ArrayFilter(_Bridged, ArrayArray):
         "bitorder": ("", ""),
     }
 
-    def _place(self, block: Block) -> Block:
+    def _place(self, block: base.Block) -> base.Block:
         shape = self.configuration.get("shape")
         if shape is None:
             return np.ascontiguousarray(block)
@@ -420,13 +406,13 @@ class ArrayFilter(_Bridged, ArrayArray):
             raise self.invalid(f"its shape {shape} does not fit a block {block.shape}")
         return np.ascontiguousarray(block).reshape(shape)
 
-    def decode(self, block: Block, spec: ChunkSpec) -> Block:
+    def decode(self, block: base.Block, spec: base.ChunkSpec) -> base.Block:
         """Return the decoded array."""
         options = self.pick_options(self.takes[self.short][0])
         result = self.call(self.function("decode"), self._place(block), **options)
         return np.asarray(result).view(spec.dtype).reshape(spec.shape)
 
-    def encode(self, block: Block, spec: ChunkSpec) -> Block:
+    def encode(self, block: base.Block, spec: base.ChunkSpec) -> base.Block:
         """Return the encoded array."""
         options = self.pick_options(self.takes[self.short][1])
         result = self.call(self.function("encode"), self._place(block), **options)
@@ -440,7 +426,7 @@ class ArrayFilter(_Bridged, ArrayArray):
         shape = self.configuration.get("shape")
         return (self.name, *(fields[key] for key in keys), None if shape is None else tuple(shape))
 
-    def to_v2(self, spec: ChunkSpec, endian: Endian) -> dict[str, Any]:
+    def to_v2(self, spec: base.ChunkSpec, endian: base.Endian) -> dict[str, Any]:
         """Return the v2 configuration, with the shape and dtype of its place."""
         fields = {key: value for key, value in self.configuration.items() if key != "squeeze"}
         if self.short != "bitorder":
@@ -449,18 +435,18 @@ class ArrayFilter(_Bridged, ArrayArray):
         return {"id": self.name, **fields}
 
 
-class Rounded(LossyFilter, _Bridged):
+class Rounded(base.LossyFilter, _Bridged):
     """imagecodecs' quantize: it loses digits when encoding, and decoding changes nothing."""
 
     takes: ClassVar[Mapping[str, tuple[str, str]]] = {"quantize": ("", "mode nsd")}
 
-    def encode(self, block: Block, spec: ChunkSpec) -> Block:
+    def encode(self, block: base.Block, spec: base.ChunkSpec) -> base.Block:
         """Return the rounded block."""
         options = {"mode": "bitgroom", "nsd": 8, **self.pick_options("mode nsd")}
         return self.call(self.function("encode"), np.ascontiguousarray(block), **options)
 
 
-class BitOrderBytes(_Bridged, BytesBytes):
+class BitOrderBytes(_Bridged, base.BytesBytes):
     """The bits of each byte reversed, of bytes already encoded (TIFF's FillOrder 2)."""
 
     # imagecodecs' plugins for v3 only take arrays at this place.
@@ -471,12 +457,12 @@ class BitOrderBytes(_Bridged, BytesBytes):
         """Return the same size."""
         return size
 
-    def decode(self, data: Buffer, size: int | None, limit: int) -> Buffer:
+    def decode(self, data: base.Buffer, size: int | None, limit: int) -> base.Buffer:
         """Return the reversed bytes."""
-        if size is not None and nbytes_of(data) != size:
-            raise self.size_error(nbytes_of(data), size)
-        return self.call(self.function("decode"), bytes(as_u1(data)))
+        if size is not None and base.nbytes_of(data) != size:
+            raise self.size_error(base.nbytes_of(data), size)
+        return self.call(self.function("decode"), bytes(base.as_u1(data)))
 
-    def encode(self, data: Buffer) -> Buffer:
+    def encode(self, data: base.Buffer) -> base.Buffer:
         """Return the reversed bytes."""
-        return self.call(self.function("encode"), bytes(as_u1(data)))
+        return self.call(self.function("encode"), bytes(base.as_u1(data)))

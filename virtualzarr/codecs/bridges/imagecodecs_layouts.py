@@ -9,22 +9,12 @@ from typing import Any, ClassVar
 import numpy as np
 
 from virtualzarr.codecs.bridges.imagecodecs import _Bridged
-from virtualzarr.codecs.core import zfp_stream
-from virtualzarr.codecs.core.base import (
-    ArrayBytes,
-    Block,
-    Buffer,
-    ChunkSpec,
-    Codec,
-    Endian,
-    as_u1,
-    nbytes_of,
-)
+from virtualzarr.codecs.core import base, zfp_stream
 from virtualzarr.codecs.core.scratch import allocate
 from virtualzarr.errors import UnsupportedError
 
 
-class _Layout(_Bridged, ArrayBytes):
+class _Layout(_Bridged, base.ArrayBytes):
     """One entry per codec: the members its functions take."""
 
     compressor = True
@@ -43,19 +33,19 @@ class _Layout(_Bridged, ArrayBytes):
         "zfp": ("", "level mode execution chunksize header"),
     }
 
-    def check_size(self, data: Buffer, spec: ChunkSpec) -> None:
+    def check_size(self, data: base.Buffer, spec: base.ChunkSpec) -> None:
         """Refuse data that are not as long as the block needs."""
         need = self.compute_encoded_size(spec)
-        if need is not None and nbytes_of(data) != need:
-            raise self.error(f"{nbytes_of(data)} bytes, the block needs {need}")
+        if need is not None and base.nbytes_of(data) != need:
+            raise self.error(f"{base.nbytes_of(data)} bytes, the block needs {need}")
 
-    def resolve(self, spec: ChunkSpec) -> Codec:
+    def resolve(self, spec: base.ChunkSpec) -> base.Codec:
         """Check that elements are bytes: of objects, their addresses would be stored."""
         if spec.dtype.hasobject:
             raise UnsupportedError(f"codec {self.name} cannot hold elements of type {spec.dtype}")
         return super().resolve(spec)
 
-    def as_block(self, result: Any, spec: ChunkSpec) -> Block:
+    def as_block(self, result: Any, spec: base.ChunkSpec) -> base.Block:
         """Return a result as the block, or say how it differs."""
         block = np.asarray(result)
         if block.nbytes != spec.nbytes:
@@ -68,18 +58,18 @@ class _Layout(_Bridged, ArrayBytes):
         """Return the members for decoding or encoding."""
         return self.pick_options(self.takes[self.short][encode])
 
-    def decode(self, data: Buffer, spec: ChunkSpec) -> Block:
+    def decode(self, data: base.Buffer, spec: base.ChunkSpec) -> base.Block:
         """Return the block."""
         out = allocate(spec.shape, spec.dtype)
         result = self.call(self._decode, data, out=out, **self.options(False))
         return self.as_block(result, spec)
 
-    def encode(self, block: Block, spec: ChunkSpec) -> Buffer:
+    def encode(self, block: base.Block, spec: base.ChunkSpec) -> base.Buffer:
         """Return the encoded bytes."""
         block = np.ascontiguousarray(block)
-        return as_u1(self.call(self.function("encode"), block, **self.options(True)))
+        return base.as_u1(self.call(self.function("encode"), block, **self.options(True)))
 
-    def to_v2(self, spec: ChunkSpec, endian: Endian) -> dict[str, Any]:
+    def to_v2(self, spec: base.ChunkSpec, endian: base.Endian) -> dict[str, Any]:
         """Return the v2 configuration, with the shape and dtype of its place."""
         fields = {key: value for key, value in self.configuration.items() if key != "squeeze"}
         if self.short in ("byteshuffle", "floatpred", "rcomp"):
@@ -105,36 +95,36 @@ class SameSize(_Layout):
         """Whether imagecodecs' own codec undoes it: its bitshuffle of v3 does not."""
         return self.short != "bitshuffle" or zarr_format == 2
 
-    def compute_encoded_size(self, spec: ChunkSpec) -> int | None:
+    def compute_encoded_size(self, spec: base.ChunkSpec) -> int | None:
         """Return the bytes of the elements."""
         return spec.nbytes
 
-    def _shape(self, spec: ChunkSpec) -> tuple[int, ...]:
+    def _shape(self, spec: base.ChunkSpec) -> tuple[int, ...]:
         shape = tuple(self.configuration.get("shape") or spec.shape)
         if math.prod(shape) != spec.size:
             raise self.invalid(f"its shape {shape} does not fit a block {spec.shape}")
         return shape
 
-    def decode(self, data: Buffer, spec: ChunkSpec) -> Block:
+    def decode(self, data: base.Buffer, spec: base.ChunkSpec) -> base.Block:
         """Return the block."""
-        if nbytes_of(data) != spec.nbytes:
-            raise self.size_error(nbytes_of(data), spec.nbytes)
-        source = as_u1(data)
+        if base.nbytes_of(data) != spec.nbytes:
+            raise self.size_error(base.nbytes_of(data), spec.nbytes)
+        source = base.as_u1(data)
         if self.short == "bitshuffle":
             options = {"itemsize": spec.dtype.itemsize, **self.options(False)}
             result = self.call(self._decode, source.tobytes(), **options)
-            return self.as_block(as_u1(result), spec)
+            return self.as_block(base.as_u1(result), spec)
         array = source.view(spec.dtype).reshape(self._shape(spec))
         return self.as_block(self.call(self._decode, array, **self.options(False)), spec)
 
-    def encode(self, block: Block, spec: ChunkSpec) -> Buffer:
+    def encode(self, block: base.Block, spec: base.ChunkSpec) -> base.Buffer:
         """Return the bytes in the other order."""
         block = np.ascontiguousarray(block)
         if self.short == "bitshuffle":
             options = {"itemsize": spec.dtype.itemsize, **self.options(True)}
-            return as_u1(self.call(self.function("encode"), block.tobytes(), **options))
+            return base.as_u1(self.call(self.function("encode"), block.tobytes(), **options))
         block = block.reshape(self._shape(spec))
-        return as_u1(self.call(self.function("encode"), block, **self.options(True)))
+        return base.as_u1(self.call(self.function("encode"), block, **self.options(True)))
 
     def to_v3(self) -> dict[str, Any]:
         """Return the v3 form, where the element size is that of the array."""
@@ -149,14 +139,14 @@ class SameSize(_Layout):
 class Float(_Layout):
     """float24 and bfloat16: narrow floats, decoded to float32."""
 
-    def compute_encoded_size(self, spec: ChunkSpec) -> int | None:
+    def compute_encoded_size(self, spec: base.ChunkSpec) -> int | None:
         """Return three or two bytes an element."""
         return spec.size * (3 if self.short == "float24" else 2)
 
-    def decode(self, data: Buffer, spec: ChunkSpec) -> Block:
+    def decode(self, data: base.Buffer, spec: base.ChunkSpec) -> base.Block:
         """Return the block."""
         self.check_size(data, spec)
-        result = self.call(self._decode, bytes(as_u1(data)), **self.options(False))
+        result = self.call(self._decode, bytes(base.as_u1(data)), **self.options(False))
         block = np.asarray(result)
         if block.size != spec.size or block.dtype != spec.dtype:
             raise self.error(f"decoded {block.size} {block.dtype}, the block needs {spec}")
@@ -166,34 +156,36 @@ class Float(_Layout):
 class PackInts(_Layout):
     """Integers of any number of bits; each run of `runlen` begins on a byte."""
 
-    def compute_encoded_size(self, spec: ChunkSpec) -> int | None:
+    def compute_encoded_size(self, spec: base.ChunkSpec) -> int | None:
         """Return the bytes of all runs."""
         bits = int(self.configuration.get("bitspersample", 8))
         run = int(self.configuration.get("runlen") or 0) or max(spec.size, 1)
         return -(-spec.size // run) * -(-run * bits // 8)
 
-    def decode(self, data: Buffer, spec: ChunkSpec) -> Block:
+    def decode(self, data: base.Buffer, spec: base.ChunkSpec) -> base.Block:
         """Return the integers."""
         self.check_size(data, spec)
         bits = int(self.configuration.get("bitspersample", 8))
         options = self.pick_options("bitorder runlen")
-        block = np.asarray(self.call(self._decode, bytes(as_u1(data)), spec.dtype, bits, **options))
+        block = np.asarray(
+            self.call(self._decode, bytes(base.as_u1(data)), spec.dtype, bits, **options)
+        )
         if block.size < spec.size or block.dtype != spec.dtype:
             raise self.error(f"decoded {block.size} {block.dtype}, the block needs {spec}")
         return block.reshape(-1)[: spec.size].reshape(spec.shape)
 
-    def encode(self, block: Block, spec: ChunkSpec) -> Buffer:
+    def encode(self, block: base.Block, spec: base.ChunkSpec) -> base.Buffer:
         """Return the packed bytes."""
         bits = int(self.configuration.get("bitspersample", 8))
         block = np.ascontiguousarray(block)
         options = self.pick_options("bitorder runlen")
-        return as_u1(self.call(self.function("encode"), block, bits, **options))
+        return base.as_u1(self.call(self.function("encode"), block, bits, **options))
 
 
 class Fax(_Layout):
     """CCITT fax coding of black-and-white images; it cannot be encoded."""
 
-    def decode(self, data: Buffer, spec: ChunkSpec) -> Block:
+    def decode(self, data: base.Buffer, spec: base.ChunkSpec) -> base.Block:
         """Return the image, one byte a pixel."""
         if len(spec.shape) < 2:
             raise self.invalid(f"needs an image, not a block {spec.shape}")
@@ -202,7 +194,7 @@ class Fax(_Layout):
         options = {"height": height, "width": width, **self.options(False)}
         return self.as_block(self.call(self._decode, data, out=out, **options), spec)
 
-    def encode(self, block: Block, spec: ChunkSpec) -> Buffer:
+    def encode(self, block: base.Block, spec: base.ChunkSpec) -> base.Buffer:
         """Refuse: imagecodecs has no encoder of fax codes."""
         raise self.read_only_error()
 
@@ -217,7 +209,7 @@ class Shaped(_Layout):
             options["mode"] = zfp_stream.MODE_NUMBERS.get(mode, mode)
         return options
 
-    def decode(self, data: Buffer, spec: ChunkSpec) -> Block:
+    def decode(self, data: base.Buffer, spec: base.ChunkSpec) -> base.Block:
         """Return the block."""
         if self.short == "zfp":
             return self._decode_zfp(data, spec)
@@ -230,9 +222,9 @@ class Shaped(_Layout):
             arguments |= {"shape": spec.shape, "dtype": spec.dtype}
         return self.as_block(self.call(self._decode, *args, **arguments), spec)
 
-    def _decode_zfp(self, data: Buffer, spec: ChunkSpec) -> Block:
+    def _decode_zfp(self, data: base.Buffer, spec: base.ChunkSpec) -> base.Block:
         """Return the block of a ZFP stream; without header it still begins with a mode."""
-        raw = bytes(as_u1(data)[:19])
+        raw = bytes(base.as_u1(data)[:19])
         if self.configuration.get("header") is not False:
             header = zfp_stream.read_header(raw)
             if header is None or math.prod(header.shape) != spec.size:
@@ -240,7 +232,7 @@ class Shaped(_Layout):
             return self.as_block(zfp_stream.decode_stream(self, data, header), spec)
         header = zfp_stream.read_short_header(raw, spec.shape, spec.dtype)
 
-        def decode(padded: bytes, shape: tuple[int, ...]) -> Block:
+        def decode(padded: bytes, shape: tuple[int, ...]) -> base.Block:
             out = allocate(shape, spec.dtype)
             return self.call(self._decode, padded, out=out, shape=shape, dtype=spec.dtype)
 

@@ -8,21 +8,13 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from virtualzarr.codecs.core.base import (
-    ArrayArray,
-    Block,
-    ChunkSpec,
-    Codec,
-    Endian,
-    LossyFilter,
-    as_hashable,
-)
+from virtualzarr.codecs.core import base
 from virtualzarr.codecs.core.byte_order import native
 from virtualzarr.codecs.core.scratch import allocate
 from virtualzarr.errors import import_optional
 
 
-class Filter(ArrayArray):
+class Filter(base.ArrayArray):
     """A filter that numcodecs computes, element by element or over the flattened block.
 
     The dtypes in the configuration are kept native: the byte order of what is stored belongs to
@@ -49,7 +41,7 @@ class Filter(ArrayArray):
                 raise self.invalid(f"{key} {value!r} is not a plain dtype")
             self.configuration[key] = native(dtype).str
 
-    def resolve(self, spec: ChunkSpec) -> Codec:
+    def resolve(self, spec: base.ChunkSpec) -> base.Codec:
         """Return the codec with the array's dtype where none is given."""
         if self.outer is None:
             return self
@@ -60,18 +52,18 @@ class Filter(ArrayArray):
             raise self.invalid(f"decodes to {declared}, but the array there is {spec.dtype}")
         return self
 
-    def encode_spec(self, spec: ChunkSpec) -> ChunkSpec:
+    def encode_spec(self, spec: base.ChunkSpec) -> base.ChunkSpec:
         """Return the spec with the encoded dtype."""
         dtype = self.configuration.get(self.inner) if self.inner else None
-        return ChunkSpec(spec.shape, spec.dtype if dtype is None else np.dtype(dtype))
+        return base.ChunkSpec(spec.shape, spec.dtype if dtype is None else np.dtype(dtype))
 
     def decoding_key(self, dtype: np.dtype[Any]) -> Hashable | None:
         """Return the configuration with all dtypes filled in."""
-        codec = self.resolve(ChunkSpec((1,), dtype))
+        codec = self.resolve(base.ChunkSpec((1,), dtype))
         fields = dict(codec.configuration)
         if self.inner is not None:
-            fields[self.inner] = self.encode_spec(ChunkSpec((1,), dtype)).dtype.str
-        return (type(self).__name__, as_hashable(fields))
+            fields[self.inner] = self.encode_spec(base.ChunkSpec((1,), dtype)).dtype.str
+        return (type(self).__name__, base.as_hashable(fields))
 
     @cached_property
     def _codec(self) -> Any:
@@ -82,7 +74,7 @@ class Filter(ArrayArray):
         except (TypeError, ValueError, KeyError) as error:
             raise self.invalid(f"wrong configuration: {error}") from error
 
-    def decode(self, block: Block, spec: ChunkSpec) -> Block:
+    def decode(self, block: base.Block, spec: base.ChunkSpec) -> base.Block:
         """Return the decoded array."""
         # numcodecs' filters run over the flat block, in C order of the encoded array.
         flat = np.ascontiguousarray(block).reshape(-1)
@@ -94,7 +86,7 @@ class Filter(ArrayArray):
             raise self.error(f"decoded {result.size} elements, the block needs {spec.size}")
         return result.reshape(spec.shape)
 
-    def encode(self, block: Block, spec: ChunkSpec) -> Block:
+    def encode(self, block: base.Block, spec: base.ChunkSpec) -> base.Block:
         """Return the encoded array."""
         inner = self.encode_spec(spec)
         if not spec.size:
@@ -105,7 +97,7 @@ class Filter(ArrayArray):
             raise self.error(f"cannot encode ({error})") from error
         return result.view(inner.dtype).reshape(inner.shape)
 
-    def to_v2(self, spec: ChunkSpec, endian: Endian) -> dict[str, Any]:
+    def to_v2(self, spec: base.ChunkSpec, endian: base.Endian) -> dict[str, Any]:
         """Return the v2 configuration: its dtypes carry the byte order of what is stored."""
         # In v2 it is the filters that carry the byte order of what is stored.
         fields = dict(self.configuration)
@@ -128,13 +120,13 @@ class FixedScaleOffset(Filter):
 class Quantize(Filter):
     """Fewer decimal digits (numcodecs ``quantize``); decoding only casts."""
 
-    def is_identity(self, spec: ChunkSpec) -> bool:
+    def is_identity(self, spec: base.ChunkSpec) -> bool:
         """Whether there is nothing to cast."""
         return self.encode_spec(spec).dtype == spec.dtype
 
     def decoding_key(self, dtype: np.dtype[Any]) -> Hashable | None:
         """Return the encoded dtype, None when it is the array's."""
-        inner = self.encode_spec(ChunkSpec((1,), dtype)).dtype
+        inner = self.encode_spec(base.ChunkSpec((1,), dtype)).dtype
         return None if inner == dtype else ("AsType", inner.str)
 
 
@@ -145,7 +137,7 @@ class AsType(Quantize):
     inner = "encode_dtype"
 
 
-class BitRound(LossyFilter, Filter):
+class BitRound(base.LossyFilter, Filter):
     """Fewer mantissa bits (numcodecs ``bitround``); decoding changes nothing."""
 
     outer = inner = None
@@ -156,14 +148,14 @@ class PackBits(Filter):
 
     outer = inner = None
 
-    def encode_spec(self, spec: ChunkSpec) -> ChunkSpec:
+    def encode_spec(self, spec: base.ChunkSpec) -> base.ChunkSpec:
         """Return the spec of the packed bytes."""
         if spec.dtype != np.dtype(bool):
             raise self.invalid(f"packs booleans, the array is {spec.dtype}")
-        return ChunkSpec((1 + -(-spec.size // 8),), np.dtype("u1"))
+        return base.ChunkSpec((1 + -(-spec.size // 8),), np.dtype("u1"))
 
 
-class Categorize(ArrayArray):
+class Categorize(base.ArrayArray):
     """Text as numbers of labels, from 1; 0 is text that is no label, and reads as none at all."""
 
     # In v3, no other package has a codec of this name.
@@ -183,26 +175,26 @@ class Categorize(ArrayArray):
             raise self.invalid(f"astype {stored!r} cannot hold the numbers of {len(labels)} labels")
         self.configuration["astype"] = dtype.str
 
-    def encode_spec(self, spec: ChunkSpec) -> ChunkSpec:
+    def encode_spec(self, spec: base.ChunkSpec) -> base.ChunkSpec:
         """Return the spec of the numbers."""
         if spec.dtype.kind not in "UO":
             raise self.invalid(f"is for text, the array is {spec.dtype}")
-        return ChunkSpec(spec.shape, np.dtype(self.configuration["astype"]))
+        return base.ChunkSpec(spec.shape, np.dtype(self.configuration["astype"]))
 
-    def decode(self, block: Block, spec: ChunkSpec) -> Block:
+    def decode(self, block: base.Block, spec: base.ChunkSpec) -> base.Block:
         """Return the labels."""
         labels = np.array(["", *self.configuration["labels"]], spec.dtype)
         is_label = (block >= 0) & (block < len(labels))
         return labels[np.where(is_label, block, 0)]
 
-    def encode(self, block: Block, spec: ChunkSpec) -> Block:
+    def encode(self, block: base.Block, spec: base.ChunkSpec) -> base.Block:
         """Return the numbers; of labels that are the same the last, as numcodecs does."""
         result = np.zeros(spec.shape, self.encode_spec(spec).dtype)
         for number, label in enumerate(self.configuration["labels"], 1):
             result[block == label] = number
         return result
 
-    def to_v2(self, spec: ChunkSpec, endian: Endian) -> dict[str, Any]:
+    def to_v2(self, spec: base.ChunkSpec, endian: base.Endian) -> dict[str, Any]:
         """Return the v2 configuration."""
         stored = np.dtype(self.configuration["astype"]).newbyteorder(endian).str
         dtype = "|O" if spec.dtype.hasobject else spec.dtype.newbyteorder(endian).str

@@ -14,6 +14,7 @@ from virtualzarr.array import Array
 from virtualzarr.choices import OnError
 from virtualzarr.codecs import Pipeline, make
 from virtualzarr.errors import SourceError, SourceNotFoundError, UnsupportedError
+from virtualzarr.formats.dmrpp import types
 from virtualzarr.formats.dmrpp.chunks import ChunkList, make_manifest, make_pipeline, split_blocks
 from virtualzarr.formats.dmrpp.document import (
     MAX_BYTES,
@@ -25,15 +26,6 @@ from virtualzarr.formats.dmrpp.document import (
     iter_children,
 )
 from virtualzarr.formats.dmrpp.inline_values import decode_base64, list_texts
-from virtualzarr.formats.dmrpp.types import (
-    TEXTS,
-    VARIABLES,
-    make_dtype,
-    make_padding,
-    parse_attributes,
-    parse_fill,
-    parse_int,
-)
 from virtualzarr.formats.on_error import Refusals, begin_scan
 from virtualzarr.formats.plain import LIMIT, plain_pipeline
 from virtualzarr.hierarchy.group import Group
@@ -105,7 +97,7 @@ class _Scan:
     def group(self) -> Group:
         self._declare(self.root, "")
         members = self._members(self.root, "")
-        attributes = json_attributes(parse_attributes(self.root))
+        attributes = json_attributes(types.parse_attributes(self.root))
         return Group(attributes, members, skipped=self.refusals.reasons)
 
     def _declare(self, group: Element, path: str) -> None:
@@ -113,7 +105,7 @@ class _Scan:
         for element in group:
             kind, name = get_tag(element), f"{path}/{get_attr(element, 'name')}"
             if kind == "Dimension":
-                self._dimensions[name] = parse_int(
+                self._dimensions[name] = types.parse_int(
                     get_attr(element, "size"), f"the dimension {name}"
                 )
             elif kind == "Enumeration":
@@ -125,7 +117,7 @@ class _Scan:
         members: dict[str, Array | Group] = {}
         for element in group:
             kind = get_tag(element)
-            if kind not in VARIABLES and kind != "Group":
+            if kind not in types.VARIABLES and kind != "Group":
                 continue
             name = get_attr(element, "name") or ""
             inner = f"{path}/{name}"
@@ -133,7 +125,7 @@ class _Scan:
                 if check_name(name, 2) in members:
                     raise SourceError(f"the document has two members {inner}")
                 if kind == "Group":
-                    attributes = json_attributes(parse_attributes(element))
+                    attributes = json_attributes(types.parse_attributes(element))
                     members[name] = Group(attributes, self._members(element, inner), inner[1:])
                 else:
                     members[name] = _Variable(self, element, path).array()
@@ -143,7 +135,7 @@ class _Scan:
         """Return the name and length of a dimension of a variable in a group."""
         name = get_attr(dim, "name")
         if name is None:
-            return None, parse_int(get_attr(dim, "size"), "the length of a dimension", LIMIT)
+            return None, types.parse_int(get_attr(dim, "size"), "the length of a dimension", LIMIT)
         short = name.rpartition("/")[2]
         while not name.startswith("/"):
             if f"{path}/{name}" in self._dimensions or not path:
@@ -209,7 +201,7 @@ class _Variable:
         self.names = tuple(name for name, _ in dimensions)
         if math.prod(max(length, 1) for length in self.shape) > LIMIT:
             raise SourceError(f"a variable of shape {self.shape}")
-        self.attributes = parse_attributes(element)
+        self.attributes = types.parse_attributes(element)
 
     def array(self) -> Array:
         for name in ("specialstructuredata", "vlsa", "compact", "missingdata", "chunks"):
@@ -226,7 +218,7 @@ class _Variable:
         raise UnsupportedError("the DMR++ document does not say where the values are")
 
     def _dtype(self, nbytes: int | None = None) -> np.dtype[Any]:
-        return make_dtype(self.element, self.scan.enums, nbytes)
+        return types.make_dtype(self.element, self.scan.enums, nbytes)
 
     def _single_cell(self) -> list[int]:
         return [max(length, 1) for length in self.shape]
@@ -249,8 +241,10 @@ class _Variable:
             raise UnsupportedError(
                 "chunks are not stored, and the DMR++ document does not say what they read as"
             )
-        fill = parse_fill(fill_text if missing else None, stored.newbyteorder("="), self.attributes)
-        paddings = make_padding(self.element, stored)
+        fill = types.parse_fill(
+            fill_text if missing else None, stored.newbyteorder("="), self.attributes
+        )
+        paddings = types.make_padding(self.element, stored)
         pipeline = make_pipeline(chunks, stored, paddings, self.scan.is_old)
         skip = 1 + len(paddings)
         manifest = make_manifest(places, self.shape, edges, pipeline, skip, self.scan.sources)
@@ -266,7 +260,7 @@ class _Variable:
         edges = split_blocks(places, row, self.shape[0])
         ones = [1] * (len(self.shape) - 1)
         pipeline = make_pipeline(
-            chunks, stored, make_padding(self.element, stored), self.scan.is_old
+            chunks, stored, types.make_padding(self.element, stored), self.scan.is_old
         )
         # Their positions are numbers, in a grid of cells of one.
         manifest = make_manifest(
@@ -285,7 +279,8 @@ class _Variable:
         if sizes is None:
             return self._single_cell()
         edges = [
-            parse_int(word, "chunkDimensionSizes", LIMIT) for word in (sizes.text or "").split()
+            types.parse_int(word, "chunkDimensionSizes", LIMIT)
+            for word in (sizes.text or "").split()
         ]
         if len(edges) != len(self.shape) or 0 in edges:
             raise SourceError(f"chunks of {edges} for an array of shape {self.shape}")
@@ -303,7 +298,7 @@ class _Variable:
         # Scalar texts do not say their length; stored alone and uncompressed, the chunk's bytes are
         # it.
         nbytes = None
-        if get_tag(self.element) in TEXTS and math.prod(self.shape) == 1:
+        if get_tag(self.element) in types.TEXTS and math.prod(self.shape) == 1:
             whole_text = len(places) == 1 and not get_attr(chunks, "compressionType")
             nbytes = int(places.length[0]) if whole_text else len((fill_text or " ").encode())
         return self._dtype(nbytes).newbyteorder("<" if order == "LE" else ">")
@@ -341,14 +336,14 @@ class _Variable:
         raw = decode_base64(element.text)
         count = math.prod(self.shape)
         if (
-            get_tag(self.element) in TEXTS
+            get_tag(self.element) in types.TEXTS
             and find_child(self.element, "FixedLengthStringArray") is None
         ):
             if self.shape:
                 raise UnsupportedError("compact texts of variable length")
             return self._make_text_array([raw.decode("utf-8", "replace")])
         stored = self._dtype().newbyteorder("<")
-        codecs = [*plain_pipeline(stored).codecs, *make_padding(self.element, stored)]
+        codecs = [*plain_pipeline(stored).codecs, *types.make_padding(self.element, stored)]
         if name == "missingdata" and count != 1:
             codecs.append(make("numcodecs.zlib"))
         elif len(raw) != count * stored.itemsize:

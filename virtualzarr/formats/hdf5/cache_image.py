@@ -10,15 +10,7 @@ from typing import Any
 import numpy as np
 
 from virtualzarr.errors import SourceError
-from virtualzarr.formats.hdf5.byte_source import (
-    Buffer,
-    ByteSource,
-    Gather,
-    Parser,
-    Parsing,
-    UnknownStructureError,
-    read_exactly,
-)
+from virtualzarr.formats.hdf5 import byte_source
 from virtualzarr.formats.hdf5.superblock import Superblock
 
 MESSAGE = 0x18
@@ -37,7 +29,7 @@ class Entry:
     data: bytes
 
 
-def read(superblock: Superblock, message: Buffer) -> Parsing[list[Entry]]:
+def read(superblock: Superblock, message: byte_source.Buffer) -> byte_source.Parsing[list[Entry]]:
     """Read the cache image that a message of the superblock extension names.
 
     HDF5 file format specification, section IV.A.2.x.
@@ -53,19 +45,19 @@ def read(superblock: Superblock, message: Buffer) -> Parsing[list[Entry]]:
     # the file is opened for writing again, what lies at the entries' own addresses is stale.
     wide, width = superblock.address_size, superblock.length_size
     if not message or message[0] != 0:
-        raise UnknownStructureError("a metadata cache image of another version")
+        raise byte_source.UnknownStructureError("a metadata cache image of another version")
     address = superblock.address(message, 1)
     if address == superblock.undefined:
         return []
     length = superblock.length(message, 1 + wide)
     if address + length > superblock.size:
         raise SourceError("the metadata cache image lies outside the file")
-    data = yield from read_exactly(address, length, "metadata cache image")
+    data = yield from byte_source.read_exactly(address, length, "metadata cache image")
     data = bytes(data)
     if data[:4] != _SIGNATURE:
         raise SourceError(f"there is no metadata cache image at {address}")
     if data[4] != 0:
-        raise UnknownStructureError("a metadata cache image of another version")
+        raise byte_source.UnknownStructureError("a metadata cache image of another version")
     superblock.check(data, "metadata cache image", address)
     at = 6 + width
     count = int.from_bytes(data[at : at + 4], "little")
@@ -97,7 +89,7 @@ class Overlay:
         In order of their addresses.
     """
 
-    def __init__(self, source: ByteSource, entries: list[Entry]) -> None:
+    def __init__(self, source: byte_source.ByteSource, entries: list[Entry]) -> None:
         self._source, self._entries = source, entries
         self._starts = [entry.address for entry in entries]
         ends = [entry.address + len(entry.data) for entry in entries]
@@ -110,15 +102,15 @@ class Overlay:
         self._source.rebase(base)
         self.size, self.base = self._source.size, self._source.base
 
-    def run(self, parsers: Iterable[Parser]) -> list[Any]:
+    def run(self, parsers: Iterable[byte_source.Parser]) -> list[Any]:
         """Run parsers to their ends and return their results."""
         return self._source.run([self._patch(parser) for parser in parsers])
 
-    def spawn(self, parser: Parser) -> None:
+    def spawn(self, parser: byte_source.Parser) -> None:
         """Run one more parser beside those that are running."""
         self._source.spawn(self._patch(parser))
 
-    def _patch(self, parser: Parser) -> Parsing[Any]:
+    def _patch(self, parser: byte_source.Parser) -> byte_source.Parsing[Any]:
         """Run a parser, with the image's bytes in what it is sent."""
         answer: Any = None
         try:
@@ -129,7 +121,7 @@ class Overlay:
                 answer = yield request
                 if type(request) is tuple:
                     answer = self._over(request[0], answer)
-                elif type(request) is Gather:
+                elif type(request) is byte_source.Gather:
                     rows = [
                         self._over(address, row.tobytes())
                         for address, row in zip(request.addresses.tolist(), answer, strict=True)
@@ -143,7 +135,7 @@ class Overlay:
         except StopIteration as stop:
             return stop.value
 
-    def _over(self, address: int, data: Buffer) -> Buffer:
+    def _over(self, address: int, data: byte_source.Buffer) -> byte_source.Buffer:
         """Return bytes of the file with those of the image over them."""
         stop = address + len(data)
         # Entries do not overlap: only the last that starts before the range can reach into it.

@@ -10,14 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from virtualzarr.codecs.hdf5 import check_datatype
 from virtualzarr.codecs.hdf5 import check_datatype as hdf5_datatype
-from virtualzarr.codecs.hdf5.check_datatype import (
-    ARRAY,
-    SEQUENCE,
-    count_array_head,
-    find_name_end,
-    find_type_end,
-)
 from virtualzarr.codecs.hdf5.library_type import is_flat
 from virtualzarr.errors import SourceError, UnsupportedError
 from virtualzarr.formats.hdf5.byte_source import UnknownStructureError
@@ -37,15 +31,15 @@ def get_size(message: bytes) -> int:
 
 def is_text(message: bytes) -> bool:
     """Whether elements are variable-length strings."""
-    return get_class(message) == SEQUENCE and message[1] & 15 == 1
+    return get_class(message) == check_datatype.SEQUENCE and message[1] & 15 == 1
 
 
 @lru_cache(4096)
 def get_base_type(message: bytes) -> bytes:
     """Return the datatype that one of class `SEQUENCE` or `ARRAY` is made of."""
     start = 8
-    if get_class(message) == ARRAY:
-        start = 8 + count_array_head(message, 8, message[0] >> 4)
+    if get_class(message) == check_datatype.ARRAY:
+        start = 8 + check_datatype.count_array_head(message, 8, message[0] >> 4)
     return message[start:]
 
 
@@ -97,7 +91,7 @@ def list_members(message: bytes) -> list[tuple[int, bytes]]:
     wide = 4 if version < 3 else max(-(-get_size(message).bit_length() // 8), 1)
     at, fields = 8, []
     for _ in range(count):
-        at = find_name_end(message, at, version)
+        at = check_datatype.find_name_end(message, at, version)
         offset = int.from_bytes(message[at : at + wide], "little")
         at += wide
         if version == 1:
@@ -105,7 +99,7 @@ def list_members(message: bytes) -> list[tuple[int, bytes]]:
                 raise UnknownStructureError("members of a compound datatype with axes of their own")
             # Dimensionality, permutation and four dimension sizes of version 1 (section IV.A.2.d).
             at += 28
-        end = find_type_end(message, at, 0)
+        end = check_datatype.find_type_end(message, at, 0)
         fields.append((offset, message[at:end]))
         at = end
     return fields

@@ -11,17 +11,11 @@ from typing import Any
 
 import numpy as np
 
+from virtualzarr import errors
 from virtualzarr.array import Array
 from virtualzarr.array.file_layout import FileLayout
 from virtualzarr.array.read.cache_policy import CachePolicy
 from virtualzarr.choices import OnError
-from virtualzarr.errors import (
-    SourceError,
-    UnsupportedError,
-    VirtualZarrError,
-    error_context,
-    warn_caller,
-)
 from virtualzarr.formats.hdf5 import dimensions
 from virtualzarr.formats.hdf5.attributes import Attribute, Attributes
 from virtualzarr.formats.hdf5.byte_source import UnknownStructureError
@@ -74,7 +68,7 @@ def scan(
         home = file.source.uri
         folder = home.rpartition("/")[0] if is_url(home) else os.path.dirname(home)
         location = Location.of(home, storage_options, folder if allowed is None else allowed)
-        with error_context(file=home):
+        with errors.error_context(file=home):
             return _Scan(file, on_error, location).run()
 
 
@@ -123,19 +117,19 @@ class _Scan:
         assert contents is not None
         return self._build(contents, dimensions.PhonyNames(len(first.naming.scales)), {})
 
-    def _refuse(self, file: OpenFile, path: str, error: VirtualZarrError) -> None:
+    def _refuse(self, file: OpenFile, path: str, error: errors.VirtualZarrError) -> None:
         """Raise an error, or note it and go on."""
         error.at(file=file.source.uri, variable=path)
         if self.on_error == "raise":
             raise error
         self.skipped[path] = error.message
-        warn_caller(f"could not be virtualized: {error}")
+        errors.warn_caller(f"could not be virtualized: {error}")
 
     def _attributes(self, part: LinkedFile, node: Node) -> Attributes:
         def complain(name: str, reason: str) -> None:
             location = f"file {part.file.source.uri}, variable {node.path or '/'}"
             subject = f"the attribute {name!r} was" if name else "the attributes were"
-            warn_caller(f"{subject} left out: {reason} [{location}]")
+            errors.warn_caller(f"{subject} left out: {reason} [{location}]")
 
         def asked(name: str, reason: str) -> Any:
             return part.file.open_in_library(
@@ -149,7 +143,7 @@ class _Scan:
         if isinstance(listed, UnknownStructureError):
             library_object = part.file.open_in_library(node.path, node.target, listed.message)
             listed = [Attribute(name, value) for name, value in library_object.attributes()]
-        if isinstance(listed, VirtualZarrError):
+        if isinstance(listed, errors.VirtualZarrError):
             complain("", listed.message)
             listed = []
         return part.attributes.show(listed, complain, asked)
@@ -161,7 +155,7 @@ class _Scan:
         if node.external is not None:
             try:
                 target = self.parts.follow(part, node, above)
-            except VirtualZarrError as error:
+            except errors.VirtualZarrError as error:
                 self._refuse(part.file, node.path, error)
                 return None
             if target is None:
@@ -198,10 +192,10 @@ class _Scan:
             if dimensions.has_scales(attributes):
                 part.naming.datasets.append((node.address, attributes, description.shape or ()))
             values = read_values(description, part.context)
-        except VirtualZarrError as error:
+        except errors.VirtualZarrError as error:
             self._refuse(part.file, node.path, error)
         except H5PY_ERRORS as error:
-            self._refuse(part.file, node.path, SourceError(f"HDF5 cannot read it: {error}"))
+            self._refuse(part.file, node.path, errors.SourceError(f"HDF5 cannot read it: {error}"))
         else:
             layout = _make_file_layout(part, node, description, values)
             growing = description if any(layout.unlimited) else None
@@ -243,7 +237,7 @@ class _Scan:
             names = name_axes(axes[name].names, axes[name].lengths)
             try:
                 members[name] = self._array(member, path, axes[name].lengths, names)
-            except VirtualZarrError as error:
+            except errors.VirtualZarrError as error:
                 self._refuse(self.file, member.node.path, error)
         below = f"{contents.path}/" if contents.path else ""
         skipped = {
@@ -306,7 +300,7 @@ def _make_file_layout(
         chunks = description.layout.chunk + description.element.inner
         try:
             pipeline = description.decoding().pipeline
-        except UnsupportedError:  # a filter that is not there: chunks may skip it
+        except errors.UnsupportedError:  # a filter that is not there: chunks may skip it
             pipeline = None
     unlimited = None in limits and tuple([limit is None for limit in limits])
     if not values.labels:
@@ -321,7 +315,9 @@ _plain_layout = lru_cache(256)(FileLayout)
 def _find_type_name(part: LinkedFile, node: Node) -> str:
     """Return the name of a datatype of the file that a dataset has, as netCDF finds it."""
     messages = [
-        None if object_ is None or isinstance(object_.header, VirtualZarrError) else object_.header
+        None
+        if object_ is None or isinstance(object_.header, errors.VirtualZarrError)
+        else object_.header
         for object_ in map(part.file.object, (node.address, *part.walker.types))
     ]
     datatype, *named = [None if one is None else one.messages.get(TYPE) for one in messages]
@@ -367,7 +363,7 @@ class Growth:
             return array.replace(metadata, Manifest.missing(grid.grid_shape))
         self._left -= math.prod([axis.ncells + 1 for axis in grid.axes])
         if self._left < 0:
-            raise UnsupportedError(
+            raise errors.UnsupportedError(
                 f"it is shorter than its unlimited dimensions, which make it {lengths}: with the "
                 f"chunks that are missing there would be more than {MAX_CELLS:,} in the file"
             )

@@ -20,18 +20,8 @@ from virtualzarr.codecs import Pipeline
 from virtualzarr.codecs.hdf5.check_datatype import ARRAY, COMPOUND, REFERENCE, SEQUENCE
 from virtualzarr.codecs.hdf5.library_type import is_flat
 from virtualzarr.errors import SourceError, UnsupportedError
-from virtualzarr.formats.hdf5 import inline_values, region_references
+from virtualzarr.formats.hdf5 import datatype, inline_values, region_references
 from virtualzarr.formats.hdf5.byte_source import Parsing, UnknownStructureError
-from virtualzarr.formats.hdf5.datatype import (
-    decode_type,
-    find_memory_type,
-    get_array_dims,
-    get_base_type,
-    get_class,
-    get_size,
-    is_text,
-    list_members,
-)
 from virtualzarr.formats.hdf5.objects import Objects
 from virtualzarr.manifest import Manifest
 
@@ -112,19 +102,21 @@ def decode_elements(
         The elements as stored, of dtype V.
     """
     shape, rows = stored.shape, np.frombuffer(stored.tobytes(), np.uint8)
-    while get_class(message) == ARRAY:
-        shape += get_array_dims(message)
-        message = get_base_type(message)
-    rows = rows.reshape(math.prod(shape), get_size(message))
+    while datatype.get_class(message) == ARRAY:
+        shape += datatype.get_array_dims(message)
+        message = datatype.get_base_type(message)
+    rows = rows.reshape(math.prod(shape), datatype.get_size(message))
     reader = _Reader(objects, names)
-    if is_text(message):
+    if datatype.is_text(message):
         return inline_values.encode_texts((yield from reader.read_texts(rows)), shape)
-    numbers = inline_values.find_sequence_dtype(decode_type(message))
-    if numbers is not None and find_memory_type(get_base_type(message)).same:
+    numbers = inline_values.find_sequence_dtype(datatype.decode_type(message))
+    if numbers is not None and datatype.find_memory_type(datatype.get_base_type(message)).same:
         parts = yield from reader.read_bytes(rows, numbers.itemsize)
         return inline_values.encode_sequences(parts, shape, numbers)
     values = yield from reader.read(message, rows, 0)
-    return inline_values.encode_objects(decode_type(message), values.reshape(shape), None, names)
+    return inline_values.encode_objects(
+        datatype.decode_type(message), values.reshape(shape), None, names
+    )
 
 
 def read_texts(objects: Objects, rows: Rows) -> Parsing[list[bytes]]:
@@ -144,20 +136,20 @@ class _Reader:
         """Return the values of a datatype, one in each row of bytes."""
         if depth > _MAX_DEPTH:
             raise UnsupportedError(f"the datatype is nested more than {_MAX_DEPTH} levels deep")
-        if get_class(message) == ARRAY:
-            inner, dims = get_base_type(message), get_array_dims(message)
-            rows = rows.reshape(len(rows) * math.prod(dims), get_size(inner))
+        if datatype.get_class(message) == ARRAY:
+            inner, dims = datatype.get_base_type(message), datatype.get_array_dims(message)
+            rows = rows.reshape(len(rows) * math.prod(dims), datatype.get_size(inner))
             values = yield from self.read(inner, rows, depth + 1)
             return values.reshape(-1, *dims, *values.shape[1:])
-        if get_class(message) == COMPOUND and not is_flat(decode_type(message)):
+        if datatype.get_class(message) == COMPOUND and not is_flat(datatype.decode_type(message)):
             return (yield from self._read_compound(message, rows, depth))
-        if is_text(message):
+        if datatype.is_text(message):
             return _to_object_array((yield from self.read_texts(rows)))
-        if get_class(message) == SEQUENCE:
-            return (yield from self._read_sequences(get_base_type(message), rows, depth))
-        if get_class(message) == REFERENCE and message[1] & 15 == _TO_REGIONS:
+        if datatype.get_class(message) == SEQUENCE:
+            return (yield from self._read_sequences(datatype.get_base_type(message), rows, depth))
+        if datatype.get_class(message) == REFERENCE and message[1] & 15 == _TO_REGIONS:
             return _to_object_array((yield from self._describe_regions(rows)))
-        if get_class(message) == REFERENCE:
+        if datatype.get_class(message) == REFERENCE:
             return self._resolve_paths(message, rows)
         return _read_flat(message, rows)
 
@@ -201,7 +193,7 @@ class _Reader:
         return parts
 
     def _read_sequences(self, message: bytes, rows: Rows, depth: int) -> Parsing[Values]:
-        width = get_size(message)
+        width = datatype.get_size(message)
         parts = yield from self.read_bytes(rows, width)
         # Items of all sequences are read as one array, so that nesting costs a round a level, not a
         # round an element.
@@ -214,9 +206,9 @@ class _Reader:
         fields, dtype = [], []
         # Names by h5py, offsets from the message: in memory, pointers have another length than in
         # files.
-        names = decode_type(message).dtype.names
-        for name, (offset, member) in zip(names, list_members(message), strict=True):
-            raw = np.ascontiguousarray(rows[:, offset : offset + get_size(member)])
+        names = datatype.decode_type(message).dtype.names
+        for name, (offset, member) in zip(names, datatype.list_members(message), strict=True):
+            raw = np.ascontiguousarray(rows[:, offset : offset + datatype.get_size(member)])
             field = yield from self.read(member, raw, depth + 1)
             fields.append((name, field))
             dtype.append((name, field.dtype, field.shape[1:]))
@@ -269,7 +261,7 @@ class _Reader:
 
 
 def _read_flat(message: bytes, rows: Rows) -> Values:
-    how = find_memory_type(message)
+    how = datatype.find_memory_type(message)
     base, inner = how.dtype.subdtype or (how.dtype, ())
     values = how.values(rows.tobytes(), len(rows))
     return values.view(base).reshape(len(rows), *inner)

@@ -8,13 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import IO, Any, cast
 
-from virtualzarr.errors import (
-    AccessError,
-    SourceError,
-    UnsupportedError,
-    VirtualZarrError,
-    import_optional,
-)
+from virtualzarr import errors
 from virtualzarr.formats.paging import pages_of
 from virtualzarr.formats.tiff.directories import Directories
 from virtualzarr.formats.tiff.remote import PagedFile, read_ahead
@@ -51,7 +45,7 @@ class Files:
         if source is None:
             path = os.path.realpath(tiff.filehandle.path)
             if os.path.dirname(path) != os.path.dirname(os.path.realpath(self.uri)):
-                raise AccessError(f"the TIFF series has planes in another folder, {path}")
+                raise errors.AccessError(f"the TIFF series has planes in another folder, {path}")
             source = self._sources[id(tiff)] = Source.from_file(path)
         return source
 
@@ -71,7 +65,7 @@ class Files:
         count = self.directories(self.tiff).walk(first.offset)
         # tifffile detects circles of fewer than 100 pages, and then may drop some of their pages.
         if count is not None and (count >= _SMALL_CIRCLE or len(self.tiff.pages) < count):
-            raise SourceError("the chain of TIFF directories runs in a circle")
+            raise errors.SourceError("the chain of TIFF directories runs in a circle")
 
     def check_present(self, series: Any) -> None:
         """Raise if planes of an OME series are in missing files, which tifffile reads as 0."""
@@ -83,7 +77,7 @@ class Files:
         # A single name is the file's own, which may have been renamed.
         if missing and len(names) > 1:
             problem = "not looked for at URLs" if is_url(self.uri) else "not readable"
-            raise UnsupportedError(
+            raise errors.UnsupportedError(
                 f"the OME series has planes in a file that is missing, or {problem}, {missing[0]}"
             )
 
@@ -95,7 +89,7 @@ def open_tiff(source: Source) -> Iterator[Files]:
     Raises `SourceError` if it cannot be read; `MissingDependencyError` if there is no tifffile.
     """
     problem = "tifffile is needed to scan TIFF files: pip install 'virtualzarr[tiff]'"
-    tifffile = import_optional("tifffile", problem)
+    tifffile = errors.import_optional("tifffile", problem)
     if not is_url(source.uri):
         with parsing(source.uri):
             tiff = tifffile.TiffFile(source.uri)
@@ -124,9 +118,9 @@ def parsing(uri: str) -> Iterator[None]:
     """Convert any error of a parser to a `SourceError` that names the file."""
     try:
         yield
-    except VirtualZarrError:
+    except errors.VirtualZarrError:
         raise
     except Exception as error:
         # Any type: of damaged files tifffile raises whatever its arithmetic and lookups raise.
         problem = f"{type(error).__name__}: {error}"
-        raise SourceError(f"tifffile cannot read the file ({problem})", file=uri) from error
+        raise errors.SourceError(f"tifffile cannot read the file ({problem})", file=uri) from error

@@ -16,6 +16,7 @@ from virtualzarr.codecs.core.base import ArrayArray, ChunkSpec
 from virtualzarr.codecs.core.libraries import require_imagecodecs
 from virtualzarr.codecs.tiff.segment import JPEG, PACKBITS
 from virtualzarr.errors import SourceError, UnsupportedError
+from virtualzarr.formats.tiff import references
 from virtualzarr.formats.tiff.attributes import page_attributes
 from virtualzarr.formats.tiff.directories import check_alike, has_odd_jpeg
 from virtualzarr.formats.tiff.files import Files
@@ -26,16 +27,6 @@ from virtualzarr.formats.tiff.pipeline import (
     is_one_jpeg,
     page_pipeline,
     row_bytes,
-)
-from virtualzarr.formats.tiff.references import (
-    Column,
-    check_extent,
-    check_size,
-    check_within,
-    clip_raw,
-    page_bases,
-    raw_columns,
-    segment_columns,
 )
 from virtualzarr.manifest import Decoder, Manifest, Source, Sources
 from virtualzarr.metadata import ArrayMetadata
@@ -87,7 +78,7 @@ def series_array(
     page = series.keyframe
     computed = _find_transform(series)
     if page.dtype is not None and (0 in shape or 0 in page.shaped):
-        check_extent(series.dataoffset or 0, 0, files.source(page.parent))
+        references.check_extent(series.dataoffset or 0, 0, files.source(page.parent))
         return _empty(series, shape, path, dims)
     check_supported(page)
     dtype = np.dtype(series.dtype).newbyteorder("=")
@@ -175,17 +166,17 @@ def _contiguous(series: Any, shape: tuple[int, ...], dtype: np.dtype[Any], files
     page_bytes = math.prod(segments.extents) * dtype.itemsize
     if start is not None and start > 0:
         source_file = files.source(page.parent)
-        check_extent(start, math.prod(shape) * dtype.itemsize, source_file)
+        references.check_extent(start, math.prod(shape) * dtype.itemsize, source_file)
         bases = start + page_bytes * np.arange(layout.npages, dtype=np.int64)
         sources, source = Sources([source_file]), np.zeros(layout.npages, np.int32)
     else:
         pages = _pages(series, layout, files)
-        bases = page_bases(pages)
+        bases = references.page_bases(pages)
         sources, source = _sources(pages, files)
-        check_within(bases, np.full(bases.shape, page_bytes), source, sources)
+        references.check_within(bases, np.full(bases.shape, page_bytes), source, sources)
     runs = raw_runs(segments, dtype.itemsize, RAW_CHUNK)
     grid = grids.parse(layout.chunks(runs), shape)
-    offset, length = raw_columns(bases, layout, runs, dtype.itemsize)
+    offset, length = references.raw_columns(bases, layout, runs, dtype.itemsize)
     pipeline = page_pipeline(page, layout.row_axis, dtype)
     lead = (*shape[: layout.lead], *(1,) * (len(shape) - layout.lead))
     return grid, pipeline, Manifest(
@@ -199,18 +190,18 @@ def _build_from_segments(
     """Return grid, pipeline and manifest of pages of separately encoded strips or tiles."""
     page = series.keyframe
     segments = Segments.of(page)
-    check_size(segments, dtype.itemsize)
+    references.check_size(segments, dtype.itemsize)
     layout = Layout.of(shape, segments)
     pages = _pages(series, layout, files)
     # All pages share one grid and, but for JPEG tables, one pipeline: pages that differ in anything
     # else were refused by check_alike.
     odd = int(page.compression) in JPEG and has_odd_jpeg(pages, segments, files.directories)
     pipelines, chosen = _pipelines(pages, page, layout.row_axis, dtype, odd)
-    offset, length = segment_columns(pages, math.prod(segments.counts))
+    offset, length = references.segment_columns(pages, math.prod(segments.counts))
     if page.compression == 1:
-        length = clip_raw(length, segments.raw_bytes(row_bytes(page)))
+        length = references.clip_raw(length, segments.raw_bytes(row_bytes(page)))
     sources, source_of_page = _sources(pages, files)
-    check_within(offset, length, source_of_page[:, None], sources)
+    references.check_within(offset, length, source_of_page[:, None], sources)
     grid = grids.parse(layout.chunks(segments.runs), shape)
     # A byte count of 0 marks a segment that was never written (sparse files of GDAL).
     source = np.where(length > 0, source_of_page[:, None], np.int32(-1))
@@ -233,7 +224,11 @@ def _build_from_segments(
 
 
 def _is_cut(
-    pages: Sequence[Any], keyframe: Any, segments: Segments, offset: Column, length: Column
+    pages: Sequence[Any],
+    keyframe: Any,
+    segments: Segments,
+    offset: references.Column,
+    length: references.Column,
 ) -> bool:
     """Whether tiles at the edges are stored cropped to the image, as few writers do.
 
@@ -267,7 +262,7 @@ def _one_jpeg(series: Any, shape: tuple[int, ...], dtype: np.dtype[Any], files: 
     page = series.keyframe
     source = files.source(page.parent)
     start, nbytes = (int(page.tags[code].value[0]) for code in (273, 279))
-    check_extent(start, nbytes, source)
+    references.check_extent(start, nbytes, source)
     grid = grids.parse(shape, shape)
     manifest = Manifest.single(source, start, nbytes, len(shape))
     return grid, Pipeline([make("imagecodecs_jpeg")]), manifest
@@ -305,7 +300,7 @@ def _sources(pages: Sequence[Any], files: Files) -> tuple[Sources, NDArray[np.in
 
 def _pipelines(
     pages: Sequence[Any], keyframe: Any, axis: int | None, dtype: np.dtype[Any], odd: bool
-) -> tuple[list[Pipeline], Column]:
+) -> tuple[list[Pipeline], references.Column]:
     """Return the distinct codec pipelines of pages, and the index of each page's.
 
     Only JPEG tables may differ within a series.

@@ -14,19 +14,7 @@ from virtualzarr.codecs.core.base import ChunkSpec
 from virtualzarr.codecs.sharding import Sharding
 from virtualzarr.codecs.transpose import Transpose
 from virtualzarr.metadata import fill
-from virtualzarr.metadata.create import codecs
-from virtualzarr.metadata.create.array import (
-    ZERO,
-    ArrayParams,
-    as_dtype,
-    as_shape,
-    build_attributes,
-    choose_inner_order,
-    choose_key_encoding,
-    get_codec_params,
-    split_shards,
-    with_defaults,
-)
+from virtualzarr.metadata.create import array, codecs
 from virtualzarr.metadata.create.grid import is_auto
 from virtualzarr.metadata.create.shards import ShardingRequest, find_axis_order
 from virtualzarr.metadata.dtypes import vlen_kind
@@ -36,7 +24,7 @@ from virtualzarr.metadata.model import ArrayMetadata
 Difference = tuple[str, Any, Any]
 
 
-def find_differences(metadata: ArrayMetadata, params: ArrayParams) -> list[str]:
+def find_differences(metadata: ArrayMetadata, params: array.ArrayParams) -> list[str]:
     """Return the differences of an array from parameters, a text for each member.
 
     Only explicit parameters count: of attributes those listed, of a layout its shapes and its
@@ -50,9 +38,9 @@ def find_differences(metadata: ArrayMetadata, params: ArrayParams) -> list[str]:
     >>> find_differences(metadata, ArrayParams(dtype="i4", chunks=2))
     ['chunks: (2, 2) is asked for, but it is (4, 6)']
     """
-    params = with_defaults(params)
+    params = array.with_defaults(params)
     differences = list(_compare_members(metadata, params))
-    if params["shape"] is None or len(as_shape(params["shape"])) == metadata.ndim:
+    if params["shape"] is None or len(array.as_shape(params["shape"])) == metadata.ndim:
         differences += _compare_chunks(metadata, params)
         differences += _compare_codecs(metadata, params)
     differences += _compare_attributes(metadata, params)
@@ -69,19 +57,19 @@ def _format(value: Any) -> str:
     return short(value.item() if isinstance(value, np.generic) else value)
 
 
-def _compare_members(metadata: ArrayMetadata, params: ArrayParams) -> Iterator[Difference]:
+def _compare_members(metadata: ArrayMetadata, params: array.ArrayParams) -> Iterator[Difference]:
     if params["zarr_format"] not in (None, metadata.zarr_format):
         yield "zarr_format", params["zarr_format"], metadata.zarr_format
-    if params["shape"] is not None and as_shape(params["shape"]) != metadata.shape:
-        yield "shape", as_shape(params["shape"]), metadata.shape
+    if params["shape"] is not None and array.as_shape(params["shape"]) != metadata.shape:
+        yield "shape", array.as_shape(params["shape"]), metadata.shape
     dtype = metadata.dtype
     if params["dtype"] is not None:
-        expected = as_dtype(params["dtype"])
+        expected = array.as_dtype(params["dtype"])
         expected = expected if expected.names or expected.hasobject else expected.newbyteorder("=")
         if (expected, vlen_kind(expected)) != (dtype, vlen_kind(dtype)):
             yield "dtype", expected, dtype
             return  # the fill value cannot be compared
-    if params["fill_value"] is not ZERO:
+    if params["fill_value"] is not array.ZERO:
         value = fill.to_scalar(params["fill_value"], dtype)
         if not fill.is_same_fill(value, metadata.fill_value):
             yield "fill_value", value, metadata.fill_value
@@ -89,36 +77,38 @@ def _compare_members(metadata: ArrayMetadata, params: ArrayParams) -> Iterator[D
     if names is not None and tuple(names) != metadata.dimension_names:
         yield "dimension_names", tuple(names), metadata.dimension_names
     if params["chunk_key_encoding"] is not None or params["dimension_separator"] is not None:
-        encoding = choose_key_encoding(
+        encoding = array.choose_key_encoding(
             params["chunk_key_encoding"], params["dimension_separator"], metadata.zarr_format
         )
         if encoding != metadata.key_encoding:
             yield "chunk_key_encoding", encoding, metadata.key_encoding
 
 
-def _compare_attributes(metadata: ArrayMetadata, params: ArrayParams) -> Iterator[Difference]:
-    for name, value in build_attributes(params, metadata.ndim).items():
+def _compare_attributes(metadata: ArrayMetadata, params: array.ArrayParams) -> Iterator[Difference]:
+    for name, value in array.build_attributes(params, metadata.ndim).items():
         stored = metadata.attributes.get(name)
         if name not in metadata.attributes or not is_same_json(value, stored):
             yield f"attribute {name!r}", value, stored
 
 
-def _compare_chunks(metadata: ArrayMetadata, params: ArrayParams) -> Iterator[Difference]:
+def _compare_chunks(metadata: ArrayMetadata, params: array.ArrayParams) -> Iterator[Difference]:
     outer = metadata.grid
     parts = codecs.split_codecs(metadata.pipeline.codecs)
     shape = codecs.find_sub_chunk_shape(parts, metadata.ndim)
     inner = outer if shape is None else grids.RegularGrid(metadata.shape, shape)
     # With an explicit sharding codec `chunks` is the shape of shards, as in v3 documents; without
     # one it is that of the sub-chunks, which is what users of zarr-python mean by chunks.
-    has_sharding = codecs.find_sub_chunk_shape(get_codec_params(params), metadata.ndim) is not None
+    has_sharding = (
+        codecs.find_sub_chunk_shape(array.get_codec_params(params), metadata.ndim) is not None
+    )
     yield from _compare_grid("chunks", params["chunks"], outer if has_sharding else inner)
     if params["shards"] is False and shape is not None:
         yield "shards", None, _get_chunk_shape(outer)
     elif params["shards"] is not None and params["shards"] is not False:
         if shape is None:
-            yield "shards", split_shards(params["shards"])[0], None
+            yield "shards", array.split_shards(params["shards"])[0], None
         else:
-            yield from _compare_grid("shards", split_shards(params["shards"])[0], outer)
+            yield from _compare_grid("shards", array.split_shards(params["shards"])[0], outer)
     layout = ChunkLayout.from_params(params["layout"])
     for name, grid in (("read_chunk_shape", inner), ("write_chunk_shape", outer)):
         for expected in (getattr(layout, name), layout.chunk_shape):
@@ -152,10 +142,10 @@ def _get_chunk_shape(grid: ChunkGrid) -> Any:
     return tuple(getattr(grid, "chunk_shapes", ())) or grid
 
 
-def _compare_codecs(metadata: ArrayMetadata, params: ArrayParams) -> Iterator[Difference]:
+def _compare_codecs(metadata: ArrayMetadata, params: array.ArrayParams) -> Iterator[Difference]:
     """Compare codecs, those of the chunks within shards where there are shards."""
-    pipeline, parts = metadata.pipeline, get_codec_params(params)
-    order = choose_inner_order(params, metadata.ndim)
+    pipeline, parts = metadata.pipeline, array.get_codec_params(params)
+    order = array.choose_inner_order(params, metadata.ndim)
     if order is not None:
         stored_order = _find_order(pipeline, metadata.ndim)
         if order != stored_order:

@@ -12,15 +12,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from virtualzarr import errors
 from virtualzarr.array import Array
-from virtualzarr.errors import (
-    BadReferenceError,
-    MetadataError,
-    SourceChangedError,
-    SourceError,
-    SourceNotFoundError,
-    VirtualZarrError,
-)
 from virtualzarr.manifest import Source
 from virtualzarr.metadata import ArrayMetadata, loads_json
 from virtualzarr.references.kerchunk.columns import resolve_source
@@ -83,9 +76,9 @@ class Folder:
         try:
             return Path(file).read_bytes()
         except FileNotFoundError as error:
-            raise SourceNotFoundError("there is no such file", file=file) from error
+            raise errors.SourceNotFoundError("there is no such file", file=file) from error
         except OSError as error:
-            raise SourceError(error.strerror or str(error), file=file) from error
+            raise errors.SourceError(error.strerror or str(error), file=file) from error
 
     @cached_property
     def _connection(self) -> Connection:
@@ -96,7 +89,7 @@ class Folder:
         """The content of `.zmetadata`."""
         document = loads_json(self.read(METADATA))
         if not isinstance(document, dict) or not isinstance(document.get("metadata"), dict):
-            raise BadReferenceError(f"{METADATA} has no member 'metadata'")
+            raise errors.BadReferenceError(f"{METADATA} has no member 'metadata'")
         return document
 
     @property
@@ -110,7 +103,7 @@ class Folder:
         """References in each record file but the last."""
         size = self.document.get("record_size")
         if type(size) is not int or not 0 < size <= _LARGEST_RECORD:
-            raise BadReferenceError(f"{METADATA}: no record size is {size!r:.50}")
+            raise errors.BadReferenceError(f"{METADATA}: no record size is {size!r:.50}")
         return size
 
     @property
@@ -136,7 +129,7 @@ class Folder:
             return Fingerprints()
         try:
             return Fingerprints(loads_json(self.read(FINGERPRINTS)))
-        except (SourceNotFoundError, MetadataError, AttributeError):
+        except (errors.SourceNotFoundError, errors.MetadataError, AttributeError):
             return Fingerprints()
 
     def source_of(self, uri: str) -> Source:
@@ -170,17 +163,17 @@ class Records:
         folder = self.folder
         try:
             data = folder.read(name)
-        except SourceNotFoundError as error:
+        except errors.SourceNotFoundError as error:
             # kerchunk writes no file for references that are all missing; we do.
             if folder.series is None:
                 return None
-            raise SourceError("the record file is gone", file=error.file) from error
+            raise errors.SourceError("the record file is gone", file=error.file) from error
         try:
             record = read_record(data, folder.record_size, folder.source_of)
-        except VirtualZarrError as error:
+        except errors.VirtualZarrError as error:
             raise error.at(file=f"{folder.uri}/{name}", variable=self.path) from error.__cause__
         if folder.series is not None and record.series != folder.series:
-            raise SourceChangedError(
+            raise errors.SourceChangedError(
                 "the references were written anew since they were opened; open them again",
                 file=folder.uri,
             )

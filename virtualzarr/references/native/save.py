@@ -8,17 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from virtualzarr import errors
 from virtualzarr.array import Array
 from virtualzarr.choices import OnError, check_choice
 from virtualzarr.codecs import Pipeline, make
-from virtualzarr.errors import (
-    CodecError,
-    NodeExistsError,
-    PublishError,
-    UnsupportedError,
-    VirtualZarrError,
-    warn_caller,
-)
 from virtualzarr.hierarchy.group import Group
 from virtualzarr.keywords import strict_keywords
 from virtualzarr.manifest import Manifest
@@ -100,7 +93,7 @@ def save(
     with hierarchy_lock(store, create=True):
         if find_node(store, "") is not None:
             if not overwrite:
-                raise NodeExistsError(
+                raise errors.NodeExistsError(
                     "there is something already; overwrite=True replaces it", file=store.uri
                 )
             _check_apart(node, store)
@@ -109,7 +102,7 @@ def save(
         if overwrite:
             delete_node(store, "", missing_ok=True)
         if (stored := next(iter(store.list()), None)) is not None:
-            raise NodeExistsError(
+            raise errors.NodeExistsError(
                 f"there is {stored[0]!r}, which belongs to no Zarr hierarchy: remove it, or write "
                 "to another place",
                 file=store.uri,
@@ -147,10 +140,10 @@ def _save(node: Group | Array, store: Store, relative: bool, on_error: OnError) 
             documents[path] = dumps_json(document, allow_nan=False)
             notes += [f"{path or '/'}: {remark}" for remark in remarks]
         # The root cannot be skipped: there would be nothing left.
-        except (PublishError, UnsupportedError) as error:
+        except (errors.PublishError, errors.UnsupportedError) as error:
             if on_error == "raise" or not path:
-                raise PublishError(error.message, variable=path or "/") from error
-            warn_caller(f"{path}: {error}; it was left out")
+                raise errors.PublishError(error.message, variable=path or "/") from error
+            errors.warn_caller(f"{path}: {error}; it was left out")
             skipped[path] = error.message
     # The deepest first and the root last: a hierarchy without a root document is none, so that
     # nobody opens half of it.
@@ -200,9 +193,9 @@ def is_writable(metadata: ArrayMetadata) -> bool:
     one = np.zeros((1,) * metadata.ndim, metadata.dtype)
     try:
         metadata.pipeline.for_block(one.shape, one.dtype, metadata.fill_value).encode(one)
-    except UnsupportedError:
+    except errors.UnsupportedError:
         return False
-    except CodecError:  # what does not suit this block
+    except errors.CodecError:  # what does not suit this block
         return True
     return True
 
@@ -212,8 +205,8 @@ def check_described(metadata: ArrayMetadata, path: str) -> None:
     dtype = metadata.dtype
     try:
         read = parse_array_v3(to_documents(metadata)["zarr.json"])
-    except VirtualZarrError as error:
-        raise PublishError(f"Zarr v3 has no form for it: {error}", variable=path) from error
+    except errors.VirtualZarrError as error:
+        raise errors.PublishError(f"Zarr v3 has no form for it: {error}", variable=path) from error
     fills = [
         default_fill(dtype) if m.fill_value is None else m.fill_value for m in (metadata, read)
     ]
@@ -224,4 +217,4 @@ def check_described(metadata: ArrayMetadata, path: str) -> None:
         or read.pipeline.decoding_key(read.dtype) != metadata.pipeline.decoding_key(dtype)
         or not is_same_fill(*fills)
     ):
-        raise PublishError("a Zarr v3 document would not describe it exactly", variable=path)
+        raise errors.PublishError("a Zarr v3 document would not describe it exactly", variable=path)

@@ -13,14 +13,7 @@ from numpy.typing import NDArray
 from virtualzarr.errors import SourceError
 from virtualzarr.formats.hdf5.btree_v2 import is_less
 from virtualzarr.formats.hdf5.byte_source import Buffer, Gather, Parsing
-from virtualzarr.formats.hdf5.indexes.columns import (
-    ChunkIndex,
-    Chunks,
-    ColumnBuilder,
-    Grids,
-    SmallIndex,
-    corners_to_cells,
-)
+from virtualzarr.formats.hdf5.indexes import columns
 from virtualzarr.formats.hdf5.layout_message import Layout
 from virtualzarr.formats.hdf5.superblock import Superblock
 
@@ -97,8 +90,8 @@ class _Level:
 
 
 def read(
-    superblock: Superblock, layout: Layout, grids: Grids
-) -> Parsing[ChunkIndex | SmallIndex | None]:
+    superblock: Superblock, layout: Layout, grids: columns.Grids
+) -> Parsing[columns.ChunkIndex | columns.SmallIndex | None]:
     """Read the tree level by level. HDF5 file format specification, section III.A.1.
 
     Raises
@@ -125,7 +118,7 @@ def read(
         _check_addresses(addresses, superblock)
         below: list[NDArray[np.int64]] = []
         around: list[tuple[NDArray[np.int64], NDArray[np.int64]]] = []
-        builder: ColumnBuilder | None = None
+        builder: columns.ColumnBuilder | None = None
         for start in range(0, len(addresses), _NODES):
             some = addresses[start : start + _NODES]
             # Nodes are as long as the file's chunk K says, full or not, but the last may be cut
@@ -149,7 +142,7 @@ def read(
                     (level.select_used(level.keys[:, :-1]), level.select_used(level.keys[:, 1:]))
                 )
             else:
-                builder = builder or ColumnBuilder(grids, len(addresses) * room)
+                builder = builder or columns.ColumnBuilder(grids, len(addresses) * room)
                 _add_leaf(builder, level, layout)
         if builder is not None:
             return builder.build()
@@ -164,7 +157,7 @@ def read(
             raise SourceError("an inner node of a B-tree is empty")
 
 
-def _read_small(superblock: Superblock, layout: Layout) -> Parsing[SmallIndex | None]:
+def _read_small(superblock: Superblock, layout: Layout) -> Parsing[columns.SmallIndex | None]:
     """Read a tree that is one node of few entries, without numpy: most trees of a file are."""
     assert layout.address is not None
     if superblock.address_size != 8:
@@ -183,7 +176,7 @@ def _read_small(superblock: Superblock, layout: Layout) -> Parsing[SmallIndex | 
     keys = [record[2:-1] for record in records]
     if not all(map(lt, keys, keys[1:])) or any(map(_last, keys[:-1])):
         raise SourceError("the keys of a B-tree are out of order")
-    return SmallIndex(records[:-1], layout.chunk)
+    return columns.SmallIndex(records[:-1], layout.chunk)
 
 
 _last = itemgetter(-1)
@@ -201,11 +194,11 @@ def _check_addresses(addresses: NDArray[np.int64], superblock: Superblock) -> No
         raise SourceError("a B-tree names a node twice")
 
 
-def _add_leaf(builder: ColumnBuilder, level: _Level, layout: Layout) -> None:
+def _add_leaf(builder: columns.ColumnBuilder, level: _Level, layout: Layout) -> None:
     corners = level.column("corner")
-    cells = corners_to_cells(corners[:, : len(layout.chunk)], layout.chunk)
+    cells = columns.corners_to_cells(corners[:, : len(layout.chunk)], layout.chunk)
     if corners[:, -1].any():
         raise SourceError("the keys of a B-tree are out of order")
     address = level.column("child").astype(np.int64)
-    chunks = Chunks(address, level.column("size"), level.column("mask"))
+    chunks = columns.Chunks(address, level.column("size"), level.column("mask"))
     builder.add(cells, chunks, ascending=True)
