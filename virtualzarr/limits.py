@@ -86,8 +86,8 @@ class Limits(Settings):
     attribute_elements : int
         Elements of one attribute: each becomes a Python number.
     document_bytes : int
-        Bytes of a metadata document that is compressed in a zip file, or of a small reference file
-        that is compressed.
+        Bytes of a metadata document that is compressed in a zip file, or comes from a server, or of
+        a small reference file that is compressed.
 
     Examples
     --------

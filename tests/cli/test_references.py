@@ -153,7 +153,13 @@ def test_errors_speak_of_options(tmp_path, capsys):
     err = capsys.readouterr().err
     assert "--copy" in err
     assert "=True" not in err
-    assert main(["scan", odd[0], "-o", refs, "-q"]) == 0
+    assert main(["concat", *odd, "-d", "time", "-o", refs, "--on-error", "warn"]) == 0
+    out, err = capsys.readouterr()
+    assert "left out" in out
+    for text in (out, err):
+        assert "--copy" in text
+        assert "=True" not in text
+    assert main(["scan", odd[0], "-o", refs, "-q", "--overwrite"]) == 0
     assert main(["append", refs, odd[0], "-d", "time"]) == 1
     assert "--skip-duplicates leaves out" in capsys.readouterr().err
 

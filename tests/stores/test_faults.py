@@ -7,8 +7,9 @@ import zarr
 
 import virtualzarr as vz
 from tests.stores.webserver import FAULTS, web_server
-from virtualzarr.errors import SourceError, SourceNotFoundError, VirtualZarrError
+from virtualzarr.errors import SourceError, SourceNotFoundError, UnsupportedError, VirtualZarrError
 from virtualzarr.ingest.scan_files import find_files
+from virtualzarr.stores import FsspecStore
 from virtualzarr.stores import retry as retries
 from virtualzarr.stores.files import Fingerprint, RemoteFile, take_fingerprint
 from virtualzarr.stores.location import Location
@@ -313,3 +314,33 @@ def test_waiting_grows_and_is_random(monkeypatch):
     assert max(retries.back_off_seconds(0) for _ in range(50)) <= vz.config.retry_seconds
     assert len({retries.back_off_seconds(9) for _ in range(50)}) == 50
     assert max(retries.back_off_seconds(60) for _ in range(50)) <= vz.config.max_retry_seconds
+
+
+@pytest.mark.parametrize("announced", [True, False])
+def test_documents_that_never_end(tmp_path, announced):
+    write_zarr(tmp_path / "a.zarr")
+    body = b" " * (1 << 22)
+
+    def rewrite(request, *answer):
+        if not request.path.endswith("zarr.json"):
+            return answer
+        return 200, {} if announced else {"Content-Length": None, "Connection": "close"}, body
+
+    with web_server(tmp_path, rewrite=rewrite) as server:
+        store = FsspecStore(f"{server.url}/a.zarr")
+        with vz.config.limits.set(document_bytes=1 << 16):
+            for work in (lambda: store.get("zarr.json"), lambda: vz.open(f"{server.url}/a.zarr")):
+                with pytest.raises(UnsupportedError, match=r"limits\.document_bytes.*zarr\.json"):
+                    work()
+
+
+def test_long_documents_of_any_file_system():
+    store = FsspecStore("memory://long-documents")
+    store.set("zarr.json", b" " * 2000)
+    store.set("c/0", b" " * 2000)
+    with vz.config.limits.set(document_bytes=1000):
+        assert len(store.get("c/0")) == 2000
+        assert store.get(".zarray") is None
+        with pytest.raises(UnsupportedError, match=r"limits\.document_bytes.*zarr\.json"):
+            store.get("zarr.json")
+    assert len(store.get("zarr.json")) == 2000

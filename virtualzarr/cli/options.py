@@ -12,6 +12,7 @@ from datetime import datetime
 from typing import Any, get_args
 
 from virtualzarr.choices import OnError
+from virtualzarr.cli.option_names import in_options
 from virtualzarr.references.registry import FORMS
 
 Options = argparse._ActionsContainer
@@ -207,13 +208,19 @@ def logging_to_stderr(verbose: int) -> Iterator[None]:
         logger.setLevel(before)
 
 
+_REASONS = ("  left out: ", "  note: ", "  v3 because: ")
+
+
 def print_report(options: argparse.Namespace, report: Any, text: str | None = None) -> None:
     """Print what came of a command: as JSON, as text, or not at all."""
     if options.json:
         print(json.dumps(as_json(report), indent=2))
     # A dry run has nothing but its report, even if it is to be quiet.
     elif not options.quiet or getattr(options, "dry_run", False):
-        print(report if text is None else text)
+        lines = (str(report) if text is None else text).split("\n")
+        # Paths stay as they are; only reasons speak of arguments.
+        speaking = (in_options(x, options.parser) if x.startswith(_REASONS) else x for x in lines)
+        print("\n".join(speaking))
 
 
 def as_json(value: Any) -> Any:

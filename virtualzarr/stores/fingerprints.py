@@ -167,10 +167,14 @@ def truncated_error(uri: str, start: int, stop: int, size: int) -> SourceError:
     )
 
 
+class LengthError(SourceError):
+    """A source sends more bytes than are asked for."""
+
+
 def check_length(uri: str, length: int, limit: int | None) -> None:
     """Refuse more bytes than the caller allows, before memory is taken for them."""
     if limit is not None and length > limit:
-        raise SourceError(f"{length} bytes are too many: at most {limit} are needed", file=uri)
+        raise LengthError(f"{length} bytes are too many: at most {limit} are needed", file=uri)
 
 
 def hide_request_headers(error: BaseException | None) -> None:

@@ -6,14 +6,23 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 from urllib.parse import quote, unquote
 
+from virtualzarr.config import config
 from virtualzarr.errors import SourceError, SourceNotFoundError, UnsupportedError
 from virtualzarr.stores.files import Buffer, ByteFile, Fingerprint, RemoteFile
+from virtualzarr.stores.fingerprints import LengthError, check_length
 from virtualzarr.stores.fsspec_connection import Connection
 from virtualzarr.stores.http import StatusError
 from virtualzarr.stores.invalidation import notify_change, notify_change_below
 from virtualzarr.stores.listing import Entry
 from virtualzarr.stores.location import Location
-from virtualzarr.stores.store import ByteRange, Change, check_key, check_within, thread_lock
+from virtualzarr.stores.store import (
+    DOCUMENTS,
+    ByteRange,
+    Change,
+    check_key,
+    check_within,
+    thread_lock,
+)
 from virtualzarr.stores.transport import Answer
 
 NOT_FOUND_ERRORS = (FileNotFoundError, NotADirectoryError, IsADirectoryError)
@@ -107,8 +116,29 @@ class FsspecStore:
             # HTTP and S3 have no range that counts both ends from the back, and no empty one.
             content = self.get(key)
             return None if content is None else content[start:stop]
+        if byte_range is None and key.rsplit("/", 1)[-1] in DOCUMENTS:
+            return self._get_document(key)
         answer: Answer | None = self._ask(self.connection.fetch, key, start=start, stop=stop)
         return None if answer is None else answer[0]
+
+    def _get_document(self, key: str) -> bytes | None:
+        """Return a metadata document, of as many bytes as these may have: servers send any."""
+        most, uri = config.limits.document_bytes, self.to_uri(key)
+        limit = most if self.connection.knows_lengths else None
+        try:
+            answer: Answer | None = self._ask(
+                self.connection.fetch, key, start=0, stop=None, limit=limit
+            )
+            if answer is None:
+                return None
+            check_length(uri, len(answer[0]), most)
+        except LengthError as error:
+            raise UnsupportedError(
+                "the metadata document is longer than "
+                f"virtualzarr.config.limits.document_bytes allows, {most} bytes",
+                file=uri,
+            ) from error
+        return answer[0]
 
     def file(self, key: str) -> ByteFile | None:
         """Return the object under a key, there or not."""

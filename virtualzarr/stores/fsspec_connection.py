@@ -73,6 +73,11 @@ class Connection:
         self._transport = transport_for(self._fs, self.location)
         self._process = os.getpid()
 
+    @property
+    def knows_lengths(self) -> bool:
+        """Whether a limit of bytes costs no other request."""
+        return self._transport.knows_lengths
+
     def __reduce__(self) -> tuple[Any, ...]:
         return Connection, (self.location,)
 

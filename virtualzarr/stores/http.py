@@ -51,6 +51,8 @@ class HttpTransport(AsyncTransport):
         Its scheme and host get its options; others, to which a redirect leads, do not.
     """
 
+    knows_lengths = True
+
     def __init__(self, fs: Any, location: Location) -> None:
         super().__init__(fs)
         self._origin = origin_of(location.uri)

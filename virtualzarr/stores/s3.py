@@ -21,6 +21,8 @@ class S3Transport(AsyncTransport):
     fs : s3fs.S3FileSystem
     """
 
+    knows_lengths = True
+
     def _parameters(self, path: str) -> dict[str, str]:
         bucket, key, version = self._fs.split_path(path)
         if not key:

@@ -17,6 +17,9 @@ ByteRange = tuple[int, int | None]
 Change = Callable[[bytes | None], Buffer | None]
 """Makes the new value of a key from the old one; None stands for no value."""
 
+DOCUMENTS = frozenset(("zarr.json", ".zarray", ".zattrs", ".zgroup", ".zmetadata"))
+"""Names of metadata documents, of which a store need not take any length."""
+
 LOCK_SUFFIX = ".__lock"
 """Keys must not end so: a directory's lock files do."""
 

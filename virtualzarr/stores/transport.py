@@ -21,7 +21,14 @@ class Transport(Protocol):
 
     All methods raise whatever the file system does, and `SourceError` for answers that are wrong;
     the caller retries nothing.
+
+    Attributes
+    ----------
+    knows_lengths : bool
+        Whether a limit costs no other request.
     """
+
+    knows_lengths: bool
 
     def fetch(self, path: str, start: int, stop: int | None, limit: int | None = None) -> Answer:
         """Return bytes ``start:stop``, fewer where the file ends; from its end if negative."""
@@ -59,6 +66,8 @@ def transport_for(fs: Any, location: Location) -> Transport:
 class FsspecTransport(Listings):
     """Files of any file system of fsspec: what it returns does not say of which version it is."""
 
+    knows_lengths = False
+
     def fetch(self, path: str, start: int, stop: int | None, limit: int | None = None) -> Answer:
         """Return bytes of a file."""
         # Without a range: fsspec then needs no length, which costs another request.
@@ -89,6 +98,8 @@ class FsspecTransport(Listings):
 
 class LocalTransport(FsspecTransport):
     """Local files behind URLs of fsspec, which has their dates as floats: too coarse to compare."""
+
+    knows_lengths = True
 
     def fingerprint(self, path: str) -> Fingerprint:
         """Return what the system tells of a file, its date in whole nanoseconds."""

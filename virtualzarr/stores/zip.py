@@ -32,6 +32,7 @@ from virtualzarr.stores.files import (
     resolve_uri,
 )
 from virtualzarr.stores.store import (
+    DOCUMENTS,
     ByteRange,
     Change,
     check_key,
@@ -46,7 +47,6 @@ _DAMAGED = (
     *(UnicodeDecodeError, struct.error),  # names and extra fields
 )
 
-_DOCUMENTS = frozenset(("zarr.json", ".zarray", ".zattrs", ".zgroup", ".zmetadata"))
 _MEMBER = b"PK\x03\x04"
 LOCAL_HEADER_BYTES = 30
 """Bytes at the beginning of each member, before its name."""
@@ -258,7 +258,7 @@ class ZipStore:
             written = archive.start_dir - self._end
             if (
                 written >= _DIRECTORY_RATIO * self._directory
-                and key.rsplit("/", 1)[-1] in _DOCUMENTS
+                and key.rsplit("/", 1)[-1] in DOCUMENTS
             ):
                 self.flush()
 
@@ -296,7 +296,7 @@ class ZipStore:
 def _check_document(entry: zipfile.ZipInfo, file: str) -> None:
     """Refuse large metadata that few compressed bytes unpack to."""
     name, most = entry.filename.rsplit("/", 1)[-1], config.limits.document_bytes
-    if entry.compress_size < entry.file_size > most and name in _DOCUMENTS:
+    if entry.compress_size < entry.file_size > most and name in DOCUMENTS:
         raise UnsupportedError(
             f"{entry.file_size} bytes of a metadata document are more than "
             f"virtualzarr.config.limits.document_bytes allows, {most}",
