@@ -32,7 +32,7 @@ from virtualzarr.array.read.engine import read
 from virtualzarr.array.read.shards import elements_of_blocks, resolve_shards
 from virtualzarr.array.resize import append, check_direction, lock_resizing, resize
 from virtualzarr.array.write import write, writing_grid
-from virtualzarr.errors import VirtualZarrError, as_memory_error
+from virtualzarr.errors import SourceNotFoundError, VirtualZarrError, as_memory_error
 from virtualzarr.manifest import Manifest
 from virtualzarr.metadata import ArrayMetadata
 from virtualzarr.metadata.storage_transformers import get_transformer
@@ -228,6 +228,11 @@ class Array(ArrayProperties, Indexable, Publishable):
                 out=out,
                 cache_lookup=lookup,
             )
+        except SourceNotFoundError as error:
+            if not isinstance(self.chunk_source, ManifestChunks):
+                raise
+            explained = self.chunk_source.explain_missing(error)
+            raise explained.at(variable=error.variable, chunk=error.chunk) from error.__cause__
         except MemoryError as error:
             # Ours names what was too large already; numpy's names a shape and no variable.
             if isinstance(error, VirtualZarrError):

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from grids import ChunkGrid, Projection
 from virtualzarr.array.thread_pools import run_shared
 from virtualzarr.config import config
-from virtualzarr.errors import UnsupportedError
+from virtualzarr.errors import SourceNotFoundError, UnsupportedError, VirtualZarrError
 from virtualzarr.manifest import Decoder, Manifest, Source
 from virtualzarr.manifest.decoders import select_decoders
 from virtualzarr.metadata import ArrayMetadata, KeyEncoding
@@ -122,6 +122,10 @@ class ManifestChunks:
     def has_decoders(self) -> bool:
         """Whether some chunks may have decoders other than the array's pipeline."""
         return self.manifest.decoder is not None or self.manifest.origin is not None
+
+    def explain_missing(self, error: SourceNotFoundError) -> VirtualZarrError:
+        """Return the error that says why a file is missing, as far as more is known of it."""
+        return error
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Open files cannot be pickled.

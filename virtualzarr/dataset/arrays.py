@@ -23,7 +23,8 @@ from virtualzarr.dataset.named import Named
 from virtualzarr.dataset.row_tables import Contents
 from virtualzarr.dataset.runs import Runs
 from virtualzarr.dataset.segment import Segment
-from virtualzarr.errors import MetadataError
+from virtualzarr.dataset.segment_opener import SegmentOpener
+from virtualzarr.errors import MetadataError, SourceNotFoundError, VirtualZarrError
 from virtualzarr.manifest import Decoder, Manifest, References
 from virtualzarr.manifest.manifest import CANONICAL
 from virtualzarr.metadata import ArrayMetadata
@@ -205,7 +206,7 @@ class VersionChunks(ManifestChunks):
         path: str,
         axis: int | None,
         pieces: Sequence[_Piece],
-        open_segment: Opener,
+        open_segment: SegmentOpener,
     ) -> None:
         self.metadata, self.path, self.axis = metadata, path, axis
         self.pieces, self.open_segment = tuple(pieces), open_segment
@@ -231,6 +232,10 @@ class VersionChunks(ManifestChunks):
         return any(part is not None and part.has_decoders for part in parts) or any(
             not self._is_whole(piece) for piece in self.pieces
         )
+
+    def explain_missing(self, error: SourceNotFoundError) -> VirtualZarrError:
+        """Return the error that says why a file is missing: its version may have expired."""
+        return self.open_segment.explain_missing(error)
 
     def locate(self, projection: Projection) -> LocatedChunks:
         """Find the chunks of the cells that a projection touches."""
@@ -420,7 +425,7 @@ def build_arrays(
     state: Contents,
     documents: Mapping[str, ArrayMetadata],
     dimension: str,
-    open_segment: Opener,
+    open_segment: SegmentOpener,
     stretches: Sequence[Stretch] | None = None,
 ) -> dict[str, Array]:
     """Return the arrays of a version by path, or of some of its rows."""
@@ -440,7 +445,7 @@ def _build_array(
     state: Contents,
     stretches: Sequence[Stretch],
     axes: dict[tuple[Any, ...], Axis],
-    open_segment: Opener,
+    open_segment: SegmentOpener,
 ) -> Array:
     names = metadata.dimension_names or ()
     if dimension not in names:

@@ -78,13 +78,23 @@ def count_rows(group: Group, dimension: str) -> int:
 
 
 def read_coordinates(group: Group, dimension: str) -> NDArray[Any] | None:
-    """Return the values of the coordinate of a dimension, if it increases; None if it has none."""
+    """Return the values of the coordinate of a dimension; None if it has none.
+
+    Raises
+    ------
+    UnsupportedError
+        It does not increase.
+    """
     array = group.get(dimension)
     if not isinstance(array, Array) or array.dims != (dimension,) or array.dtype.kind not in "iuf":
         return None
     values = array[...]
     if values.dtype.kind == "f" and not np.isfinite(values).all():
-        return None
+        raise UnsupportedError(
+            f"the coordinate of {dimension!r} is not finite in some rows, which could not be found "
+            "by it",
+            variable=array.path,
+        )
     if (values[1:] <= values[:-1]).any():
         raise UnsupportedError(
             f"the coordinate of {dimension!r} does not increase; sort the rows first",

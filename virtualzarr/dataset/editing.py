@@ -25,7 +25,7 @@ from virtualzarr.dataset.additions import (
     with_remembered,
 )
 from virtualzarr.dataset.commit import Change
-from virtualzarr.dataset.describe import list_sources
+from virtualzarr.dataset.describe import count_rows, find_growing, list_sources
 from virtualzarr.dataset.fitting import Addition, build_gap
 from virtualzarr.dataset.gaps import close_gaps
 from virtualzarr.dataset.head import Head
@@ -99,8 +99,19 @@ class Addable:
         Raises
         ------
         NothingToDoError
-            All files are there.
+            All files are there, or have no rows.
+        MismatchError
+            What comes again has no rows.
         """
+        group, files = self._find(dataset, again)
+        if find_growing(group, dataset.dimension) and not count_rows(group, dataset.dimension):
+            kind = MismatchError if again else NothingToDoError
+            raise kind(
+                f"there are no rows along {dataset.dimension!r}", file=next(iter(files), None)
+            )
+        return group, files
+
+    def _find(self, dataset: Dataset, again: bool) -> tuple[Group, list[str]]:
         if self.files is None:
             assert self._group is not None
             return self._group, list_sources(self._group)

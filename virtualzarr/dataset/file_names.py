@@ -128,23 +128,36 @@ def move_files(
 
     This reads the names of all files: where rows get other ids, many bytes are written anyway.
     """
-    names = state.names.get(dimension)
-    if names is None:
-        return ()
-    parts = [_as_items(names.tail)]
-    for root in names.tables:
-        parts.append((yield from NAMES.scan(root, choose_all))[0])
-    items = np.concatenate(parts)
+    items = yield from _read_all(state, dimension)
     moved = []
     for name, low, count in items[is_live(items, old)].tolist():
         begin = np.clip(old.first, low, low + count)
         end = np.clip(old.first + old.count, low, low + count)
         inside = np.flatnonzero(begin < end)
-        shift = old.starts[:-1] - old.first
-        start = int((begin + shift)[inside].min())
-        stop = int((end + shift)[inside].max())
-        moved.append((name.decode(), first + start, stop - start))
+        # Rows of others that lie between them now are left out.
+        start = (begin - old.first + old.starts[:-1])[inside]
+        rows = Runs(start, (end - begin)[inside]).join()
+        moved += [(name.decode(), first + low, count) for low, count in rows.pairs]
     return tuple(dict.fromkeys(moved))
+
+
+def find_shared(
+    state: Snapshot, dimension: str, uris: Iterable[str], pairs: Sequence[tuple[int, int]]
+) -> Protocol[list[bool]]:
+    """Tell of ranges of ids, as `find_files` returns them, whether other files have ids in them."""
+    items = yield from _read_all(state, dimension)
+    hashes = np.array([hash_uri(uri) for uri in uris], "S32")
+    others = items[~np.isin(items["hash"], hashes)]
+    ends = others["first"] + others["count"]
+    return [bool(((others["first"] < low + count) & (ends > low)).any()) for low, count in pairs]
+
+
+def _read_all(state: Snapshot, dimension: str) -> Protocol[NDArray[Any]]:
+    names = state.names.get(dimension, FileNames())
+    parts = [_as_items(names.tail)]
+    for root in names.tables:
+        parts.append((yield from NAMES.scan(root, choose_all))[0])
+    return np.concatenate(parts)
 
 
 def is_live(items: NDArray[Any], runs: Runs) -> NDArray[np.bool_]:

@@ -27,6 +27,7 @@ from virtualzarr.dataset.schema import Schema
 from virtualzarr.dataset.segment import Cells, pack
 from virtualzarr.dataset.snapshot import ChunkRuns, Named
 from virtualzarr.dataset.verbs import Rows, Stored
+from virtualzarr.errors import UnsupportedError
 from virtualzarr.hierarchy.group import Group
 from virtualzarr.references.dataset_data import DatasetData
 from virtualzarr.references.inventory import list_arrays
@@ -110,6 +111,8 @@ def describe_first(group: Group, schema: Schema) -> Addition:
     growing = find_growing(group, dimension)
     if not growing:
         raise ValueError(f"no array has a dimension {dimension!r}")
+    if not count_rows(group, dimension):
+        raise UnsupportedError(f"a dataset begins with a row at least, and {dimension!r} has none")
     fixed = {
         path: Cells(array.manifest, None)
         for path, array in group.members(None)

@@ -47,21 +47,26 @@ class SegmentOpener:
             try:
                 segment = Segment(file, named, self.folder, self.location)
             except SourceNotFoundError as error:
-                raise self._explain(error) from error
+                raise self.explain_missing(error) from error
             self._segments.put(named.name, segment)
         return segment
 
     def __reduce__(self) -> tuple[Any, ...]:
         return SegmentOpener, (self.location, self.version)
 
-    def _explain(self, error: SourceNotFoundError) -> VirtualZarrError:
-        """Tell a version that a vacuum took away from a dataset that is damaged."""
+    def explain_missing(self, error: SourceNotFoundError) -> VirtualZarrError:
+        """Tell a version that a vacuum took away from a dataset that is damaged.
+
+        The error itself is returned if the file is none of the dataset's own.
+        """
+        if not (error.file or "").startswith(f"{self.folder}/"):
+            return error
         now = open_storage(self.location).run(read_head()).snapshot
         if now.is_expired(self.version):
             return VersionExpiredError(
                 f"version {self.version} has expired; open the dataset anew", file=error.file
             )
-        return MetadataError("a segment of the dataset is missing", file=error.file)
+        return MetadataError("an object of the dataset is missing", file=error.file)
 
     def coordinates(self, entry: Entry) -> Protocol[NDArray[Any]]:
         """Return the coordinates of the rows of an entry."""

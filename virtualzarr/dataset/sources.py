@@ -16,8 +16,9 @@ from virtualzarr.dataset.entry import Entry
 from virtualzarr.dataset.operations import Protocol
 from virtualzarr.dataset.row_tables import read_overlapping, read_runs
 from virtualzarr.dataset.runs import Runs
+from virtualzarr.dataset.segment import DATA
 from virtualzarr.dataset.snapshot import Snapshot
-from virtualzarr.errors import MismatchError, SourceChangedError
+from virtualzarr.errors import MismatchError, SourceChangedError, UnsupportedError
 from virtualzarr.manifest import Source
 from virtualzarr.references.native.parts import NO_SIZE, NO_TIME
 from virtualzarr.stores.files import resolve_uri
@@ -131,11 +132,65 @@ def _named_in(
 def find_rows(
     state: Snapshot, dimension: str, axes: Axes, open_segment: Opener, uris: Collection[str]
 ) -> Protocol[list[tuple[int, int]]]:
-    """Return the rows of a version that refer to any of some files, as ranges of positions."""
+    """Return the rows of a version that came from any of some files, as ranges of positions.
+
+    Raises
+    ------
+    UnsupportedError
+        Some refer to no file any more, as they were folded, and may have come from another.
+    """
     found = yield from file_names.find_files(state, dimension, uris)
     entries = yield from _read_entries(state, dimension, found)
     runs = yield from read_runs(state, dimension)
-    return _rows_in(entries, runs, dimension, axes, open_segment, uris)
+    ids = [_ids_of(entry, dimension, axes, open_segment, uris) for entry in entries]
+    unclear = [
+        (uri, pair)
+        for uri, pairs in found.items()
+        for pair in pairs
+        if _has_unclear(entries, runs, dimension, axes, open_segment, pair)
+    ]
+    if unclear:
+        shared = yield from file_names.find_shared(
+            state, dimension, uris, [pair for _, pair in unclear]
+        )
+        for (uri, (first, count)), is_shared in zip(unclear, shared, strict=True):
+            if is_shared:
+                raise UnsupportedError(
+                    "which rows came from the file is not known any more, as they were folded; "
+                    "replace or drop rows by their coordinates",
+                    file=uri,
+                )
+            ids.append(np.arange(first, first + count))
+    return _as_positions(ids, runs)
+
+
+def _has_unclear(
+    entries: Iterable[Entry],
+    runs: Runs,
+    dimension: str,
+    axes: Axes,
+    open_segment: Opener,
+    pair: tuple[int, int],
+) -> bool:
+    """Tell whether some of the rows that came with a file refer to no file."""
+    for entry in entries:
+        first, count = entry.rows[dimension]
+        low, high = max(first, pair[0]), min(first + count, sum(pair))
+        if low < high:
+            uris = _list_files(entry, axes, open_segment)
+            rows = rows_with_sources(entry, dimension, axes, open_segment, uris)
+            ids = np.flatnonzero(~rows[low - first : high - first]) + low
+            if (runs.positions(ids) >= 0).any():
+                return True
+    return False
+
+
+def _list_files(entry: Entry, axes: Axes, open_segment: Opener) -> set[str]:
+    """Return all files that an entry refers to, but for data of the dataset itself."""
+    segment = open_segment(entry.segment)
+    parts = [segment.part(path, ndim) for path, (ndim, _) in axes.items()]
+    uris = {uri for part in parts if part is not None for uri, *_ in part.uris()}
+    return {uri for uri in uris if uri and not uri.startswith(f"{segment.folder}/{DATA}/")}
 
 
 def _rows_in(
@@ -146,11 +201,21 @@ def _rows_in(
     open_segment: Opener,
     uris: Collection[str],
 ) -> list[tuple[int, int]]:
-    ids = [np.empty(0, np.int64)]
-    for entry in entries:
-        rows = rows_with_sources(entry, dimension, axes, open_segment, uris)
-        ids.append(np.flatnonzero(rows) + entry.rows[dimension][0])
-    positions = np.sort(runs.positions(np.concatenate(ids)))
+    return _as_positions(
+        [_ids_of(entry, dimension, axes, open_segment, uris) for entry in entries], runs
+    )
+
+
+def _ids_of(
+    entry: Entry, dimension: str, axes: Axes, open_segment: Opener, uris: Collection[str]
+) -> NDArray[np.int64]:
+    """Return the ids of the rows of an entry that refer to any of some files."""
+    rows = rows_with_sources(entry, dimension, axes, open_segment, uris)
+    return np.flatnonzero(rows) + entry.rows[dimension][0]
+
+
+def _as_positions(ids: Sequence[NDArray[np.int64]], runs: Runs) -> list[tuple[int, int]]:
+    positions = np.unique(runs.positions(np.concatenate([np.empty(0, np.int64), *ids])))
     return as_ranges(positions[positions >= 0])
 
 

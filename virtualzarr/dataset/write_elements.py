@@ -33,6 +33,10 @@ def request_write(dataset: Dataset, path: str, selection: Any, values: Any) -> R
         raise UnsupportedError(
             f"only arrays that have the dimension {dimension!r} can be written to", variable=path
         )
+    if path == dimension:
+        raise UnsupportedError(
+            "rows are found by their coordinates; replace the rows", variable=path
+        )
     shape, axis = list(array.shape), array.dims.index(dimension)
     runs = dataset.read_runs()
     shape[axis] = len(runs)
@@ -86,10 +90,21 @@ def normalize(
         else:
             raise TypeError("elements are written by integers, slices and an ellipsis")
     dims = [len(along) for along, how in zip(indices, taken, strict=True) if isinstance(how, slice)]
-    cast = np.broadcast_to(np.asarray(values), dims).astype(array.dtype, casting="same_kind")
+    cast = np.broadcast_to(_cast(values, array.dtype), dims)
     flips = tuple(how for how in taken if isinstance(how, slice))
-    full = cast[flips].reshape([len(along) for along in indices])
+    # An element of an array of objects is no array.
+    full = np.asarray(cast[flips], array.dtype).reshape([len(along) for along in indices])
     return indices, full
+
+
+def _cast(values: Any, dtype: np.dtype[Any]) -> NDArray[Any]:
+    """Return values in a data type: floats may be rounded, but no integer or text is another."""
+    given = np.asarray(values)
+    are_integers = given.dtype.kind in "iu" and dtype.kind in "iu"
+    cast = given.astype(dtype, casting="unsafe" if are_integers else "same_kind")
+    if (are_integers or dtype.kind in "SU") and (cast != given).any():
+        raise ValueError(f"some values do not fit in the data type {dtype}")
+    return cast
 
 
 def replace_elements(

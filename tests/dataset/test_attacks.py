@@ -1,0 +1,117 @@
+"""What files of real life, and users, do to datasets."""
+
+from __future__ import annotations
+
+import pickle
+
+import h5py
+import numpy as np
+import pytest
+
+from tests.dataset.test_dataset import write
+from virtualzarr.dataset.create import create_dataset
+from virtualzarr.errors import MismatchError, UnsupportedError, VersionExpiredError
+
+
+def write_series(path, times, values=None, dtype="i8", has_time=True):
+    """Write a file of one variable along time."""
+    with h5py.File(path, "w") as file:
+        file["air"] = np.asarray(times, "f4") if values is None else values
+        if has_time:
+            file["time"] = np.asarray(times, dtype)
+            file["time"].make_scale("time")
+            file["air"].dims[0].attach_scale(file["time"])
+        else:
+            file["air"].dims[0].label = "time"
+    return str(path)
+
+
+def test_data_of_an_expired_version_are_told_from_missing_files(tmp_path):
+    write(tmp_path / "0.h5", 0)
+    dataset = create_dataset(tmp_path / "d", tmp_path / "0.h5", "time").write("air", 0, 5)
+    air = dataset.group["air"]
+    assert air[0, 0] == 5  # its segment has been read
+    pickled = pickle.dumps(air)
+    dataset.write("air", 0, 6).vacuum(keep=1)
+    for array in (air, pickle.loads(pickled)):
+        with pytest.raises(VersionExpiredError, match="version 2 has expired"):
+            array[...]
+    (tmp_path / "0.h5").unlink()
+    with pytest.raises(FileNotFoundError, match=r"0\.h5"):
+        dataset.refresh().group["air"][...]
+
+
+def test_files_without_rows(tmp_path):
+    empty, first = write_series(tmp_path / "empty.h5", []), write_series(tmp_path / "0.h5", [1, 2])
+    with pytest.raises(UnsupportedError, match="a row at least"):
+        create_dataset(tmp_path / "e", empty, "time")
+    dataset = create_dataset(tmp_path / "d", first, "time")
+    assert dataset.append(empty).version == 1
+    for options in ({}, {"replaced": first}):
+        with pytest.raises(MismatchError, match="no rows along 'time'"):
+            dataset.replace(empty, **options)
+    with pytest.raises(MismatchError, match="no rows along 'time'"):
+        dataset.stage(empty)
+    with dataset.transaction() as changes:
+        changes.append(empty)
+        changes.append(write_series(tmp_path / "1.h5", [3]))
+    assert changes.dataset.group["air"][...].tolist() == [1, 2, 3]
+
+
+@pytest.mark.parametrize("times", [[3, np.nan], [np.nan], [3, np.inf]])
+def test_coordinates_that_no_row_is_found_by(tmp_path, times):
+    bad = write_series(tmp_path / "bad.h5", times, dtype="f8")
+    with pytest.raises(UnsupportedError, match="not finite"):
+        create_dataset(tmp_path / "e", bad, "time")
+    dataset = create_dataset(
+        tmp_path / "d", write_series(tmp_path / "0.h5", [1, 2], dtype="f8"), "time"
+    )
+    with pytest.raises(UnsupportedError, match="not finite"):
+        dataset.append(bad)
+    dataset = dataset.append(write_series(tmp_path / "1.h5", [5], dtype="f8"))
+    assert dataset.group["time"][...].tolist() == [1, 2, 5]
+
+
+def test_coordinates_are_not_written_over(tmp_path):
+    dataset = create_dataset(tmp_path / "d", write_series(tmp_path / "0.h5", [1, 9]), "time")
+    with pytest.raises(UnsupportedError, match="replace the rows"):
+        dataset.write("/time", 0, 20)
+
+
+def test_values_that_do_not_fit_are_not_written(tmp_path):
+    file = write_series(tmp_path / "0.h5", [1, 2], np.array([3, 4], "i2"))
+    with h5py.File(file, "a") as hdf5:
+        hdf5["text"] = np.array([b"ab", b"c"], "S3")
+        hdf5["words"] = np.array(["ab", "c"], h5py.string_dtype())
+        for name in ("text", "words"):
+            hdf5[name].dims[0].attach_scale(hdf5["time"])
+    dataset = create_dataset(tmp_path / "d", file, "time")
+    for path, value in [("air", 40000), ("air", np.int64(-40000)), ("text", b"long")]:
+        with pytest.raises(ValueError, match="do not fit"):
+            dataset.write(path, 0, value)
+    assert dataset.refresh().version == 1
+    dataset = dataset.write("air", 0, np.uint64(7)).write("text", 0, b"new")
+    dataset = dataset.write("words", 0, "hello")
+    assert dataset.group["air"][...].tolist() == [7, 4]
+    assert dataset.group["text"][...].tolist() == [b"new", b"c"]
+    assert dataset.group["words"][...].tolist() == ["hello", "c"]
+
+
+def test_files_whose_rows_were_folded_are_replaced_whole(tmp_path):
+    files = [
+        write_series(tmp_path / f"{k}.h5", np.arange(4) + 10 * k, has_time=False) for k in range(4)
+    ]
+    dataset = create_dataset(tmp_path / "d", files[0], "time").append(files[1])
+    dataset.compact(6)  # all rows of the first file, and half of the second one
+    dataset = dataset.refresh().replace(files[2], replaced=files[1])
+    assert dataset.group["air"][...].tolist() == [*range(4), *range(20, 24)]
+
+
+def test_files_are_not_replaced_in_part(tmp_path):
+    files = [
+        write_series(tmp_path / f"{k}.h5", np.arange(4) + 10 * k, has_time=False) for k in range(3)
+    ]
+    dataset = create_dataset(tmp_path / "d", files[:2], "time")
+    dataset.compact(6)
+    with pytest.raises(UnsupportedError, match="not known any more"):
+        dataset.refresh().replace(files[2], replaced=files[1])
