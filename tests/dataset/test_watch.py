@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import threading
+import time
 
 import pytest
 
@@ -117,6 +119,20 @@ class TestArrivals:
         assert names("*.nc") == ["a.nc"]
         assert names("**/*.nc") == ["2026/b.nc", "a.nc"]
 
+    def test_what_is_renamed_into_place_has_settled(self, folder, clock):
+        pytest.importorskip("watchdog")
+        (folder / "a.part").write_bytes(b"1")
+        arrivals, woken = Arrivals(folder, "*.nc", 1000, clock=clock), threading.Event()
+        with arrivals.listen(woken.set) as is_told:
+            assert is_told
+            os.rename(folder / "a.part", folder / "a.nc")
+            assert woken.wait(30)
+            for _ in range(100):  # the event may be one of the file before
+                if arrivals.look():
+                    break
+                time.sleep(0.05)
+            assert arrivals.look() == [str(folder / "a.nc")]
+
     def test_no_folder(self, tmp_path):
         with pytest.raises(SourceNotFoundError, match="no such folder"):
             Arrivals(tmp_path / "nowhere").require_folder()
@@ -185,7 +201,7 @@ class TestWatch:
         feed.run()
         write(folder / "08.nc", 8)
         again = Feed(dataset, folder, clock)
-        assert again.run() == [("commit", ["08.nc"]), ("known", ["04.nc"])]
+        assert again.run() == [("commit", ["08.nc"]), ("present", ["04.nc"])]
         assert times(dataset) == list(range(12))
 
     @pytest.mark.parametrize("how", ["drop", "rollback", "replace"])
@@ -200,18 +216,18 @@ class TestWatch:
         else:
             changed = changed.replace(write(tmp_path / "final.nc", 4))
         again = Feed(dataset, folder, clock)
-        assert again.run() == [("known", ["04.nc"])]
+        assert again.run() == [("present", ["04.nc"])]
         assert changed.refresh().version == changed.version
         # What is delivered anew under the name counts.
         write(folder / "04.nc", 20, 3)
         assert again.run() == [("commit", ["04.nc"])]
         later = Feed(dataset, folder, clock)
-        assert later.run() == [("known", ["04.nc"])]
+        assert later.run() == [("present", ["04.nc"])]
 
     def test_rows_below_the_floor(self, dataset, folder, feed):
         dataset.append(write(folder.parent / "04.nc", 4)).drop(before=4)
         write(folder / "late.nc", 0, 2)
-        assert feed.run() == [("known", ["late.nc"])]
+        assert feed.run() == [("present", ["late.nc"])]
         write(folder / "late2.nc", 2, 2)
         write(folder / "08.nc", 8)
         assert feed.run() == [("commit", ["08.nc", "late2.nc"])]
@@ -273,7 +289,7 @@ class TestWatch:
     def test_others_append_meanwhile(self, dataset, folder, feed):
         file = write(folder / "04.nc", 4)
         Dataset(dataset.path).append(file)
-        assert feed.run() == [("known", ["04.nc"])]
+        assert feed.run() == [("present", ["04.nc"])]
         assert times(dataset) == list(range(8))
 
     @pytest.mark.parametrize("error", [CommitFailedError("busy"), CommitUnknownError("silence")])
@@ -296,7 +312,7 @@ class TestWatch:
         assert feed.run()[0][0] == "store"
         assert feed.events[-1].retry_in == 40
         monkeypatch.setattr(watching.Dataset, "append", append)
-        assert feed.run() == [("known" if is_done else "commit", ["04.nc"])]
+        assert feed.run() == [("present" if is_done else "commit", ["04.nc"])]
         assert len(set(names)) == 1
         assert times(dataset) == list(range(8))
 

@@ -74,18 +74,18 @@ def add_row_options(parser: shared.Options) -> None:
 
 def row_arguments(options: argparse.Namespace) -> dict[str, Any]:
     """Return how files become rows; what is not given is as the dataset was made with."""
-    given = {name: getattr(options, name) for name in _RULES if getattr(options, name) is not None}
+    rules = {name: getattr(options, name) for name in _RULES if getattr(options, name) is not None}
     if options.drop_variables is not None:
-        given["drop_variables"] = options.drop_variables.split(",")
+        rules["drop_variables"] = options.drop_variables.split(",")
     if options.bad_files == "retry":
         options.parser.error("--bad-files retry is for --watch")
     for name, default in {"format": None, "on_error": "raise"}.items():
         if getattr(options, name) != default:
-            given[name] = getattr(options, name)
+            rules[name] = getattr(options, name)
     if options.harmonize:
-        given["harmonize"] = True
-    given["progress"] = False if options.quiet or options.json else None
-    return given
+        rules["harmonize"] = True
+    rules["progress"] = False if options.quiet or options.json else None
+    return rules
 
 
 def commit_arguments(options: argparse.Namespace) -> dict[str, Any]:
@@ -229,13 +229,13 @@ def coordinate_getter(text: str) -> Any:
     """
     from virtualzarr.combine.coordinates import from_attribute, from_filename, from_variable
 
-    kind, _, rest = text.partition(":")
-    if kind == "filename" and rest:
+    kind, _, name = text.partition(":")
+    if kind == "filename" and name:
         # Formats of dates begin with a percent sign, which regular expressions rarely have.
-        pattern, _, date = rest.partition(":%")
+        pattern, _, date = name.partition(":%")
         return from_filename(pattern, f"%{date}" if date else None)
-    if kind in ("attribute", "variable") and rest:
-        return {"attribute": from_attribute, "variable": from_variable}[kind](rest)
+    if kind in ("attribute", "variable") and name:
+        return {"attribute": from_attribute, "variable": from_variable}[kind](name)
     raise argparse.ArgumentTypeError(
         f"{text!r} is none of filename:REGEX, filename:REGEX:FORMAT, attribute:NAME, variable:PATH"
     )
@@ -254,7 +254,7 @@ def about_text(about: Mapping[str, Any]) -> str:
         text += f": {about['message']}"
     files = [str(file).rpartition("/")[2] for file in about.get("files", ())]
     if files:
-        more = ", ..." if len(files) > 3 else ""
+        dots = ", ..." if len(files) > 3 else ""
         plural = "s" * (len(files) != 1)
-        text += f" ({len(files)} file{plural}: {', '.join(files[:3])}{more})"
+        text += f" ({len(files)} file{plural}: {', '.join(files[:3])}{dots})"
     return text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import select
 import signal
@@ -13,6 +14,7 @@ from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import Any
 
+from virtualzarr.cli.option_names import in_options
 from virtualzarr.dataset.watch import Event, Watch
 
 
@@ -77,8 +79,9 @@ class Stop:
 class Printer:
     """Prints what a watch tells: lines of text, or of JSON for programs."""
 
-    def __init__(self, as_json: bool, quiet: bool) -> None:
-        self.as_json, self.quiet = as_json, quiet
+    def __init__(self, options: argparse.Namespace) -> None:
+        self.as_json, self.quiet = options.json, options.quiet
+        self.parser = options.parser
 
     def __call__(self, event: Event) -> None:
         """Print an event, so that who reads a pipe has it at once."""
@@ -91,19 +94,20 @@ class Printer:
             where = f"{event.files[0]}: " if event.files else ""
             again = "until it changes" if event.retry_in is None else f"for {event.retry_in:g} s"
             left = "left out" if event.files else "waiting"
-            text = f"virtualzarr: warning: {where}{event.error}; {left} {again}"
+            error = in_options(event.error, self.parser)
+            text = f"virtualzarr: warning: {where}{error}; {left} {again}"
             print(text, file=sys.stderr, flush=True)
         elif event.kind == "commit" and not self.quiet:
             plural = "s" * (len(event.files) != 1)
             names = ", ".join(file.rpartition("/")[2] for file in event.files[:5])
-            more = ", ..." if len(event.files) > 5 else ""
+            dots = ", ..." if len(event.files) > 5 else ""
             count = len(event.files)
-            print(f"version {event.version}: {count} file{plural}: {names}{more}", flush=True)
+            print(f"version {event.version}: {count} file{plural}: {names}{dots}", flush=True)
 
     def put(self, **members: Any) -> None:
         """Print a line of JSON without the members that are None."""
-        found = {name: value for name, value in members.items() if value is not None}
-        print(json.dumps(found), flush=True)
+        document = {name: value for name, value in members.items() if value is not None}
+        print(json.dumps(document), flush=True)
 
     def say(self, text: str, **members: Any) -> None:
         """Print how the watch goes."""
@@ -147,7 +151,7 @@ def run_watch(watch: Watch, poll: float, once: bool, printer: Printer) -> int:
         # Who interrupts a program wants what called it to stop as well; a service has ended well.
         return 130 if stop.signal == signal.SIGINT else 0
     printer.say(
-        f"{len(left):,} files are left out" if left else "nothing is left to do",
+        f"left out: {len(left):,} of the files" if left else "nothing is left to do",
         event="stopped", open=left,
     )  # fmt: skip
     return 1 if left else 0

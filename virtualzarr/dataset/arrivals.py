@@ -51,9 +51,9 @@ def list_folder(
         path = os.path.join(folder, name)
         # What is renamed or deleted meanwhile is none of the folder any more.
         with suppress(FileNotFoundError):
-            found = os.stat(path)
-            if stat.S_ISREG(found.st_mode):
-                files[path] = (found.st_size, found.st_mtime_ns)
+            status = os.stat(path)
+            if stat.S_ISREG(status.st_mode):
+                files[path] = (status.st_size, status.st_mtime_ns)
     return files
 
 
@@ -67,10 +67,10 @@ def _list_url(
     system, path = url_to_fs(url, **(storage_options or {}))
     # A listing of before would be given again.
     system.invalidate_cache()
-    found = system.glob(f"{path}/{pattern}", detail=True)
+    matches = system.glob(f"{path}/{pattern}", detail=True)
     return {
         system.unstrip_protocol(name): _facts_of(info)
-        for name, info in found.items()
+        for name, info in matches.items()
         if info.get("type") == "file"
     }
 

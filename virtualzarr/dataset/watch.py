@@ -38,7 +38,7 @@ class Event:
 
     Attributes
     ----------
-    kind : {"commit", "known", "bad file", "store", "listing"}
+    kind : {"commit", "present", "bad file", "store", "listing"}
         Files were committed; they were there already; one cannot be appended; the dataset, or the
         folder, cannot be reached.
     files : sequence of str
@@ -151,7 +151,7 @@ class Watch:
         gone = {file for file in files if self._is_past(file)}
         if gone:
             self.arrivals.finish(gone)
-            self.report(Event("known", tuple(sorted(gone))))
+            self.report(Event("present", tuple(sorted(gone))))
         return [file for file in files if file not in gone]
 
     def _is_past(self, file: str) -> bool:
@@ -202,14 +202,14 @@ class Watch:
         self, before: Dataset, after: Dataset, files: Sequence[str], commit_id: str
     ) -> None:
         self.dataset = after
-        made = [v for v in after.history(before.version + 1) if v.commit == commit_id]
+        commits = [v for v in after.history(before.version + 1) if v.commit == commit_id]
         self.arrivals.finish(files)
-        added = {file for version in made for file in version.about.get("files", ())}
+        added = {file for version in commits for file in version.about.get("files", ())}
         new = tuple(file for file in files if resolve_uri(file) in added)
         if new:
-            self.report(Event("commit", new, made[0].version, commit_id))
+            self.report(Event("commit", new, commits[0].version, commit_id))
         if old := tuple(file for file in files if file not in new):
-            self.report(Event("known", old))
+            self.report(Event("present", old))
 
     def _sort_out(self, files: Sequence[str], error: Exception) -> float | None:
         """Go on without a file that is in the way, which is found by halves if need be."""

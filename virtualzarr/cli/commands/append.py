@@ -42,6 +42,7 @@ def add_command(commands: Any, common: argparse.ArgumentParser) -> None:
 def add_watch_options(parser: shared.Options) -> None:
     """Add how a folder is watched."""
     add = parser.add_argument
+    # No defaults here: an option that is given without --watch is told to be of no use.
     add("--watch", metavar="FOLDER",
         help="append the files of a folder, each batch as one commit, until the program is told "
         "to stop; those that are there already are left out")  # fmt: skip
@@ -90,10 +91,10 @@ def run(options: argparse.Namespace) -> int:
 def _check_options(options: argparse.Namespace) -> None:
     """Refuse options that do not go together."""
     if options.watch is None:
-        given = [name for name in _WATCH if getattr(options, name) is not None]
-        given += [name for name in ("once", "replace_changed") if getattr(options, name)]
-        if given:
-            options.parser.error(f"--{given[0].replace('_', '-')} is for --watch")
+        names = [name for name in _WATCH if getattr(options, name) is not None]
+        names += [name for name in ("once", "replace_changed") if getattr(options, name)]
+        if names:
+            options.parser.error(f"--{names[0].replace('_', '-')} is for --watch")
         if not options.files:
             options.parser.error("which files? give FILE, or --watch")
         return
@@ -161,7 +162,7 @@ def _watch(options: argparse.Namespace) -> int:
     # With --once nobody waits for a file to be repaired.
     policy: Any = options.bad_files or ("skip" if options.once else "retry")
     options.bad_files = "fill" if policy == "fill" else None
-    printer = Printer(options.json, options.quiet)
+    printer = Printer(options)
     watch = Watch(
         dataset,
         Arrivals(options.watch, options.pattern, options.settle, options.storage_options),

@@ -67,8 +67,8 @@ def _check_dataset(options: argparse.Namespace) -> int:
         # It cannot be opened for what was found already.
         report = CheckReport((), {}, (), ())
     lines = [repr(report), *(f"  damaged: {name}: {why}" for name, why in damaged.items())]
-    whole = {**shared.as_json(report), "damaged": damaged}
-    shared.print_report(options, whole, "\n".join(lines))
+    document = {**shared.as_json(report), "damaged": damaged}
+    shared.print_report(options, document, "\n".join(lines))
     return 0 if report.good and not damaged else 1
 
 

@@ -22,6 +22,7 @@ def add_command(commands: Any, common: argparse.ArgumentParser) -> None:
     parser.set_defaults(run=run_compact)
     dataset_options.add_dataset(parser)
     add = parser.add_argument
+    # Lengths and bytes are spelled as for `copy`, which does the same to other hierarchies.
     add("--chunks", type=row_lengths, metavar="LENGTHS", required=True,
         help="chunk length along the growing dimension (240), or by the names of dimensions "
         "(time=240,x=100)")  # fmt: skip

@@ -59,12 +59,12 @@ def _find_problems(options: argparse.Namespace, status: DatasetStatus) -> Iterat
     for name, most in {"age": options.max_age, "lag": options.max_lag}.items():
         value = getattr(status, name)
         if most is not None and (value is None or value > most):
-            shown = "not known" if value is None else f"{value:,.0f} s"
-            yield f"{name} is {shown}, and {most:,.0f} s at most is asked for"
+            text = "not known" if value is None else f"{value:,.0f} s"
+            yield f"{name} is {text}, and {most:,.0f} s at most is asked for"
     least, share = options.min_completeness, status.completeness
     if least is not None and (share is None or share < least):
-        shown = "not known" if share is None else f"{share:.6f}"
-        yield f"completeness is {shown}, and {least} at least is asked for"
+        text = "not known" if share is None else f"{share:.6f}"
+        yield f"completeness is {text}, and {least} at least is asked for"
 
 
 def _lines(status: DatasetStatus) -> Iterator[str]:
