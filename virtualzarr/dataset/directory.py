@@ -129,8 +129,14 @@ class Directory(Storage):
 
 def _write(path: str, data: bytes, aside: str) -> None:
     """Write a file that is there whole, on the disk, or not at all; its folder is not synced."""
-    _write_aside(aside, data, "xb")
-    retry_while_open(partial(os.replace, aside, path))
+    while True:
+        _write_aside(aside, data, "xb")
+        try:
+            return retry_while_open(partial(os.replace, aside, path))
+        except FileNotFoundError:
+            # A vacuum took it for what a dead process left. The folder is there: each attempt
+            # needs another vacuum to fail.
+            continue
 
 
 def _write_aside(path: str, data: bytes, mode: str) -> None:
