@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 
 import h5py
@@ -9,8 +10,17 @@ import numpy as np
 import pytest
 
 from tests.dataset.test_dataset import write
+from virtualzarr.dataset import directory, objects, version
 from virtualzarr.dataset.create import create_dataset
-from virtualzarr.errors import MismatchError, UnsupportedError, VersionExpiredError
+from virtualzarr.dataset.dataset import Dataset
+from virtualzarr.errors import (
+    MetadataError,
+    MismatchError,
+    UnsupportedError,
+    VersionExpiredError,
+    VirtualZarrError,
+)
+from virtualzarr.hierarchy.group import Group
 
 
 def write_series(path, times, values=None, dtype="i8", has_time=True):
@@ -115,3 +125,82 @@ def test_files_are_not_replaced_in_part(tmp_path):
     dataset.compact(6)
     with pytest.raises(UnsupportedError, match="not known any more"):
         dataset.refresh().replace(files[2], replaced=files[1])
+
+
+def list_places(document, place=()):
+    """Yield where values are in a document."""
+    items = document.items() if isinstance(document, dict) else enumerate(document)
+    for key, value in items:
+        yield (*place, key)
+        if isinstance(value, dict | list):
+            yield from list_places(value, (*place, key))
+
+
+@pytest.mark.parametrize("value", [-1, 2**70, 1e308, "../../x", [], {}, [[0, 2**61]], None])
+def test_heads_with_any_value_anywhere(tmp_path, value):
+    write(tmp_path / "0.h5", 0)
+    dataset = create_dataset(tmp_path / "d", tmp_path / "0.h5", "time").write("air", 0, 5)
+    head = tmp_path / "d" / "head"
+    document = objects.decode(head.read_bytes())
+    refused = 0
+    for place in [*list_places(document)]:
+        changed = json.loads(json.dumps(document))
+        inner = changed
+        for key in place[:-1]:
+            inner = inner[key]
+        inner[place[-1]] = value
+        head.write_bytes(objects.encode(changed))
+        try:
+            dataset = Dataset(tmp_path / "d")
+            _ = dataset.group, dataset.history()
+            if dataset.version > 0:
+                assert isinstance(Dataset(tmp_path / "d", version=1).group, Group)
+        except VirtualZarrError:
+            refused += 1
+    assert refused > 20
+
+
+def test_a_damaged_head_is_named(tmp_path):
+    write(tmp_path / "0.h5", 0)
+    create_dataset(tmp_path / "d", tmp_path / "0.h5", "time")
+    head = tmp_path / "d" / "head"
+    head.write_bytes(head.read_bytes()[:-9])
+    with pytest.raises(MetadataError, match="file head"):
+        Dataset(tmp_path / "d")
+
+
+def test_opening_while_a_vacuum_takes_the_schema_away(tmp_path, monkeypatch):
+    write(tmp_path / "0.h5", 0)
+    dataset = create_dataset(tmp_path / "d", tmp_path / "0.h5", "time")
+    read, calls = version.read_named_schema, []
+
+    def read_late(named):
+        calls.append(named)
+        if len(calls) == 1:
+            dataset.update_attributes("air", {"units": "K"}).vacuum(keep=1)
+            dataset.refresh().vacuum(keep=1)
+        return (yield from read(named))
+
+    monkeypatch.setattr(version, "read_named_schema", read_late)
+    assert Dataset(tmp_path / "d").group["air"].attrs["units"] == "K"
+    assert len(calls) > 1
+    with pytest.raises(VersionExpiredError):
+        Dataset(tmp_path / "d", version=1)
+
+
+def test_a_vacuum_takes_away_what_is_being_written(tmp_path, monkeypatch):
+    write(tmp_path / "0.h5", 0)
+    dataset = create_dataset(tmp_path / "d", tmp_path / "0.h5", "time")
+    rename, vacuums = directory.retry_while_open, []
+
+    def vacuum_before(action):
+        if len(vacuums) < 2 and ".new" in action.args[0] and "segments" in action.args[0]:
+            vacuums.append(action.args[0])
+            Dataset(tmp_path / "d").vacuum(keep=1)
+        return rename(action)
+
+    monkeypatch.setattr(directory, "retry_while_open", vacuum_before)
+    write(tmp_path / "1.h5", 4)
+    dataset = dataset.append(tmp_path / "1.h5")
+    assert len(vacuums) == 2
+    assert dataset.group["time"][...].tolist() == [*range(8)]

@@ -306,11 +306,11 @@ class Dataset(DatasetVersion):
 
         A later merge does what this one cannot, as it met another writer.
         """
-        due = self._place.run(find_due(self.snapshot, self.dimension))
-        if due is None:
-            return False
         try:
-            self._place.run(commit(self.head, merge(due, self._schema.axes, self._open)))
+            due = self.run(find_due(self.snapshot, self.dimension))
+            if due is None:
+                return False
+            self.run(commit(self.head, merge(due, self._schema.axes, self._open)))
         except (MismatchError, CommitFailedError, CommitUnknownError, VersionExpiredError):
             # What made it due was done, and must not look as if it was not.
             return False

@@ -134,18 +134,25 @@ class Head:
         ------
         MetadataError
         """
-        document = objects.decode(data)
+        with objects.parse_errors(HEAD):
+            return cls._parse(objects.decode(data), tag)
+
+    @classmethod
+    def _parse(cls, document: Mapping[str, Any], tag: str) -> Head:
         if document.get("format") != FORMAT:
             raise MetadataError(f"datasets of format {document.get('format')!r} cannot be read")
         log = document["log"]
         checkpoint, blocks = log["checkpoint"], log["blocks"]
-        return cls(
+        result = cls(
             Snapshot.from_json(document["snapshot"]),
             None if blocks is None else Node.from_json(blocks),
             None if checkpoint is None else Named.from_json(checkpoint),
             tuple(log["tail"]),
             tag,
         )
+        if result.tail_start < 1 or (blocks is None and result.tail_start > 1):
+            raise MetadataError("the log does not have a record for each version")
+        return result
 
     def to_bytes(self) -> bytes:
         """Return the object that is stored."""
@@ -266,7 +273,8 @@ def read_version(head: Head, version: int) -> Protocol[Snapshot]:
     first, checkpoint, documents = yield from _read_block(head, _at(0, version), version)
     state = yield from read_checkpoint(checkpoint)
     for record in (yield from _read_long(documents[: version - first + 1])):
-        state = state.apply(record)
+        with objects.parse_errors("log"):
+            state = state.apply(record)
     return state
 
 
@@ -275,7 +283,8 @@ def read_checkpoint(checkpoint: Named | None) -> Protocol[Snapshot]:
     if checkpoint is None:
         return Snapshot(0, "", 0)
     (data,) = yield from objects.read([checkpoint])
-    return Snapshot.from_json(objects.decode(data))
+    with objects.parse_errors(checkpoint.name):
+        return Snapshot.from_json(objects.decode(data))
 
 
 def _read_block(head: Head, choose: Choice, version: int) -> Protocol[Any]:
@@ -292,12 +301,14 @@ def _read_block(head: Head, choose: Choice, version: int) -> Protocol[Any]:
 def _read_long(documents: Iterable[Mapping[str, Any]]) -> Protocol[list[Record]]:
     """Return records, those that are objects of their own read, all at once."""
     listed = list(documents)
-    long = [Named.from_json(item["record"]) for item in listed if "record" in item]
+    with objects.parse_errors("log"):
+        long = [Named.from_json(item["record"]) for item in listed if "record" in item]
     blobs = iter((yield from objects.read(long)) if long else [])
-    return [
-        Record.from_json(objects.decode(next(blobs)) if "record" in item else item)
-        for item in listed
-    ]
+    with objects.parse_errors("log"):
+        return [
+            Record.from_json(objects.decode(next(blobs)) if "record" in item else item)
+            for item in listed
+        ]
 
 
 def read_records(head: Head, start: int, count: int | None = None) -> Protocol[list[Record]]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from virtualzarr.dataset import objects
 from virtualzarr.dataset.head import Head, read_records
 from virtualzarr.dataset.operations import Protocol
 
@@ -39,15 +40,16 @@ def list_versions(head: Head, start: int, stop: int | None = None) -> Protocol[l
     if stop is not None and stop <= first:
         return []
     records = yield from read_records(head, first, None if stop is None else stop - first)
-    return [
-        Version(
-            first + k,
-            _EPOCH + timedelta(microseconds=record.time // 1000),
-            record.commit,
-            dict(record.about),
-        )
-        for k, record in enumerate(records)
-    ]
+    with objects.parse_errors("log"):
+        return [
+            Version(
+                first + k,
+                _EPOCH + timedelta(microseconds=record.time // 1000),
+                record.commit,
+                dict(record.about),
+            )
+            for k, record in enumerate(records)
+        ]
 
 
 def to_nanoseconds(time: datetime | str) -> int:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from hashlib import sha256
 from typing import Any
 
@@ -10,7 +11,7 @@ import zstandard
 
 from virtualzarr.dataset.named import Named
 from virtualzarr.dataset.operations import Get, NewId, Protocol, Put
-from virtualzarr.errors import MetadataError, SourceNotFoundError
+from virtualzarr.errors import MetadataError, SourceNotFoundError, VirtualZarrError
 from virtualzarr.metadata.json_documents import dumps_json, loads_json
 
 _LARGEST = 1 << 28
@@ -34,6 +35,24 @@ def decode(data: bytes) -> Any:
         return loads_json(decompress(data))
     except ValueError as error:
         raise MetadataError(f"a document of a dataset is damaged: {error}") from error
+
+
+@contextmanager
+def parse_errors(file: str) -> Iterator[None]:
+    """Say which object it is whose document is not what it should be.
+
+    Raises
+    ------
+    MetadataError
+        Instead of what Python raises where a document has other members and types.
+    """
+    try:
+        yield
+    except VirtualZarrError as error:
+        raise error.at(file=file) from error.__cause__
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        problem = f"a document of a dataset is malformed: {type(error).__name__}: {error}"
+        raise MetadataError(problem, file=file) from error
 
 
 def decompress(data: bytes) -> bytes:

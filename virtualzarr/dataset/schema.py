@@ -74,10 +74,10 @@ class Schema:
     def from_json(cls, document: Mapping[str, Any]) -> Schema:
         """Read what `to_json` returned."""
         return cls(
-            document["nodes"],
-            document["growing"],
-            document["dtypes"],
-            document.get("options", {}),
+            dict(document["nodes"]),
+            str(document["growing"]),
+            dict(document["dtypes"]),
+            dict(document.get("options", {})),
             tuple(document.get("callables", ())),
         )
 
@@ -95,8 +95,10 @@ class Schema:
     def _metadata(self) -> dict[str, ArrayMetadata | GroupMetadata]:
         result: dict[str, ArrayMetadata | GroupMetadata] = {}
         for path, document in self.nodes.items():
-            metadata = from_documents({"zarr.json": document})
-            metadata.attributes.update(with_dtypes(metadata.attributes, self.dtypes.get(path, {})))
+            with objects.parse_errors(f"schemas:{path}"):
+                metadata = from_documents({"zarr.json": document})
+                dtypes = self.dtypes.get(path, {})
+                metadata.attributes.update(with_dtypes(metadata.attributes, dtypes))
             result[path] = metadata
         return result
 
@@ -119,9 +121,10 @@ class Schema:
         """By path of each array that grows, how many axes it has and which of them grows."""
         result = {}
         for path, document in self.nodes.items():
-            names = document.get("dimension_names") or ()
-            if self.growing in names:
-                result[path] = (len(names), names.index(self.growing))
+            with objects.parse_errors(f"schemas:{path}"):
+                names = document.get("dimension_names") or ()
+                if self.growing in names:
+                    result[path] = (len(names), names.index(self.growing))
         return result
 
     def with_nodes(self, group: Group, paths: Collection[str] | None = None) -> Schema:
@@ -295,4 +298,5 @@ def read_named_schema(named: Named | None) -> Protocol[Schema]:
     if named is None:
         return Schema()
     (data,) = yield from objects.read([named])
-    return Schema.from_json(objects.decode(data))
+    with objects.parse_errors(named.name):
+        return Schema.from_json(objects.decode(data))

@@ -145,10 +145,11 @@ class Segment:
         directory = self._tail[-length:]
         if len(directory) != length or objects.digest(directory) != named.digest:
             raise MetadataError("a segment is not the one that was named", file=self.uri)
-        document = objects.decode(directory[:-_LENGTH])
-        self._keys: dict[str, list[int]] = document["keys"]
-        self._names: dict[str, str] = document["parts"]
-        self._dtype: str | None = document["coordinates"]
+        with objects.parse_errors(self.uri):
+            document = objects.decode(directory[:-_LENGTH])
+            self._keys: dict[str, list[int]] = document["keys"]
+            self._names: dict[str, str] = document["parts"]
+            self._dtype: str | None = document["coordinates"]
         self._parts: dict[str, Part] = {}
 
     @property

@@ -246,7 +246,7 @@ class Record:
         return cls(
             document["commit"],
             int(document["time"]),
-            document.get("about", {}),
+            dict(document.get("about", {})),
             {
                 name: tuple(map(Splice.from_json, splices))
                 for name, splices in document.get("splices", {}).items()

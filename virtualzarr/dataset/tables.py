@@ -128,7 +128,11 @@ class Table(ABC, Generic[Items]):
 
     def _read_leaves(self, nodes: Sequence[Node], pack: Pack | None) -> Protocol[Items]:
         blobs = yield from _read(nodes, pack)
-        return self.join([self.decode(blob) for blob in blobs])
+        items = []
+        for node, blob in zip(nodes, blobs, strict=True):
+            with objects.parse_errors(node.named.name):
+                items.append(self.decode(blob))
+        return self.join(items)
 
     # Writing.
 
@@ -199,7 +203,11 @@ class Table(ABC, Generic[Items]):
 def read_children(nodes: Sequence[Node], pack: Pack | None = None) -> Protocol[list[Node]]:
     """Read the children of nodes that are no leaves."""
     blobs = yield from _read(nodes, pack)
-    return [Node.from_json(child) for blob in blobs for child in objects.decode(blob)]
+    children: list[Node] = []
+    for node, blob in zip(nodes, blobs, strict=True):
+        with objects.parse_errors(node.named.name):
+            children += map(Node.from_json, objects.decode(blob))
+    return children
 
 
 def _read(nodes: Sequence[Node], pack: Pack | None) -> Protocol[list[bytes]]:

@@ -10,6 +10,7 @@ from typing import Any, Self, TypeVar
 
 from virtualzarr.array import Array
 from virtualzarr.choices import Duplicates
+from virtualzarr.dataset import objects
 from virtualzarr.dataset.arrays import Stretch, VersionChunks, build_arrays, find_stretches
 from virtualzarr.dataset.commit import find_commit
 from virtualzarr.dataset.diff import Diff, compare
@@ -19,7 +20,7 @@ from virtualzarr.dataset.head import Head, find_version, read_head, read_version
 from virtualzarr.dataset.history import Version, list_versions, to_nanoseconds
 from virtualzarr.dataset.named import Named
 from virtualzarr.dataset.open_storage import open_storage
-from virtualzarr.dataset.operations import Protocol
+from virtualzarr.dataset.operations import HEAD, Protocol
 from virtualzarr.dataset.row_tables import (
     Contents,
     RowLookup,
@@ -32,8 +33,10 @@ from virtualzarr.dataset.runs import Runs
 from virtualzarr.dataset.schema import Schema, read_named_schema
 from virtualzarr.dataset.segment import DATA
 from virtualzarr.dataset.segment_opener import SegmentOpener
+from virtualzarr.dataset.snapshot import Snapshot
 from virtualzarr.dataset.sources import select_new_files
 from virtualzarr.dataset.verbs import Stored
+from virtualzarr.errors import SourceNotFoundError, VersionExpiredError
 from virtualzarr.hierarchy.group import Group
 from virtualzarr.stores.files import resolve_uri
 from virtualzarr.stores.location import Location
@@ -97,25 +100,41 @@ class DatasetVersion:
         self._place = open_storage(location, single_writer)
         self._schemas: dict[Named | None, Schema] = {}
         head = self._place.run(read_head())
+        self._open = SegmentOpener(location, head.snapshot.version)
         if tag is not None:
             if tag not in head.snapshot.tags:
                 raise KeyError(f"there is no tag {tag!r}, but {sorted(head.snapshot.tags)}")
             version = head.snapshot.tags[tag]
         if at is not None:
-            version = self._place.run(find_version(head, to_nanoseconds(at)))
+            version = self.run(find_version(head, to_nanoseconds(at)))
             if not version:
                 raise IndexError("the dataset did not exist then")
-        self._set(head, location, version)
+        if version is None:
+            self._set_newest(head)
+        else:
+            self._set(head, self._read_version(head, version))
 
-    def _set(self, head: Head, location: Location, version: int | None) -> None:
-        self.head, self.snapshot = head, head.snapshot
-        if version is not None and version != head.snapshot.version:
-            self.snapshot = self._place.run(read_version(head, version))
-        self._open = SegmentOpener(location, self.snapshot.version)
-        named = self.snapshot.schema
+    def _read_version(self, head: Head, version: int) -> Snapshot:
+        try:
+            return self._place.run(read_version(head, version))
+        except SourceNotFoundError as error:
+            raise self._open.at(version).explain_missing(error) from error
+
+    def _set_newest(self, head: Head) -> None:
+        """Be the dataset at the version of a head, or at a later one if a vacuum was quicker."""
+        while True:
+            try:
+                return self._set(head, head.snapshot)
+            except VersionExpiredError:
+                head = self._place.run(read_head())
+
+    def _set(self, head: Head, snapshot: Snapshot) -> None:
+        self.head, self.snapshot = head, snapshot
+        self._open = self._open.at(snapshot.version)
+        named = snapshot.schema
         if named not in self._schemas:
             # Schemas are named by what they are: one that was read never has to be read again.
-            self._schemas = {named: self._place.run(read_named_schema(named))}
+            self._schemas = {named: self.run(read_named_schema(named))}
         self._schema = self._schemas[named]
 
     @property
@@ -125,16 +144,27 @@ class DatasetVersion:
         return {name: self._options[name] for name in names if self._options[name] is not None}
 
     def run(self, protocol: Protocol[T]) -> T:
-        """Run a protocol in the dataset's store."""
-        return self._place.run(protocol)
+        """Run a protocol in the dataset's store.
 
-    def _at(self, head: Head) -> Self:
-        """Return the dataset at the version of a head."""
+        Raises
+        ------
+        VersionExpiredError
+            What this version names is not there any more.
+        """
+        try:
+            return self._place.run(protocol)
+        except SourceNotFoundError as error:
+            raise self._open.explain_missing(error) from error
+
+    def _at(self, head: Head, snapshot: Snapshot | None = None) -> Self:
+        """Return the dataset at a version, by default the one of a head or a later one."""
         result = object.__new__(type(self))
         result.path, result._options, result._place = self.path, self._options, self._place
-        result._schemas = self._schemas
-        result._set(head, self._open.location, None)
-        result._open = self._open.at(result.version)
+        result._schemas, result._open = self._schemas, self._open
+        if snapshot is None:
+            result._set_newest(head)
+        else:
+            result._set(head, snapshot)
         return result
 
     def __repr__(self) -> str:
@@ -177,11 +207,12 @@ class DatasetVersion:
     def _group(self, stretches: Sequence[Stretch] | None) -> Group:
         arrays = self._schema.arrays
         if stretches is None:
-            contents = self._place.run(read_contents(self.snapshot))
+            contents = self.run(read_contents(self.snapshot))
         else:
             # Those that do not grow; rows are given.
-            contents = Contents({}, tuple(self._place.run(read_entries(self.snapshot, at_static))))
-        built = build_arrays(contents, arrays, self.dimension, self._open, stretches)
+            contents = Contents({}, tuple(self.run(read_entries(self.snapshot, at_static))))
+        with objects.parse_errors(f"{self.path}/{HEAD}"):
+            built = build_arrays(contents, arrays, self.dimension, self._open, stretches)
         return _nest(self._schema.groups, built, "")
 
     def growing_arrays(self) -> dict[str, Array]:
@@ -242,21 +273,21 @@ class DatasetVersion:
         """
         stretches = []
         if count := len(self.snapshot.rows_of(self.dimension)):
-            last = self._place.run(RowLookup(self.snapshot, self.dimension).find(count - 1))
+            last = self.run(RowLookup(self.snapshot, self.dimension).find(count - 1))
             row = last.offset + count - 1 - last.start
             stretches = [Stretch(last.entry, row, row + 1)]
         return fit(self._group(stretches), self._schema, group, options)
 
     def refresh(self) -> Self:
         """Return the dataset at its newest version."""
-        head = self._place.run(read_head())
+        head = self.run(read_head())
         return self if head.tag == self.head.tag and self.snapshot is self.head.snapshot else (
             self._at(head)
         )  # fmt: skip
 
     def has_commit(self, commit_id: str) -> bool:
         """Tell whether a commit is in the history, up to what was read of it."""
-        return self._place.run(find_commit(self.head, commit_id, 0))
+        return self.run(find_commit(self.head, commit_id, 0))
 
     def history(self, start: int = 1, stop: int | None = None) -> list[Version]:
         """Return versions, the oldest first.
@@ -275,7 +306,7 @@ class DatasetVersion:
         """
         newest = self.head.snapshot.version
         start = max(newest + 1 + start, 1) if start < 0 else start
-        return self._place.run(list_versions(self.head, start, stop))
+        return self.run(list_versions(self.head, start, stop))
 
     def diff(self, a: int, b: int | None = None) -> Diff:
         """Compare two versions.
@@ -295,9 +326,9 @@ class DatasetVersion:
         return compare(self, *(self._at_version(version) for version in (a, later)))
 
     def _at_version(self, version: int) -> Self:
-        snapshot = self._place.run(read_version(self.head, version))
+        snapshot = self._read_version(self.head, version)
         # A head of that version, of which nothing but the snapshot is looked at.
-        return self._at(replace(self.head, snapshot=snapshot))
+        return self._at(replace(self.head, snapshot=snapshot), snapshot)
 
     @property
     def tags(self) -> dict[str, int]:
