@@ -73,6 +73,7 @@ def normalize(
     if count > len(shape):
         raise IndexError(f"{array.path!r} has {len(shape)} dimensions, not {count}")
     items[at : at + 1] = [slice(None)] * (len(shape) - count)
+    # Indices increase, so that those in a cell are a slice of them; values are turned instead.
     indices: Indices = []
     taken: list[int | slice] = []
     for item, length in zip(items, shape, strict=True):
@@ -113,6 +114,7 @@ def replace_elements(
     """Return a virtual array with new chunks where elements change."""
     axes = get_axes(array)
     touched = [np.unique(a.cell_of(along)) for a, along in zip(axes, indices, strict=True)]
+    # Columns are copied whole: cells that are not touched keep their references, in any file.
     manifest = array.manifest
     source, offset = np.array(manifest.source), np.array(manifest.offset)
     length = np.array(manifest.length)
