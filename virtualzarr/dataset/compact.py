@@ -119,9 +119,9 @@ def _read_shape(dataset: Dataset, chunks: int | Mapping[str, int]) -> ReadShape:
     lengths = {dimension: chunks} if isinstance(chunks, int) else dict(chunks)
     if dimension not in lengths:
         raise ValueError(f"chunks must say how many rows along {dimension!r} a chunk has")
-    known = {name for array in dataset.growing_arrays().values() for name in array.dims}
-    if unknown := set(lengths) - known:
-        raise ValueError(f"no array has the dimensions {sorted(unknown)}, but {sorted(known)}")
+    names = sorted({str(n) for array in dataset.growing_arrays().values() for n in array.dims})
+    if unknown := sorted(set(lengths) - {*names}):
+        raise ValueError(f"no array has the dimensions {unknown}, but {names}")
     if wrong := {name: n for name, n in lengths.items() if type(n) is not int or n < 1}:
         raise ValueError(f"chunk lengths are integers of at least 1, not {wrong}")
     rows = lengths.pop(dimension)
