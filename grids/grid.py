@@ -290,6 +290,22 @@ def check_shape(shape: Iterable[int]) -> tuple[int, ...]:
     return tuple([as_int(n, f"the extent of axis {i}", 0) for i, n in enumerate(extents)])
 
 
+def build_axes(
+    shape: Iterable[int], entries: Iterable[Any], label: str, build: Callable[[int, Any], Axis]
+) -> list[Axis]:
+    """Return what a function builds of the extent of each axis and of its entry in a list."""
+    extents, each = check_shape(shape), as_tuple(entries, label)
+    if len(each) != len(extents):
+        raise GridError(f"{label} has {len(each)} entries, but the array has {len(extents)} axes")
+    axes = []
+    for i, (extent, entry) in enumerate(zip(extents, each, strict=True)):
+        try:
+            axes.append(build(extent, entry))
+        except GridError as error:
+            raise GridError(f"{label}, axis {i}: {error}") from None
+    return axes
+
+
 _factories: dict[str, GridFactory] = {}
 
 

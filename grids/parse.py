@@ -62,7 +62,7 @@ def parse(chunks: Any, shape: Iterable[int]) -> ChunkGrid:
     for i, (entry, extent) in enumerate(zip(entries, extents, strict=True)):
         is_full = entry is None or (isinstance(entry, int | np.integer) and entry == -1)
         try:
-            axes.append(axis_from_json(max(extent, 1) if is_full else entry, extent))
+            axes.append(axis_from_json(extent, max(extent, 1) if is_full else entry))
         except GridError as error:
             raise GridError(f"chunks, axis {i}: {error}") from None
     return from_axes(axes)
@@ -106,7 +106,7 @@ def _from_lengths(lengths: list[Any]) -> Axis:
         raise GridError("a length must be an integer")
     # dask lists lengths inside of the array, whereas regular chunks all have one declared length:
     # the first length repeated must give as many cells, and all but the last must have it.
-    listed = axis_from_json(lengths, 0)
+    listed = axis_from_json(0, lengths)
     edge, end = int(listed.edges[0]), listed.end
     bare = len(lengths) == -(-end // edge) and listed.counts[0] >= len(lengths) - 1
     return Axis.bare(end, edge) if bare else listed.resize(end)

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from grids.axis import Axis, GridError, Int64, as_tuple, show
-from grids.grid import SeparableGrid, check_members, check_shape, register
+from grids.axis import Axis, GridError, Int64, show
+from grids.grid import SeparableGrid, build_axes, check_members, register
 from grids.regular import RegularGrid
 
 REPR_RUNS = 6  # runs of an axis that a repr shows
@@ -50,19 +50,7 @@ class RectilinearGrid(SeparableGrid):
     name = "rectilinear"
 
     def __init__(self, shape: Iterable[int], chunk_shapes: Iterable[Any]) -> None:
-        extents = check_shape(shape)
-        entries = as_tuple(chunk_shapes, "chunk_shapes")
-        if len(entries) != len(extents):
-            raise GridError(
-                f"chunk_shapes has {len(entries)} entries, but the array has {len(extents)} axes"
-            )
-        axes = []
-        for i, (extent, entry) in enumerate(zip(extents, entries, strict=True)):
-            try:
-                axes.append(axis_from_json(entry, extent))
-            except GridError as error:
-                raise GridError(f"chunk_shapes, axis {i}: {error}") from None
-        super().__init__(axes)
+        super().__init__(build_axes(shape, chunk_shapes, "chunk_shapes", axis_from_json))
 
     @classmethod
     def from_axes(cls, axes: Iterable[Axis]) -> RectilinearGrid:
@@ -123,7 +111,7 @@ class RectilinearGrid(SeparableGrid):
         return f"RectilinearGrid(shape={self.shape}, chunk_shapes=[{lengths}])"
 
 
-def axis_from_json(entry: Any, extent: int) -> Axis:
+def axis_from_json(extent: int, entry: Any) -> Axis:
     """Return the axis for one entry of `chunk_shapes`.
 
     Raises

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from grids.axis import Axis, GridError, as_tuple, show
-from grids.grid import SeparableGrid, check_members, check_shape, register
+from grids.axis import Axis, GridError, show
+from grids.grid import SeparableGrid, build_axes, check_members, register
 
 
 class RegularGrid(SeparableGrid):
@@ -41,19 +41,7 @@ class RegularGrid(SeparableGrid):
     name = "regular"
 
     def __init__(self, shape: Iterable[int], chunk_shape: Iterable[int]) -> None:
-        extents = check_shape(shape)
-        edges = as_tuple(chunk_shape, "chunk_shape")
-        if len(edges) != len(extents):
-            raise GridError(
-                f"chunk_shape has {len(edges)} entries, but the array has {len(extents)} axes"
-            )
-        axes = []
-        for i, (extent, edge) in enumerate(zip(extents, edges, strict=True)):
-            try:
-                axes.append(Axis.bare(extent, edge))
-            except GridError as error:
-                raise GridError(f"chunk_shape, axis {i}: {error}") from None
-        super().__init__(axes)
+        super().__init__(build_axes(shape, chunk_shape, "chunk_shape", Axis.bare))
 
     @property
     def chunk_shape(self) -> tuple[int, ...]:

@@ -14,7 +14,7 @@ from virtualzarr.metadata import (
     dtype_to_v2,
     dtype_to_v3,
 )
-from virtualzarr.metadata.dtypes import is_native, list_leaves, vlen_kind
+from virtualzarr.metadata.dtypes import list_leaves, vlen_kind
 
 PLAIN = [
     "?",
@@ -155,7 +155,7 @@ def test_v3_round_trip(dtype):
     dtype = np.dtype(dtype)
     back = dtype_from_v3(dtype_to_v3(dtype))
     assert back == dtype
-    assert is_native(back)
+    assert all(leaf.isnative for leaf in list_leaves(back))
     assert dtype_to_v3(back) == dtype_to_v3(dtype)
 
 
@@ -273,7 +273,9 @@ def test_v3_has_no_form_for(dtype, reason):
         dtype_to_v3(dtype)
 
 
-def test_native():
+def test_leaves_of_nested_fields():
     swapped = ">" if sys.byteorder == "little" else "<"
-    assert not is_native(np.dtype([("a", "u1"), ("b", [("c", f"{swapped}i4", (2,))])]))
-    assert is_native(np.dtype([("a", "u1"), ("b", "=i4")]))
+    nested = np.dtype([("a", "u1"), ("b", [("c", f"{swapped}i4", (2,))])])
+    assert [leaf.isnative for leaf in list_leaves(nested)] == [True, False]
+    native = np.dtype([("a", "u1"), ("b", "=i4")])
+    assert all(leaf.isnative for leaf in list_leaves(native))

@@ -21,7 +21,7 @@ from virtualzarr.array.chunk_source import (
     StoreChunks,
     check_grid_shape,
 )
-from virtualzarr.array.fields import FieldIndexer, FieldSelection, FieldView, split_fields
+from virtualzarr.array.fields import FieldSelection, FieldView, split_fields
 from virtualzarr.array.file_layout import FileLayout
 from virtualzarr.array.indexing import Indexable
 from virtualzarr.array.properties import ArrayProperties
@@ -254,7 +254,7 @@ class Array(ArrayProperties, Indexable, Publishable):
             names, selection = split_fields(selection)
             if isinstance(names, str):
                 view = self.field(names)
-                return view[selection] if mode == "basic" else FieldIndexer(view, mode)[selection]
+                return view[selection] if mode == "basic" else view._get_item(selection, mode)
             # Chunks hold whole records, so that several fields cost no more to read than one.
             if names is not None:
                 return self._read_element(selection, mode)[names]

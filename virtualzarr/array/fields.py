@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from virtualzarr.array.indexing import Indexable
 from virtualzarr.errors import UnsupportedError
 
 if TYPE_CHECKING:
@@ -53,12 +54,13 @@ class FieldSelection:
         return records
 
 
-class FieldView:
+class FieldView(Indexable):
     """A field of a structured array: its dtype is that of the field, native, and a field that has
     a shape adds its axes behind those of the array. Made by `Array.field`.
 
     A selection is read as that of the whole elements, since chunks hold them together; to write to
-    it, chunks are read, changed and written again.
+    it, chunks are read, changed and written again. `oindex`, `vindex` and `blocks` index along the
+    axes of the array; those of the field come whole.
 
     Attributes
     ----------
@@ -121,20 +123,11 @@ class FieldView:
         outer, inner = self._split_axes(selection)
         self._array._write(outer, "basic", value, FieldSelection(self._names, inner))
 
-    @property
-    def oindex(self) -> FieldIndexer:
-        """Orthogonal indexing along the axes of the array; those of the field come whole."""
-        return FieldIndexer(self, "orthogonal")
+    def _get_item(self, selection: Any, mode: Mode) -> Any:
+        return self._extract(np.asarray(self._array._read_element(selection, mode)))
 
-    @property
-    def vindex(self) -> FieldIndexer:
-        """Pointwise indexing along the axes of the array; those of the field come whole."""
-        return FieldIndexer(self, "coordinate")
-
-    @property
-    def blocks(self) -> FieldIndexer:
-        """Indexing by cells of the array's grid."""
-        return FieldIndexer(self, "block")
+    def _set_item(self, selection: Any, mode: Mode, value: Any) -> None:
+        self._array._write(selection, mode, value, FieldSelection(self._names))
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
         if copy is False:
@@ -185,23 +178,6 @@ class FieldView:
                 return items[:i], items[i:]
             axes += item is not None
         return items, ()
-
-
-class FieldIndexer:
-    """Another way of indexing a field."""
-
-    __slots__ = ("_field", "_mode")
-
-    def __init__(self, field: FieldView, mode: Mode) -> None:
-        self._field, self._mode = field, mode
-
-    def __getitem__(self, selection: Any) -> Any:
-        field = self._field
-        return field._extract(np.asarray(field._array._read_element(selection, self._mode)))
-
-    def __setitem__(self, selection: Any, value: Any) -> None:
-        field = self._field
-        field._array._write(selection, self._mode, value, FieldSelection(field._names))
 
 
 def split_fields(selection: Any) -> tuple[list[str] | str | None, Any]:

@@ -6,15 +6,7 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
-from virtualzarr.codecs.core.base import (
-    Block,
-    Buffer,
-    ChunkSpec,
-    Codec,
-    Endian,
-    as_u1,
-    as_view,
-)
+from virtualzarr.codecs.core.base import Block, Buffer, ChunkSpec, Codec, Endian, as_u1, as_view
 from virtualzarr.codecs.core.libraries import find_imagecodecs, require_imagecodecs
 from virtualzarr.codecs.core.streams import SizedStream
 from virtualzarr.errors import UnsupportedError

@@ -143,10 +143,7 @@ def _h5checksums() -> tuple[Callable[..., int], Callable[..., int]]:
     lookup3 = find_imagecodecs("h5checksum_lookup3", "H5CHECKSUM")
     if fletcher32 is None:
         return _numcodecs_checksums()
-    return (
-        lambda data: int(fletcher32(data, 0)),
-        lambda data, value: int(lookup3(data, value)),
-    )
+    return (lambda data: int(fletcher32(data, 0)), lambda data, value: int(lookup3(data, value)))
 
 
 def _numcodecs_checksums() -> tuple[Callable[..., int], Callable[..., int]]:

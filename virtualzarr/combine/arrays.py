@@ -45,11 +45,7 @@ from virtualzarr.virtual.transforms import fill_constant, with_manifest
 
 
 def concat_arrays(
-    arrays: Sequence[Array],
-    axis: int,
-    report: ErrorReport,
-    variable: str,
-    options: ParsedOptions,
+    arrays: Sequence[Array], axis: int, report: ErrorReport, variable: str, options: ParsedOptions
 ) -> Array | None:
     """Join arrays along one of their axes.
 

@@ -18,6 +18,7 @@ from virtualzarr.codecs import Codec, make
 from virtualzarr.codecs.core.base import ArrayArray, ChunkSpec
 from virtualzarr.codecs.core.scalars import equal_scalars
 from virtualzarr.combine.attributes import PACKING_ATTRIBUTES, is_same_value
+from virtualzarr.combine.dtypes import iter_masks
 from virtualzarr.metadata import TypedFloat, TypedInt, default_fill
 from virtualzarr.metadata.portable import get_mask
 from virtualzarr.virtual.cast import with_codec
@@ -154,17 +155,15 @@ def get_unsigned_view(attributes: Mapping[str, Any], dtype: np.dtype[Any]) -> np
 def mask_values(array: Array, view: np.dtype[Any] | None = None) -> tuple[Any, ...]:
     """Return the numbers of an array that mean a missing value, NaN apart."""
     masks: dict[Any, None] = {}
-    for name in ("_FillValue", "missing_value"):
-        value = get_mask(array.metadata) if name == "_FillValue" else array.attrs.get(name)
-        for number in value if isinstance(value, list) else [value]:
-            scalar = _as_scalar(number)
-            if scalar is None or scalar != scalar:
-                continue
-            # `_FillValue` has the stored type and is viewed with the data; `missing_value` is
-            # compared with what was viewed (NUG, appendix B).
-            if name == "_FillValue" and view is not None and array.dtype.kind in "iu":
-                scalar = np.array(scalar, array.dtype).view(view)[()]
-            masks[_as_compared(scalar, number, array.dtype)] = None
+    for name, number in iter_masks(array):
+        scalar = _as_scalar(number)
+        if scalar is None or scalar != scalar:
+            continue
+        # `_FillValue` has the stored type and is viewed with the data; `missing_value` is
+        # compared with what was viewed (NUG, appendix B).
+        if name == "_FillValue" and view is not None and array.dtype.kind in "iu":
+            scalar = np.array(scalar, array.dtype).view(view)[()]
+        masks[_as_compared(scalar, number, array.dtype)] = None
     return tuple(masks)
 
 
@@ -173,12 +172,11 @@ def is_missing(values: NDArray[Any], array: Array) -> NDArray[np.bool_]:
     # NaN and NaT.
     missing = values != values
     if values.dtype.kind in "iuf":
-        for name in ("_FillValue", "missing_value"):
-            absent = get_mask(array.metadata) if name == "_FillValue" else array.attrs.get(name)
-            marks = absent if isinstance(absent, list) else [absent]
-            numbers: list[Any] = [n for n in marks if isinstance(n, int | float | np.number)]
-            for mark in equal_scalars(numbers, values.dtype):
-                missing |= values == mark
+        marks: list[Any] = [
+            n for _, n in iter_masks(array) if isinstance(n, int | float | np.number)
+        ]
+        for mark in equal_scalars(marks, values.dtype):
+            missing |= values == mark
     return np.asarray(missing)
 
 

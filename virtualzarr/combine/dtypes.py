@@ -11,8 +11,6 @@ from virtualzarr.array import Array
 from virtualzarr.metadata.dtypes import vlen_kind
 from virtualzarr.metadata.portable import get_mask
 
-_MASKS = ("_FillValue", "missing_value")
-
 
 def common_dtype(dtypes: Sequence[np.dtype[Any]]) -> np.dtype[Any] | None:
     """Return the data type that holds every value of some others, None if there is none.
@@ -61,13 +59,19 @@ def iter_inexact_masks(array: Array, dtype: np.dtype[Any]) -> Iterator[tuple[str
     """
     if dtype == array.dtype or array.dtype.kind not in "fc":
         return
-    for name in _MASKS:
+    for name, number in iter_masks(array):
+        if isinstance(number, int | float | np.number):
+            with np.errstate(all="ignore"):
+                element = array.dtype.type(number)
+            # The array's own elements compare with the rounded mark, elements after the cast with
+            # the exact one.
+            if element == element and complex(element) != complex(number):
+                yield name, number
+
+
+def iter_masks(array: Array) -> Iterator[tuple[str, Any]]:
+    """Yield the numbers that mark missing values, and None where there is none, by attribute."""
+    for name in ("_FillValue", "missing_value"):
         value = get_mask(array.metadata) if name == "_FillValue" else array.attrs.get(name)
         for number in value if isinstance(value, list) else [value]:
-            if isinstance(number, int | float | np.number):
-                with np.errstate(all="ignore"):
-                    element = array.dtype.type(number)
-                # The array's own elements compare with the rounded mark, elements after the cast
-                # with the exact one.
-                if element == element and complex(element) != complex(number):
-                    yield name, number
+            yield name, number

@@ -152,18 +152,25 @@ def _join_nodes(
     path: str,
     skipped: Mapping[str, str],
 ) -> Array | Group | None:
+    arrays, inner = split_kinds(nodes, report, path)
+    if inner:
+        return join_groups(inner, join, report, options, path, skipped)
+    with error_context(variable=path):
+        return join(arrays, path, report) if arrays else None
+
+
+def split_kinds(
+    nodes: Sequence[Array | Group], report: ErrorReport, path: str
+) -> tuple[list[Array], list[Group]]:
+    """Return the arrays and the groups of one name; none, noted, where there are both."""
     arrays = [node for node in nodes if isinstance(node, Array)]
     inner = [node for node in nodes if isinstance(node, Group)]
     if inner and arrays:
         other = next(i for i, node in enumerate(nodes) if type(node) is not type(nodes[0]))
-        report.add_difference(
-            path, other, 0, "kind", *(type(nodes[i]).__name__ for i in (other, 0))
-        )
-        return None
-    if inner:
-        return join_groups(inner, join, report, options, path, skipped)
-    with error_context(variable=path):
-        return join(arrays, path, report)
+        kinds = (type(nodes[i]).__name__ for i in (other, 0))
+        report.add_difference(path, other, 0, "kind", *kinds)
+        return [], []
+    return arrays, inner
 
 
 def _all_skipped(groups: Sequence[Group], report: ErrorReport) -> dict[str, str]:

@@ -8,7 +8,7 @@ from typing import Unpack
 from virtualzarr.array import Array
 from virtualzarr.combine.attributes import combine_attributes
 from virtualzarr.combine.error_report import ErrorReport, InputLabels
-from virtualzarr.combine.groups import merge_equal
+from virtualzarr.combine.groups import merge_equal, split_kinds
 from virtualzarr.combine.missing import dimension_lengths
 from virtualzarr.combine.options import JoinOptions, ParsedOptions
 from virtualzarr.hierarchy.group import Group
@@ -55,19 +55,15 @@ def merge_groups(
         member_path = f"{path}/{name}" if path else name
         owners = [index for index, group in enumerate(groups) if name in group]
         nodes = [groups[index][name] for index in owners]
-        inner = [node for node in nodes if isinstance(node, Group)]
-        arrays = [node for node in nodes if isinstance(node, Array)]
         # Only some groups have the variable; errors name inputs by their number among all.
         member_report = report.for_inputs(owners)
-        if inner and arrays:
-            other = next(i for i, node in enumerate(nodes) if type(node) is not type(nodes[0]))
-            member_report.add_difference(
-                member_path, other, 0, "kind", type(nodes[other]).__name__, type(nodes[0]).__name__
-            )
-        elif inner:
+        arrays, inner = split_kinds(nodes, member_report, member_path)
+        if inner:
             members[name] = merge_groups(inner, member_report, options, member_path)
-        elif (array := merge_equal(arrays, member_report, member_path, options)) is not None:
-            members[name] = array
+        elif arrays:
+            array = merge_equal(arrays, member_report, member_path, options)
+            if array is not None:
+                members[name] = array
     skipped = {where: why for group in groups for where, why in group.skipped.items()}
     attributes = combine_attributes([group.attrs for group in groups], options.combine_attrs)
     merged = Group(attributes, members, groups[0].path, skipped)

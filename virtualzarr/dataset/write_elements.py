@@ -10,9 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from virtualzarr.array import Array
-from virtualzarr.dataset.editing import Request
+from virtualzarr.dataset.editing import Edit, Request
 from virtualzarr.dataset.own_chunks import ChunkWriter, encode_chunk
 from virtualzarr.dataset.row_replacement import request_replacement
+from virtualzarr.dataset.verbs import NothingToDoError
 from virtualzarr.errors import UnsupportedError
 from virtualzarr.hierarchy.group import Group
 from virtualzarr.manifest import Manifest
@@ -42,7 +43,7 @@ def request_write(dataset: Dataset, path: str, selection: Any, values: Any) -> R
     shape[axis] = len(runs)
     indices, new_values = normalize(selection, values, shape, array)
     if not new_values.size:
-        raise IndexError("the selection has no elements")
+        return _request_nothing
     start, stop = int(indices[axis].min()), int(indices[axis].max()) + 1
     indices[axis] = indices[axis] - start
 
@@ -52,6 +53,10 @@ def request_write(dataset: Dataset, path: str, selection: Any, values: Any) -> R
         return {path: replace_elements(rows, indices, new_values, writer)}
 
     return request_replacement(runs.slice(start, stop), "write", build)
+
+
+def _request_nothing(dataset: Dataset) -> Edit:
+    raise NothingToDoError("the selection has no elements")
 
 
 def normalize(

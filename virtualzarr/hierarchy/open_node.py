@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from virtualzarr.array import Array
@@ -100,6 +101,7 @@ def group_of(
     return Group(metadata.attributes, members, path)
 
 
+@dataclass(eq=False, repr=False)
 class StoredMembers(Mapping[str, "Array | Group"]):
     """The members of a stored group, read when they are asked for.
 
@@ -110,20 +112,15 @@ class StoredMembers(Mapping[str, "Array | Group"]):
     metadata : GroupMetadata
     """
 
-    def __init__(
-        self,
-        store: Store,
-        path: str,
-        metadata: GroupMetadata,
-        location: Location | None = None,
-        use_consolidated: bool | None = None,
-    ) -> None:
-        self.store = store
-        self.path = path
-        self.metadata = metadata
-        self.location = location
+    store: Store
+    path: str
+    metadata: GroupMetadata
+    location: Location | None
+    use_consolidated: bool | None
+
+    def __post_init__(self) -> None:
         # True was about this group's document: groups below need not have any of their own.
-        self._use_consolidated = None if use_consolidated else use_consolidated
+        self.use_consolidated = None if self.use_consolidated else self.use_consolidated
         self._names: list[str] | None = None
 
     def _join(self, name: str) -> str:
@@ -133,10 +130,7 @@ class StoredMembers(Mapping[str, "Array | Group"]):
         path = self._join(name)
         consolidated = self.metadata.consolidated
         if consolidated is None:
-            options: dict[str, Any] = {
-                "location": self.location,
-                "use_consolidated": self._use_consolidated,
-            }
+            options: Any = {"location": self.location, "use_consolidated": self.use_consolidated}
             # The group's own format first: fewer requests than looking for both at each member.
             try:
                 return open_hierarchy(
@@ -158,7 +152,7 @@ class StoredMembers(Mapping[str, "Array | Group"]):
             _select_below(consolidated.nodes, name), _select_below(consolidated.skipped, name)
         )
         group = group.replace(consolidated=inner)
-        return group_of(group, self.store, path, self.location, self._use_consolidated)
+        return group_of(group, self.store, path, self.location, self.use_consolidated)
 
     def _list_names(self) -> list[str]:
         # Where there are writers, names may come and go.

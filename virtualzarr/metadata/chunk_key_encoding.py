@@ -131,7 +131,7 @@ class KeyEncoding:
             if cells is None or self.key(cells[0].tolist()) != key:
                 raise BadReferenceError(
                     f"{short(key)} is not a chunk key of an array of {ndim} dimensions with the "
-                    f"key encoding {self.name!r} and the separator {self.separator!r}",
+                    f"key encoding {self.name!r} and the separator {self.separator!r}"
                 )
         raise AssertionError("keys differ as a whole but not one by one")
 

@@ -45,9 +45,7 @@ def convert_array(
     # Round trip: a member that does not return has no form in the other format. That finds losses
     # no list of rules would have, such as a fill value that only one format can spell.
     back = result.replace(
-        zarr_format=metadata.zarr_format,
-        extra=metadata.extra,
-        key_encoding=metadata.key_encoding,
+        zarr_format=metadata.zarr_format, extra=metadata.extra, key_encoding=metadata.key_encoding
     )
     if back.pipeline.decoding_key(metadata.dtype) == metadata.pipeline.decoding_key(metadata.dtype):
         back = back.replace(pipeline=metadata.pipeline)  # one format spells defaults of codecs out

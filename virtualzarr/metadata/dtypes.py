@@ -38,11 +38,6 @@ def vlen_kind(dtype: np.dtype) -> type | None:
     return kind if kind in (str, bytes) else None
 
 
-def is_native(dtype: np.dtype) -> bool:
-    """Tell whether every multi-byte element of `dtype` has this machine's byte order."""
-    return all(leaf.isnative for leaf in list_leaves(dtype))
-
-
 def list_leaves(dtype: np.dtype) -> list[np.dtype]:
     """Return the plain dtypes that a possibly structured dtype is made of, in order."""
     if dtype.names is not None:

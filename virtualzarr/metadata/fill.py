@@ -163,13 +163,10 @@ def _struct_from_json(value: Any, dtype: np.dtype, zarr_format: int, endian: str
             with member(name):
                 result[name] = fill_from_json(value[name], dtype[name], 3, endian=endian)
         return result[()]
-    raw = _raw_from_json(value, zarr_format)
-    if len(raw) != dtype.itemsize:
-        raise MetadataError(f"has {len(raw)} bytes, the data type {dtype.itemsize}")
     stored = (
         dtype if zarr_format == 2 else dtype.newbyteorder("big" if endian == "big" else "little")
     )
-    result[...] = np.frombuffer(raw, stored)[0]
+    result[...] = _void_from_json(value, stored, zarr_format)
     return result[()]
 
 

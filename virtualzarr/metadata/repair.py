@@ -133,10 +133,7 @@ def lists_in_regular_grid(grid: Any) -> Any:
     edges = configuration.get("chunk_shape") if isinstance(configuration, Mapping) else None
     if not isinstance(edges, list) or not any(isinstance(edge, list) for edge in edges):
         return grid
-    return {
-        "name": "rectilinear",
-        "configuration": {"kind": "inline", "chunk_shapes": edges},
-    }
+    return {"name": "rectilinear", "configuration": {"kind": "inline", "chunk_shapes": edges}}
 
 
 def plain_edges(grid: Any) -> Any:

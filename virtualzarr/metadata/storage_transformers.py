@@ -42,11 +42,6 @@ class Transformer(Protocol):
         ...
 
 
-def register_transformer(name: str, transformer: Transformer) -> None:
-    """Register a storage transformer under a name."""
-    _registered[name] = transformer
-
-
 def get_transformer(metadata: ArrayMetadata) -> Transformer:
     """Return the storage transformer of an array that has one."""
     return _find_transformer(metadata.storage_transformers[0]["name"])

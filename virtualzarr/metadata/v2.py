@@ -9,6 +9,7 @@ import numpy as np
 
 import grids
 from virtualzarr.codecs import Pipeline
+from virtualzarr.codecs.core.byte_order import native
 from virtualzarr.errors import MetadataError, UnsupportedError
 from virtualzarr.metadata import fill, repair
 from virtualzarr.metadata.chunk_key_encoding import KeyEncoding
@@ -69,7 +70,7 @@ def parse_array_v2(
     # structured dtypes, whose fields may differ in it.
     return ArrayMetadata(
         shape=shape,
-        dtype=stored if stored.names or stored.hasobject else stored.newbyteorder("="),
+        dtype=native(stored),
         grid=grid,
         pipeline=pipeline,
         fill_value=value,

@@ -60,7 +60,8 @@ def parse_array_v3(document: Mapping[str, Any]) -> ArrayMetadata:
             key_encoding = KeyEncoding.from_json(document["chunk_key_encoding"])
         with json_documents.member("fill_value"):
             value = repair.number_for_bool(document["fill_value"], dtype)
-            value = fill.fill_from_json(value, dtype, 3, endian=_find_endian(codecs))
+            serializer = _find_configuration(codecs, "bytes") or {}
+            value = fill.fill_from_json(value, dtype, 3, endian=serializer.get("endian"))
         with json_documents.member("attributes"):
             attributes = json_documents.as_object(document.get("attributes", {}))
         metadata = ArrayMetadata(
@@ -112,8 +113,8 @@ def _parse_grid(
     value = {k: v for k, v in json_documents.as_object(value).items() if k != "must_understand"}
     configuration = value.get("configuration")
     if value.get("name") == "regular" and isinstance(configuration, Mapping):
-        chunk_shape = configuration.get("chunk_shape")
-        chunk_shape = repair.zero_chunks(chunk_shape, shape, _find_inner_chunks(codecs))
+        inner = (_find_configuration(codecs, "sharding_indexed") or {}).get("chunk_shape", [])
+        chunk_shape = repair.zero_chunks(configuration.get("chunk_shape"), shape, inner)
         value["configuration"] = {**configuration, "chunk_shape": chunk_shape}
     value = repair.plain_edges(repair.lists_in_regular_grid(value))
     return grids.from_json(value, shape)
@@ -136,14 +137,6 @@ def _find_configuration(codecs: list[dict[str, Any]], name: str) -> Mapping[str,
         if codec["name"] == "sharding_indexed":
             return _find_configuration(configuration["codecs"], name)
     return None
-
-
-def _find_endian(codecs: list[dict[str, Any]]) -> str | None:
-    return (_find_configuration(codecs, "bytes") or {}).get("endian")
-
-
-def _find_inner_chunks(codecs: list[dict[str, Any]]) -> list[int]:
-    return (_find_configuration(codecs, "sharding_indexed") or {}).get("chunk_shape", [])
 
 
 def _find_stored_dtype(pipeline: Pipeline, dtype: np.dtype) -> np.dtype:

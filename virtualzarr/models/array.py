@@ -7,12 +7,10 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self
 
-import numpy as np
-
-from virtualzarr.errors import MetadataError, UnsupportedError
+from virtualzarr.errors import MetadataError
 from virtualzarr.keywords import strict_keywords
 from virtualzarr.metadata import ArrayMetadata
-from virtualzarr.metadata.create import ArrayParams, create_array_metadata
+from virtualzarr.metadata.create import ArrayParams, create_array_metadata, to_plain_json
 from virtualzarr.metadata.create.group import to_json_attributes
 from virtualzarr.metadata.json_documents import member
 from virtualzarr.metadata.node_documents import array_from_json, parse_array, to_json
@@ -47,7 +45,7 @@ class ArraySpecBase(_Node, Generic[A]):
         document = {
             **extra,
             **head,
-            **_plain(members),
+            **to_plain_json(members),
             "attributes": to_json_attributes(attributes),
         }
         # v2 tells arrays from groups by the name of the document.
@@ -92,6 +90,11 @@ class ArraySpecBase(_Node, Generic[A]):
         """Elements along each axis."""
         return self.metadata.shape
 
+    @property
+    def fill_value(self) -> Any:
+        """What elements never written are, in JSON."""
+        return self._json["fill_value"]
+
     @classmethod
     def from_documents(cls, documents: Mapping[str, Any]) -> Self:
         """Return the model that documents have, by the names they are stored under."""
@@ -128,11 +131,7 @@ class ArraySpecBase(_Node, Generic[A]):
             They have no form in documents, or are of the other Zarr format: that is for
             `to_format`.
         """
-        if metadata.zarr_format != cls.zarr_format:
-            raise UnsupportedError(
-                f"the array is of Zarr v{metadata.zarr_format}, the model of v{cls.zarr_format}; "
-                "convert the model"
-            )
+        cls._check_format(metadata)
         spec = cls._of(metadata, attributes)
         assert spec._json  # made now, so that what has no form is refused now
         return spec
@@ -161,13 +160,3 @@ class ArraySpecBase(_Node, Generic[A]):
     def to_json(self) -> dict[str, Any]:
         """Return the model as the JSON object of ZEP 6."""
         return to_json(self.metadata)
-
-
-def _plain(value: Any) -> Any:
-    """Return a value with lists for tuples, and numpy's numbers as Python's."""
-    # As parsers get it from a stored document, which has neither tuples nor numpy's scalars.
-    if isinstance(value, Mapping):
-        return {name: _plain(item) for name, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    return value.item() if isinstance(value, np.generic) else value

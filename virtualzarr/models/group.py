@@ -211,11 +211,7 @@ class GroupSpecBase(_Node, Generic[A, M]):
         members: type[M] | None = None,
     ) -> Self:
         """Return the model of a group's metadata, with those that are consolidated in them."""
-        if metadata.zarr_format != cls.zarr_format:
-            raise UnsupportedError(
-                f"the group is of Zarr v{metadata.zarr_format}, the model of v{cls.zarr_format}; "
-                "convert the model"
-            )
+        cls._check_format(metadata)
         return cls._of(metadata, attributes, members)
 
     @classmethod

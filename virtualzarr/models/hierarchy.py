@@ -45,7 +45,7 @@ def read(node: Any, path: str = "", *, depth: int | None = None, **options: Any)
     True
     """
     # By module name, as importing zarr to ask isinstance would cost all who do not have it.
-    if _is_foreign(node):
+    if type(node).__module__.startswith("zarr.") and hasattr(node, "metadata"):
         node = node[path] if path.strip("/") else node
         array, group = spec_classes(node.metadata.zarr_format)
         document = _to_json(node, depth)
@@ -70,11 +70,6 @@ def _build_model(node: Array | Group, zarr_format: int, depth: int | None) -> No
         deeper = None if depth is None else depth - 1
         members = {name: _build_model(node[name], zarr_format, deeper) for name in node}
     return group(attributes=node.attributes, members=members, extra=node.metadata.extra)
-
-
-def _is_foreign(node: Any) -> bool:
-    """Tell whether something is an array or a group of zarr-python."""
-    return type(node).__module__.startswith("zarr.") and hasattr(node, "metadata")
 
 
 def _to_json(node: Any, depth: int | None) -> dict[str, Any]:

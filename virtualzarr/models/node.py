@@ -9,6 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, cast, get_args, get_origin
 
+from virtualzarr.errors import UnsupportedError
 from virtualzarr.metadata import ArrayMetadata, GroupMetadata
 from virtualzarr.metadata.compare_documents import compare_documents
 from virtualzarr.metadata.json_documents import is_same_json
@@ -76,6 +77,14 @@ class NodeSpec(ABC, Generic[N]):
             A document breaks its specification, or needs what this package does not have; the
             message names the member.
         """
+
+    @classmethod
+    def _check_format(cls, metadata: ArrayMetadata | GroupMetadata) -> None:
+        if metadata.zarr_format != cls.zarr_format:
+            raise UnsupportedError(
+                f"the {cls.node_type} is of Zarr v{metadata.zarr_format}, the model of "
+                f"v{cls.zarr_format}; convert the model"
+            )
 
     def to_documents(self) -> Documents:
         """Return the documents of the node alone, by the names they are stored under."""
@@ -147,11 +156,7 @@ class NodeSpec(ABC, Generic[N]):
     # -- comparison --------------------------------------------------------------------------
 
     def differences(
-        self,
-        other: Any,
-        *,
-        include: Collection[str] | None = None,
-        exclude: Collection[str] = (),
+        self, other: Any, *, include: Collection[str] | None = None, exclude: Collection[str] = ()
     ) -> list[str]:
         """Return in what another hierarchy differs from this one, a line for each member.
 
@@ -182,11 +187,7 @@ class NodeSpec(ABC, Generic[N]):
         return list(compare_documents(self.to_json(), other.to_json(), include, exclude))
 
     def like(
-        self,
-        other: Any,
-        *,
-        include: Collection[str] | None = None,
-        exclude: Collection[str] = (),
+        self, other: Any, *, include: Collection[str] | None = None, exclude: Collection[str] = ()
     ) -> bool:
         """Tell whether another hierarchy has the same structure; see `differences`."""
         return not self.differences(other, include=include, exclude=exclude)

@@ -87,11 +87,6 @@ has 2 axes
         return self._json["compressor"]
 
     @property
-    def fill_value(self) -> Any:
-        """What elements never written are, in JSON."""
-        return self._json["fill_value"]
-
-    @property
     def order(self) -> Literal["C", "F"]:
         """In which order the elements of a chunk are stored."""
         return self._json["order"]

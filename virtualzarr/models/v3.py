@@ -89,11 +89,6 @@ class ArraySpec(ArraySpecBase[A]):
         return self._json["chunk_key_encoding"]
 
     @property
-    def fill_value(self) -> Any:
-        """What elements never written are, in JSON."""
-        return self._json["fill_value"]
-
-    @property
     def codecs(self) -> tuple[NamedConfig, ...]:
         """How chunks become bytes."""
         # A tuple, as the list is the model's own, and models do not change.

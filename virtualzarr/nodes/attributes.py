@@ -86,12 +86,7 @@ class Attributes(MutableMapping[str, Any]):
         return repr(self._values)
 
 
-def update_attributes(
-    store: Store,
-    path: str,
-    zarr_format: int,
-    change: Change,
-) -> dict[str, Any]:
+def update_attributes(store: Store, path: str, zarr_format: int, change: Change) -> dict[str, Any]:
     """Replace the attributes of a node by what `change` returns for those that are stored.
 
     Nothing comes in between, as far as the store guarantees that; the rest of the document stays.

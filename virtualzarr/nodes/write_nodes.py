@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 
-from virtualzarr.errors import MetadataError, NodeNotFoundError, error_context
+from virtualzarr.errors import MetadataError, NodeExistsError, NodeNotFoundError, error_context
 from virtualzarr.metadata import ArrayMetadata, GroupMetadata, dumps_json
 from virtualzarr.metadata.node_documents import to_documents
 from virtualzarr.nodes.consolidated import iter_documents, refresh_consolidated
@@ -21,11 +22,7 @@ from virtualzarr.stores import Store
 
 
 def write_node(
-    store: Store,
-    path: str,
-    metadata: ArrayMetadata | GroupMetadata,
-    *,
-    overwrite: bool = False,
+    store: Store, path: str, metadata: ArrayMetadata | GroupMetadata, *, overwrite: bool = False
 ) -> None:
     """Create a node from its metadata, and groups above it where there are none.
 
@@ -58,8 +55,8 @@ def write_node(
         raise node_exists_error(store, path, node.node_type)
     for i, (name, data) in enumerate(encoded.items()):
         # The first document decides which of several processes creates the node.
-        change = _require_new(data, store, path) if i == 0 else _overwrite(data)
-        store.update(join(path, name), change)
+        refusal = node_exists_error(store, path, "node") if i == 0 else None
+        store.update(join(path, name), partial(_write_document, data=data, refusal=refusal))
     refresh_consolidated(store, path, documents, metadata.zarr_format)
 
 
@@ -78,17 +75,10 @@ def write_hierarchy(
             write_node(store, path, metadata, overwrite=overwrite and not name)
 
 
-def _require_new(data: bytes, store: Store, path: str) -> Callable[[bytes | None], bytes]:
-    def change(old: bytes | None) -> bytes:
-        if old is not None:
-            raise node_exists_error(store, path, "node")
-        return data
-
-    return change
-
-
-def _overwrite(data: bytes) -> Callable[[bytes | None], bytes]:
-    return lambda old: data
+def _write_document(old: bytes | None, *, data: bytes, refusal: NodeExistsError | None) -> bytes:
+    if old is not None and refusal is not None:
+        raise refusal
+    return data
 
 
 def _ensure_group(store: Store, path: str, below: str, zarr_format: int) -> None:

@@ -19,7 +19,12 @@ from virtualzarr.array.chunk_source import LocatedChunks, ManifestChunks, StoreC
 from virtualzarr.array.read.shards import ShardedChunks
 from virtualzarr.array.thread_pools import Task, run_shared, run_tasks
 from virtualzarr.codecs.sharding import find_sharding
-from virtualzarr.errors import CodecError, SourceNotFoundError, UnsupportedError, VirtualZarrError
+from virtualzarr.errors import (
+    CodecError,
+    SourceNotFoundError,
+    UnsupportedError,
+    error_context,
+)
 from virtualzarr.rechunk.blocks import Blocks, Box, least_memory, plan_blocks, split_box
 from virtualzarr.rechunk.node_plan import ArrayPlan, check_encodes
 from virtualzarr.rechunk.stored_boxes import (
@@ -254,14 +259,13 @@ class ArrayTransfer:
         """Return the bytes of a chunk, None where there is none any more."""
         offset, length = int(located.offset[i]), int(located.length[i])
         file = located.open_file(int(located.file[i]))
-        try:
-            return file.read(offset, None if length < 0 else offset + length)
-        except SourceNotFoundError as error:
-            if located.may_be_missing:
+        with error_context(file=file.uri, variable=self.source.path):
+            try:
+                return file.read(offset, None if length < 0 else offset + length)
+            except SourceNotFoundError:
+                if not located.may_be_missing:
+                    raise
                 return None
-            raise error.at(file=file.uri, variable=self.source.path) from error.__cause__
-        except VirtualZarrError as error:
-            raise error.at(file=file.uri, variable=self.source.path) from error.__cause__
 
     def _copy_shards(self, counts: TransferCounts, progress: Progress) -> None:
         """Copy chunks within shards as they are stored, into other shards or out of any."""

@@ -19,12 +19,7 @@ from virtualzarr.stores.fingerprints import (
 )
 from virtualzarr.stores.listing import Entry, walk_entries
 from virtualzarr.stores.location import Location, without_credentials
-from virtualzarr.stores.retry import (
-    TRANSIENT_STATUSES,
-    TransientError,
-    parse_retry_after,
-    retry,
-)
+from virtualzarr.stores.retry import TRANSIENT_STATUSES, TransientError, parse_retry_after, retry
 from virtualzarr.stores.uris import is_below, origin_of
 
 MISSING_STATUSES = (404, 410)

@@ -134,10 +134,7 @@ class CachedBlocks:
         return block
 
 
-CacheLookup = Callable[
-    [LocatedChunks, Sequence[BlockCodec], NDArray[np.int64]],
-    CachedBlocks,
-]
+CacheLookup = Callable[[LocatedChunks, Sequence[BlockCodec], NDArray[np.int64]], CachedBlocks]
 """Looks up the chunks of a read: `CachedBlocks` with its cache and age already given."""
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Any
 
+from virtualzarr.codecs.core.base import Codec
 from virtualzarr.errors import import_optional
 
 
@@ -37,3 +38,11 @@ def require_imagecodecs(name: str) -> Any:
     """
     problem = f"codec {name} needs the package imagecodecs: install it"
     return import_optional("imagecodecs", problem)
+
+
+def call_imagecodecs(codec: Codec, function: str, *args: Any, **options: Any) -> Any:
+    """Call a function of imagecodecs; its errors become those of a codec."""
+    try:
+        return getattr(require_imagecodecs(codec.name), function)(*args, **options)
+    except (RuntimeError, ValueError, TypeError) as error:
+        raise codec.error(error) from error

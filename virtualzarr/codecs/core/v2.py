@@ -20,8 +20,6 @@ from virtualzarr.codecs.core.registry import codec_from_v2, make
 from virtualzarr.codecs.transpose import Transpose
 from virtualzarr.errors import MetadataError, UnsupportedError
 
-_DTYPE_KEYS = ("dtype", "decode_dtype", "astype", "encode_dtype")
-
 
 def codecs_from_v2(
     filters: Sequence[Mapping[str, Any]] | None,
@@ -64,9 +62,10 @@ def codecs_from_v2(
         elif not serialized:
             codecs.append(_bytes_codec(stored))
             serialized = True
-        codecs.append(
-            codec.resolve(ChunkSpec((1,), native(stored))) if _needs_array_dtype(codec) else codec
-        )
+        # v3 documents need something of this codec that v2 leaves to the dtype.
+        if codec.name == "blosc":
+            codec = codec.resolve(ChunkSpec((1,), native(stored)))
+        codecs.append(codec)
     if not serialized:
         codecs.append(_bytes_codec(stored))
     return codecs
@@ -78,11 +77,6 @@ _NESTED = ("json2", "msgpack2")
 def _is_nested(configs: Sequence[Any]) -> bool:
     """Whether blocks are nested lists: numcodecs makes them by index, whatever the order."""
     return bool(configs) and isinstance(configs[0], Mapping) and configs[0].get("id") in _NESTED
-
-
-def _needs_array_dtype(codec: Codec) -> bool:
-    """Whether v3 documents need something of a codec that v2 leaves to the dtype."""
-    return codec.name == "blosc"
 
 
 def _bytes_codec(stored: np.dtype[Any]) -> Codec:

@@ -67,10 +67,7 @@ def widen_pipeline(pipeline: Pipeline, axis: int, ndim: int) -> Pipeline:
             if index:
                 # In front of all others, the new axis is not in the codec's way.
                 chain.append(
-                    make(
-                        "transpose",
-                        order=[index, *range(index), *range(index + 1, ndim + 1)],
-                    )
+                    make("transpose", order=[index, *range(index), *range(index + 1, ndim + 1)])
                 )
                 index = 0
             chain.append(_shift_axis(codec))

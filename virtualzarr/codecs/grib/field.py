@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from virtualzarr.codecs.core.base import Block, Buffer, ChunkSpec, as_view
+import numpy as np
+from numpy.typing import NDArray
+
+from virtualzarr.codecs.core.base import Buffer, as_view
 from virtualzarr.codecs.grib import message as messages
 from virtualzarr.codecs.grib.base import _Grib
 from virtualzarr.codecs.grib.check_message import check_packing, check_packing1
 from virtualzarr.codecs.grib.eccodes_library import read_values
 from virtualzarr.codecs.grib.worker import ask_worker
-from virtualzarr.errors import CodecError
 
 
 class Field(_Grib):
@@ -24,20 +26,13 @@ class Field(_Grib):
       second runs backwards.
     """
 
-    def decode(self, data: Buffer, spec: ChunkSpec) -> Block:
-        """Let ecCodes decode."""
+    def _compute(self, data: Buffer, size: int) -> NDArray[np.float64]:
         data = as_view(data)
-        try:
-            if data[:4] == b"GRIB" and data[7:8] == b"\x01":
-                checked = check_packing1(messages.sections1(data), spec.size)
-            else:
-                discipline, sections = messages.field_sections(data, self._before)
-                checked = check_packing(sections, spec.size)
-                if not messages.is_single(data):
-                    data = messages.message(discipline, sections)
-            values = (
-                read_values(data, spec.size) if checked else ask_worker(data, "values", spec.size)
-            )
-        except CodecError as error:
-            raise self.error(error.message) from error
-        return self._as_block(values, spec)
+        if data[:4] == b"GRIB" and data[7:8] == b"\x01":
+            checked = check_packing1(messages.sections1(data), size)
+        else:
+            discipline, sections = messages.field_sections(data, self._before)
+            checked = check_packing(sections, size)
+            if not messages.is_single(data):
+                data = messages.message(discipline, sections)
+        return read_values(data, size) if checked else ask_worker(data, "values", size)

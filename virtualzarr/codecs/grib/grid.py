@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from virtualzarr.codecs.core.base import Block, Buffer, ChunkSpec
+from virtualzarr.codecs.core.base import Buffer
 from virtualzarr.codecs.grib import message as messages
 from virtualzarr.codecs.grib.base import _Grib
 from virtualzarr.codecs.grib.check_grid import check_grid, check_grid1, is_plain_grid
@@ -32,13 +32,8 @@ class Grid(_Grib):
         if self.configuration.get("key") not in COORDINATES:
             raise self.invalid(f"key is one of {COORDINATES}")
 
-    def decode(self, data: Buffer, spec: ChunkSpec) -> Block:
-        """Let ecCodes calculate."""
-        try:
-            values = compute_coordinates(bytes(data), self.configuration["key"], spec.size)
-        except CodecError as error:
-            raise self.error(error.message) from error
-        return self._as_block(values, spec)
+    def _compute(self, data: Buffer, size: int) -> NDArray[np.float64]:
+        return compute_coordinates(bytes(data), self.configuration["key"], size)
 
 
 def compute_coordinates(data: bytes, key: str, size: int) -> NDArray[np.float64]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from virtualzarr.codecs.core.base import Buffer, as_u1
-from virtualzarr.codecs.core.libraries import require_imagecodecs
+from virtualzarr.codecs.core.libraries import call_imagecodecs
 from virtualzarr.codecs.hdf5.filter import Filter
 
 
@@ -66,22 +66,12 @@ class Bitshuffle(Filter):
         return b"".join(parts)
 
     def _decompress(self, block: bytes, size: int) -> bytes:
-        package = require_imagecodecs(self.name)
-        decode = package.lz4_decode if self._compressor == 2 else package.zstd_decode
-        try:
-            out = bytes(decode(block, out=size))
-        except (RuntimeError, ValueError) as error:
-            raise self.error(error) from error
+        function = "lz4_decode" if self._compressor == 2 else "zstd_decode"
+        out = bytes(call_imagecodecs(self, function, block, out=size))
         if len(out) != size:
             raise self.size_error(len(out), size)
         return out
 
     def _unshuffle(self, block: bytes, itemsize: int, count: int) -> bytes:
-        try:
-            return bytes(
-                require_imagecodecs(self.name).bitshuffle_decode(
-                    block, itemsize=itemsize, blocksize=count
-                )
-            )
-        except (RuntimeError, ValueError) as error:
-            raise self.error(error) from error
+        options = {"itemsize": itemsize, "blocksize": count}
+        return bytes(call_imagecodecs(self, "bitshuffle_decode", block, **options))

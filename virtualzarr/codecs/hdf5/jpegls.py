@@ -9,7 +9,7 @@ import numpy as np
 
 from virtualzarr.codecs.bridges.stream_ends import has_jpeg_end
 from virtualzarr.codecs.core.base import U1, Buffer, as_u1, nbytes_of
-from virtualzarr.codecs.core.libraries import require_imagecodecs
+from virtualzarr.codecs.core.libraries import call_imagecodecs
 from virtualzarr.codecs.hdf5.filter import Filter
 
 # Of a JPEG-LS frame: bits of a sample, lines, samples in a line, components.
@@ -37,10 +37,7 @@ class JpegLs(Filter):
         # Without it the decoder may search for long.
         if not has_jpeg_end(raw):
             raise self.error(f"{len(raw)} bytes, cut off: the image has no end")
-        try:
-            out = require_imagecodecs(self.name).jpegls_decode(raw)
-        except (RuntimeError, ValueError, TypeError) as error:
-            raise self.error(error) from error
+        out = call_imagecodecs(self, "jpegls_decode", raw)
         if nbytes_of(out) != need:
             raise self.size_error(nbytes_of(out), need)
         if frame.planes:  # imagecodecs puts components last in any case

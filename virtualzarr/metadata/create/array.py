@@ -11,6 +11,7 @@ import numpy as np
 
 from grids import ChunkGrid, ChunkLayout, SeparableGrid
 from virtualzarr.codecs import Pipeline
+from virtualzarr.codecs.core.byte_order import native
 from virtualzarr.errors import MetadataError, UnsupportedError
 from virtualzarr.keywords import check_keywords, parameters_of
 from virtualzarr.metadata import fill
@@ -170,8 +171,7 @@ def create_array_metadata(params: ArrayParams) -> ArrayMetadata:
     shape, stored = as_shape(params["shape"]), as_dtype(params["dtype"])
     # v2 stores the byte order in the dtype, v3 in the `bytes` codec; in memory elements are native.
     # Records keep the order of each field, which no single codec could give back.
-    keep_order = stored.names is not None or stored.hasobject
-    dtype = stored if keep_order else stored.newbyteorder("=")
+    dtype = native(stored)
     # The grid before the codecs: shards are in it, and the sub-chunks that it chooses are a
     # parameter of the sharding codec. A codec that has its sub-chunks already decides the grid.
     with member("chunks"):
@@ -279,12 +279,11 @@ def as_dtype(value: Any) -> np.dtype:
 def _build_pipeline_v3(
     params: ArrayParams, grid: ChunkGrid, stored: np.dtype, inner: tuple[int, ...] | None
 ) -> Pipeline:
-    dtype = stored if stored.names or stored.hasobject else stored.newbyteorder("=")
     parts, order = get_codec_params(params), choose_inner_order(params, grid.ndim)
     has_sharding = codecs.find_sub_chunk_shape(parts, grid.ndim) is not None
     if has_sharding and inner is not None:
         parts = codecs.with_sub_chunks(parts, inner)
-    pipeline = codecs.build_pipeline(dtype, grid.ndim, inner_order=order, **parts)
+    pipeline = codecs.build_pipeline(native(stored), grid.ndim, inner_order=order, **parts)
     if inner is None or has_sharding:
         return pipeline
     return codecs.shard_pipeline(pipeline, inner, split_shards(params["shards"])[1])

@@ -184,19 +184,14 @@ def split_codecs(codecs: Any) -> dict[str, Any]:
 
 def shard_pipeline(pipeline: Pipeline, chunk_shape: Sequence[int], index_location: str) -> Pipeline:
     """Return the codecs of shards whose sub-chunks have the codecs of a pipeline."""
-    return Pipeline(
-        [
-            {
-                "name": "sharding_indexed",
-                "configuration": {
-                    "chunk_shape": list(chunk_shape),
-                    "codecs": pipeline.to_v3(len(chunk_shape)),
-                    "index_codecs": list(INDEX_CODECS),
-                    "index_location": index_location,
-                },
-            }
-        ]
+    codec = make(
+        SHARDING,
+        chunk_shape=list(chunk_shape),
+        codecs=pipeline.to_v3(len(chunk_shape)),
+        index_codecs=list(INDEX_CODECS),
+        index_location=index_location,
     )
+    return Pipeline([codec])
 
 
 def find_sub_chunk_shape(parts: Mapping[str, Any], ndim: int) -> tuple[int, ...] | None:

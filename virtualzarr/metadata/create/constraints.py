@@ -11,6 +11,7 @@ import grids
 from grids import ChunkGrid, ChunkLayout, SeparableGrid
 from virtualzarr.codecs import Codec, Pipeline, codec_from_v2
 from virtualzarr.codecs.core.base import ChunkSpec
+from virtualzarr.codecs.core.byte_order import native
 from virtualzarr.codecs.sharding import Sharding
 from virtualzarr.codecs.transpose import Transpose
 from virtualzarr.metadata import fill
@@ -64,8 +65,7 @@ def _compare_members(metadata: ArrayMetadata, params: array.ArrayParams) -> Iter
         yield "shape", array.as_shape(params["shape"]), metadata.shape
     dtype = metadata.dtype
     if params["dtype"] is not None:
-        expected = array.as_dtype(params["dtype"])
-        expected = expected if expected.names or expected.hasobject else expected.newbyteorder("=")
+        expected = native(array.as_dtype(params["dtype"]))
         if (expected, vlen_kind(expected)) != (dtype, vlen_kind(dtype)):
             yield "dtype", expected, dtype
             return  # the fill value cannot be compared

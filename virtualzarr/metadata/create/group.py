@@ -8,13 +8,7 @@ from typing import Any
 
 from virtualzarr.errors import MetadataError
 from virtualzarr.metadata.create.array import to_plain_json
-from virtualzarr.metadata.json_documents import (
-    dumps_json,
-    is_same_json,
-    loads_json,
-    member,
-    short,
-)
+from virtualzarr.metadata.json_documents import dumps_json, is_same_json, loads_json, member, short
 from virtualzarr.metadata.model import GroupMetadata
 from virtualzarr.metadata.node_documents import parse_group, to_documents
 
