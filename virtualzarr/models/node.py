@@ -284,8 +284,8 @@ class NodeSpec(ABC, Generic[N]):
         return is_same_json(self.to_json(), other.to_json())
 
     def __hash__(self) -> int:
-        # Equal models must have one hash: members in any order are one object, and -0.0 equals 0.0.
-        return hash(json.dumps(self.to_json(), sort_keys=True).replace("-0.0", "0.0"))
+        # Equal models must have one hash: members in any order are one object.
+        return hash(json.dumps(self.to_json(), sort_keys=True))
 
 
 @functools.cache
