@@ -22,7 +22,7 @@ from grids import ChunkGrid, Projection, RegularGrid, SeparableGrid
 from grids.grouping import group_keys
 from virtualzarr.array.chunk_source import StoreChunks
 from virtualzarr.array.fields import FieldSelection
-from virtualzarr.array.read.selections import format_cell, is_all_slices
+from virtualzarr.array.read.output import format_cell, is_all_slices
 from virtualzarr.array.read.shards import ShardedChunks
 from virtualzarr.array.thread_pools import Task, run_shared, run_tasks
 from virtualzarr.codecs import BlockCodec

@@ -19,7 +19,7 @@ from virtualzarr.codecs.core.base import ArrayArray, ChunkSpec
 from virtualzarr.codecs.core.scalars import equal_scalars
 from virtualzarr.combine.attributes import PACKING_ATTRIBUTES, is_same_value
 from virtualzarr.combine.dtypes import iter_masks
-from virtualzarr.metadata import TypedFloat, TypedInt, default_fill
+from virtualzarr.metadata import TypedFloat, TypedInt
 from virtualzarr.metadata.portable import get_mask
 from virtualzarr.virtual.cast import with_codec
 
@@ -210,7 +210,7 @@ def _decode_fill_value(array: Array, codec: Codec, dtype: np.dtype[Any]) -> Any:
 
 def get_fill_value(array: Array) -> Any:
     """Return the element that missing chunks read as, before it is decoded by conventions."""
-    return default_fill(array.dtype) if array.fill_value is None else array.fill_value
+    return array.metadata.effective_fill
 
 
 def _has_mask(array: Array) -> bool:

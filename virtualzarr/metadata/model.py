@@ -138,6 +138,11 @@ class ArrayMetadata:
         return self.dtype.itemsize
 
     @property
+    def effective_fill(self) -> Any:
+        """The fill value, or where there is none, the default of the data type."""
+        return fill.default_fill(self.dtype) if self.fill_value is None else self.fill_value
+
+    @property
     def nbytes(self) -> int:
         """Bytes of all elements."""
         return self.size * self.itemsize

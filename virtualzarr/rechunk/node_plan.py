@@ -13,7 +13,7 @@ from virtualzarr.array import Array
 from virtualzarr.codecs import Pipeline
 from virtualzarr.codecs.sharding import Sharding, find_sharding
 from virtualzarr.errors import MetadataError, UnsupportedError
-from virtualzarr.metadata import ArrayMetadata, GroupMetadata, KeyEncoding, default_fill, to_scalar
+from virtualzarr.metadata import ArrayMetadata, GroupMetadata, KeyEncoding, to_scalar
 from virtualzarr.metadata.convert_format import convert_array, convert_group
 from virtualzarr.metadata.create.array import choose_key_encoding, split_shards
 from virtualzarr.metadata.create.codecs import (
@@ -169,7 +169,7 @@ def _make_portable(
         # xarray opens no array of v2 without names, so that nothing is masked there.
         masks = base.zarr_format == 3 or is_named(base) or FILL in base.attributes
         portable = to_portable_v3(base if masks else base.replace(fill_value=None))
-        fill = default_fill(base.dtype) if base.fill_value is None else base.fill_value
+        fill = base.effective_fill
     else:
         # A fill value of v3 is a number, of v2 a mask: it can go only where nothing is masked by
         # it.
@@ -244,8 +244,8 @@ def _can_copy_bytes(a: Pipeline, b: Pipeline, metadata: ArrayMetadata, keeps_cod
 
 def _reads_missing_alike(old: ArrayMetadata, new: ArrayMetadata) -> bool:
     """Tell whether elements that were never written read as the same."""
-    a, b = (default_fill(m.dtype) if m.fill_value is None else m.fill_value for m in (old, new))
-    return bool(is_same_fill(to_scalar(a, old.dtype), to_scalar(b, new.dtype)))
+    a, b = (to_scalar(m.effective_fill, m.dtype) for m in (old, new))
+    return bool(is_same_fill(a, b))
 
 
 def _resolve_layout(
@@ -357,7 +357,7 @@ def check_encodes(metadata: ArrayMetadata) -> None:
     if not isinstance(grid, SeparableGrid) or not metadata.size:
         return
     shape = tuple(int(axis.runs()[0].max()) for axis in grid.axes)
-    fill = default_fill(metadata.dtype) if metadata.fill_value is None else metadata.fill_value
+    fill = metadata.effective_fill
     block = np.empty(shape, metadata.dtype)
     # One chunk of fill values tries every codec: an encoder that is missing is found before
     # anything is written, not after hours.

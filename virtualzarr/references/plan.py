@@ -26,7 +26,7 @@ from virtualzarr.references.canonical import Canonical, make_canonical, with_tru
 from virtualzarr.references.dataset_data import REASON, DatasetData
 from virtualzarr.references.form import Capabilities
 from virtualzarr.references.report import many
-from virtualzarr.references.stored_objects import bytes_in_memory, manifest_of
+from virtualzarr.references.virtual_store import bytes_in_memory, manifest_of
 from virtualzarr.virtual.axis_slices import AxisSlices
 from virtualzarr.virtual.rechunk import apply_axis_slices
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from virtualzarr.array import Array
-from virtualzarr.array.chunk_source import open_source
+from virtualzarr.array.chunk_source import StoreChunks, open_source
 from virtualzarr.errors import BadReferenceError, MetadataError, PublishError, UnsupportedError
 from virtualzarr.hierarchy.group import Group
 from virtualzarr.manifest import Manifest
@@ -17,9 +17,11 @@ from virtualzarr.metadata import check_name
 from virtualzarr.references import portable
 from virtualzarr.references.canonical import Canonical, make_canonical
 from virtualzarr.references.ome_version import in_zarr_format
-from virtualzarr.references.stored_objects import manifest_of
+from virtualzarr.stores import MemoryStore
 from virtualzarr.stores.files import Buffer, ByteFile, InlineFile, take_fingerprint
+from virtualzarr.stores.read_only import unwrap
 from virtualzarr.stores.store import ByteRange, Change, list_children, read_only_error, slice_bytes
+from virtualzarr.virtual.from_store import build_manifest
 
 _KEYS = portable.KEYS[3]
 
@@ -238,3 +240,22 @@ def _source_size(manifest: Manifest, row: int) -> int:
     if size is None:
         raise UnsupportedError("the size of the file is not known", file=source.uri)
     return int(size)
+
+
+def manifest_of(array: Array) -> Manifest:
+    """Return the manifest of an array, virtual or stored; chunks in memory become inline bytes.
+
+    Raises `PublishError` if other readers could not reach the store's objects by URL.
+    """
+    try:
+        return build_manifest(array)
+    except UnsupportedError as error:
+        raise PublishError(error.message, variable=array.path) from error
+
+
+def bytes_in_memory(array: Array) -> int:
+    """Return how many bytes the chunks of an array have that a store keeps in memory."""
+    chunks = array.chunk_source
+    if not isinstance(chunks, StoreChunks) or not isinstance(unwrap(chunks.store), MemoryStore):
+        return 0
+    return int(chunks.list_cells_within(array.grid.grid_shape)[1].sum())

@@ -14,7 +14,7 @@ from virtualzarr.codecs import Pipeline, make
 from virtualzarr.codecs.core.base import as_u1
 from virtualzarr.errors import UnsupportedError
 from virtualzarr.manifest import Manifest, Source, Sources
-from virtualzarr.metadata import STRING, ArrayMetadata, default_fill
+from virtualzarr.metadata import STRING, ArrayMetadata
 from virtualzarr.metadata.dtypes import vlen_kind
 
 
@@ -114,7 +114,7 @@ def inline_like(values: NDArray[Any], model: Array, attributes: Mapping[str, Any
         edges = [max(1, n) for n in values.shape]
     grid = RegularGrid(values.shape, edges)
     block = metadata.pipeline.for_block(grid.chunk_shape, metadata.dtype)
-    fill = default_fill(metadata.dtype) if metadata.fill_value is None else metadata.fill_value
+    fill = metadata.effective_fill
     sources = []
     for cell in np.ndindex(*grid.grid_shape):
         # Chunks at the end are stored with their full shape, too.

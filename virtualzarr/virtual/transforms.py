@@ -23,7 +23,6 @@ from virtualzarr.codecs.transpose import Transpose
 from virtualzarr.errors import CodecError, UnsupportedError
 from virtualzarr.manifest import Affine, Decoder, Manifest, Source, Sources
 from virtualzarr.manifest.manifest import CANONICAL
-from virtualzarr.metadata import default_fill
 from virtualzarr.metadata.dimension_units import axis_members
 from virtualzarr.virtual.axis_slices import AxisSlices
 from virtualzarr.virtual.rechunk import (
@@ -378,7 +377,7 @@ def slice_with_fill(
             missing = missing | piece.is_missing.reshape((-1,) + (1,) * (array.ndim - axis - 1))
     if not missing.any():
         return sliced
-    stored_fill = default_fill(array.dtype) if array.fill_value is None else array.fill_value
+    stored_fill = array.metadata.effective_fill
     value = stored_fill if fill_value is None else _to_element(fill_value, array.dtype)
     # By bits, as NaN differs from itself and -0.0 equals 0.0.
     same = _to_bits(value, array.dtype) == _to_bits(stored_fill, array.dtype)

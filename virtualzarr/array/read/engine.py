@@ -21,10 +21,16 @@ from grids import PointProjection, Projection, RegularGrid, SeparableGrid
 from grids.projection import Part
 from virtualzarr.array.chunk_source import ChunkSource, LocatedChunks
 from virtualzarr.array.read.cached_blocks import CachedBlocks, CacheLookup
-from virtualzarr.array.read.output import allocate, check_out, resolve_fill
+from virtualzarr.array.read.output import (
+    allocate,
+    check_out,
+    format_cell,
+    is_all_slices,
+    resolve_fill,
+    shift_selection,
+)
 from virtualzarr.array.read.partial import UncompressedBlock, plan_box, plan_points, plan_slices
 from virtualzarr.array.read.prefetch import BatchDecode, plan_prefetch
-from virtualzarr.array.read.selections import format_cell, is_all_slices, shift_selection
 from virtualzarr.array.read.strided import plan_strided_reads
 from virtualzarr.array.read.tasks import CoalescedReads, PartialReads, fill_missing_chunk
 from virtualzarr.array.thread_pools import Task, group_by_bytes, run_tasks

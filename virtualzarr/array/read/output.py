@@ -1,8 +1,12 @@
-"""Memory that a read fills: new or given by the caller, and what missing chunks put there."""
+"""Memory that a read fills: new or given by the caller, and what missing chunks put there.
+
+Selections within chunks are as the read engine applies them.
+"""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -10,7 +14,7 @@ from numpy.typing import NDArray
 
 from grids import Projection
 from virtualzarr.errors import OutOfMemoryError
-from virtualzarr.metadata import ArrayMetadata, default_fill
+from virtualzarr.metadata import ArrayMetadata
 
 
 def allocate(projection: Projection, dtype: np.dtype[Any], variable: str) -> NDArray[Any]:
@@ -43,10 +47,31 @@ def check_out(out: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
 
 def resolve_fill(metadata: ArrayMetadata) -> Any:
     """Return what missing chunks read as; zero where the metadata leave it open."""
-    fill = default_fill(metadata.dtype) if metadata.fill_value is None else metadata.fill_value
+    fill = metadata.effective_fill
     if not metadata.dtype.hasobject:
         return fill
     # Boxed: a list is one element, not several.
     box = np.empty((), object)
     box[()] = fill
     return box
+
+
+def shift_selection(chunk_sel: Sequence[Any], origin: NDArray[np.int32]) -> tuple[Any, ...]:
+    """Shift a selection within a cell by the origin of the cell in its decoded block."""
+    return tuple(
+        slice(s.start + o, s.stop + o, s.step) if isinstance(s, slice) else s + o
+        for s, o in zip(chunk_sel, origin.tolist(), strict=True)
+    )
+
+
+def is_all_slices(selection: tuple[Any, ...]) -> bool:
+    """Tell whether a selection is all slices: it gives a view, in order, without repeats."""
+    for item in selection:  # noqa: SIM110 - it is faster, and run for each chunk
+        if type(item) is not slice:
+            return False
+    return True
+
+
+def format_cell(cell: NDArray[np.int64]) -> str:
+    """Return the name of a chunk for error messages: its indices in the grid, with dots."""
+    return ".".join(str(index) for index in cell.tolist()) or "0"

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import base64
+import binascii
 import math
+import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -13,6 +16,7 @@ from grids.grid import SeparableGrid
 from virtualzarr.array import Array
 from virtualzarr.choices import OnError
 from virtualzarr.codecs import Pipeline, make
+from virtualzarr.config import config
 from virtualzarr.errors import SourceError, SourceNotFoundError, UnsupportedError
 from virtualzarr.formats.dmrpp import types
 from virtualzarr.formats.dmrpp.chunks import ChunkList, make_manifest, make_pipeline, split_blocks
@@ -25,7 +29,7 @@ from virtualzarr.formats.dmrpp.document import (
     get_tag,
     iter_children,
 )
-from virtualzarr.formats.dmrpp.inline_values import decode_base64, list_texts
+from virtualzarr.formats.dmrpp.types import parse_int
 from virtualzarr.formats.on_error import Refusals, begin_scan
 from virtualzarr.formats.plain import LIMIT, plain_pipeline
 from virtualzarr.hierarchy.group import Group
@@ -366,3 +370,46 @@ class _Variable:
         data = pipeline.for_block(self.shape, STRING).encode(values.reshape(self.shape))
         manifest = Manifest.inline(data, len(self.shape)) if count else None
         return self._make_array(STRING, pipeline, self._single_cell(), manifest, "")
+
+
+def decode_base64(text: str | None) -> bytes:
+    """Return bytes that are written as base64.
+
+    Raises `SourceError` if they are not.
+    """
+    try:
+        return base64.b64decode("".join((text or "").split()), validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise SourceError(f"values in the document are no base64: {error}") from error
+
+
+def list_texts(element: Element, most: int) -> list[str]:
+    """Return the texts of a list, of which each may stand for several.
+
+    Raises `SourceError` if they are more than `most`, or than `config.inline_bytes` allows, or
+    damaged.
+    """
+    texts: list[str] = []
+    for value in iter_children(element, "v"):
+        text = value.text or ""
+        size = get_attr(value, "s")
+        if size is not None:
+            text = _inflate(
+                decode_base64(text), parse_int(size, "the size of a text", config.inline_bytes)
+            )
+        times = parse_int(get_attr(value, "c") or "1", "the number of equal texts")
+        if len(texts) + times > min(most, config.inline_bytes // 8):
+            raise SourceError(f"more than {most} texts, or too many to keep in the manifest")
+        texts += [text] * times
+    return texts
+
+
+def _inflate(raw: bytes, size: int) -> str:
+    stream = zlib.decompressobj()
+    try:
+        text = stream.decompress(raw, size + 1)
+    except zlib.error as error:
+        raise SourceError(f"a text in the document is no zlib stream: {error}") from error
+    if len(text) != size:
+        raise SourceError(f"a text in the document has not the {size} bytes that it should")
+    return text.decode("utf-8", "replace")

@@ -16,7 +16,7 @@ from virtualzarr.combine.attributes import iter_meaning_differences
 from virtualzarr.combine.cf_time import TimeUnit
 from virtualzarr.errors import MismatchError, UnsupportedError
 from virtualzarr.manifest import Manifest
-from virtualzarr.metadata import ArrayMetadata, attribute_dtypes, default_fill
+from virtualzarr.metadata import ArrayMetadata, attribute_dtypes
 from virtualzarr.metadata.dimension_names import find_differing_names
 from virtualzarr.metadata.fill import is_same_fill
 from virtualzarr.metadata.portable import with_typed_mask
@@ -194,7 +194,7 @@ def check_alike(array: Array, joined: Array, axis: int, *, same_chunks: bool = T
     """
     old, new = array.metadata, joined.metadata
     # No fill value in a v2 document means zero, as a default of the data type.
-    fills = [default_fill(m.dtype) if m.fill_value is None else m.fill_value for m in (old, new)]
+    fills = [m.effective_fill for m in (old, new)]
     wrong = []
     if old.dtype != new.dtype:
         wrong.append(f"data type: {new.dtype}, not {old.dtype}")

@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 from grids import ChunkGrid, SeparableGrid
 from virtualzarr.array.chunk_source import StoreChunks
 from virtualzarr.codecs.core.fill_value import full_block
-from virtualzarr.metadata import default_fill
 from virtualzarr.references.native.columns import CELLS, chunk_shape
 from virtualzarr.references.native.storage_transformer import Configuration
 from virtualzarr.references.native.written_cells import PENDING, STORED, Marks
@@ -150,7 +149,7 @@ class NativeWriter(StoreChunks):
 
     def _encode(self, cell: Int64, *, filled: bool) -> bytes:
         metadata, index = self.array.metadata, cell[0].tolist()
-        fill = default_fill(metadata.dtype) if metadata.fill_value is None else metadata.fill_value
+        fill = metadata.effective_fill
         grid = metadata.grid
         shape = grid.cell_shape(index)
         block = full_block(tuple(shape), fill, metadata.dtype)

@@ -20,7 +20,6 @@ from virtualzarr.metadata import (
     GroupMetadata,
     KeyEncoding,
     check_name,
-    default_fill,
     dumps_json,
     parse_array_v3,
 )
@@ -207,14 +206,11 @@ def check_described(metadata: ArrayMetadata, path: str) -> None:
         read = parse_array_v3(to_documents(metadata)["zarr.json"])
     except errors.VirtualZarrError as error:
         raise errors.PublishError(f"Zarr v3 has no form for it: {error}", variable=path) from error
-    fills = [
-        default_fill(dtype) if m.fill_value is None else m.fill_value for m in (metadata, read)
-    ]
     # The byte order of fields is said by their codec, not by the data type.
     if (
         (read.shape, read.grid) != (metadata.shape, metadata.grid)
         or read.dtype.newbyteorder("=") != dtype.newbyteorder("=")
         or read.pipeline.decoding_key(read.dtype) != metadata.pipeline.decoding_key(dtype)
-        or not is_same_fill(*fills)
+        or not is_same_fill(metadata.effective_fill, read.effective_fill)
     ):
         raise errors.PublishError("a Zarr v3 document would not describe it exactly", variable=path)
