@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +15,7 @@ from virtualzarr.combine.concat_stack import concat_rows
 from virtualzarr.combine.harmonize_to_stored import harmonize_to_stored
 from virtualzarr.combine.options import ParsedOptions
 from virtualzarr.combine.pack_like_stored import pack_group_like_stored
+from virtualzarr.dataset.alike import is_alike
 from virtualzarr.dataset.describe import (
     as_virtual_v3,
     build_cells,
@@ -35,6 +36,9 @@ from virtualzarr.references.native.manifest_growth import check_alike
 from virtualzarr.references.native.save import COPY
 from virtualzarr.virtual.inline import inline_array
 from virtualzarr.virtual.rechunk import get_axes, with_decoder
+
+if TYPE_CHECKING:
+    from virtualzarr.dataset.version import DatasetVersion
 
 
 @dataclass(frozen=True)
@@ -127,13 +131,12 @@ def describe_first(group: Group, schema: Schema) -> Addition:
     )
 
 
-def fit(ends: Group, schema: Schema, group: Group, options: Mapping[str, Any]) -> Addition:
+def fit(dataset: DatasetVersion, group: Group, options: Mapping[str, Any]) -> Addition:
     """Return new arrays in the terms of stored ones, checked against them.
 
     Parameters
     ----------
-    ends : Group
-        What is stored, with its last row only (or none, if there is none).
+    dataset : DatasetVersion
     group : Group
         What is added.
     options : mapping
@@ -144,8 +147,15 @@ def fit(ends: Group, schema: Schema, group: Group, options: Mapping[str, Any]) -
     MismatchError
         They differ in what must be equal.
     """
-    dimension = schema.growing
     group = _check_data(group.map_arrays(as_virtual_v3))
+    if is_alike(dataset, group, options):
+        return _as_addition(group, {}, dataset.schema)
+    return join(dataset.select_last_row(), dataset.schema, group, options)
+
+
+def join(ends: Group, schema: Schema, group: Group, options: Mapping[str, Any]) -> Addition:
+    """Return new arrays in the terms of stored ones, joined with the last row of these."""
+    dimension = schema.growing
     addition = harmonize_to_stored(ends, group, options)
     if "packing" in ParsedOptions.parse(**options).harmonize:
         addition = pack_group_like_stored(ends, addition)
@@ -166,13 +176,18 @@ def fit(ends: Group, schema: Schema, group: Group, options: Mapping[str, Any]) -
         for path, node in new_nodes.items()
         if isinstance(node, Array) and path not in growing
     }
+    return _as_addition(rows, fixed, new_schema)
+
+
+def _as_addition(rows: Group, fixed: Mapping[str, Cells], schema: Schema) -> Addition:
+    growing = find_growing(rows, schema.growing)
     return Addition(
-        {path: build_cells(array, dimension) for path, array in growing.items()},
+        {path: build_cells(array, schema.growing) for path, array in growing.items()},
         fixed,
-        count_rows(rows, dimension),
-        read_coordinates(rows, dimension),
-        new_schema,
-        _other_grids(growing, new_schema),
+        count_rows(rows, schema.growing),
+        read_coordinates(rows, schema.growing),
+        schema,
+        _other_grids(growing, schema),
     )
 
 

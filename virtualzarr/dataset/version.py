@@ -271,12 +271,23 @@ class DatasetVersion:
         MismatchError
             They differ in what must be equal.
         """
+        return fit(self, group, options)
+
+    def select_last_row(self) -> Group:
+        """Return all arrays with the last row only, or none if there is none."""
         stretches = []
         if count := len(self.snapshot.rows_of(self.dimension)):
             last = self.run(RowLookup(self.snapshot, self.dimension).find(count - 1))
             row = last.offset + count - 1 - last.start
             stretches = [Stretch(last.entry, row, row + 1)]
-        return fit(self._group(stretches), self._schema, group, options)
+        return self._group(stretches)
+
+    def fixed_arrays(self) -> dict[str, Array]:
+        """Return the arrays that do not grow, by path."""
+        arrays = self._schema.arrays
+        fixed = {path: arrays[path] for path in arrays if path not in self._schema.axes}
+        contents = Contents({}, tuple(self._place.run(read_entries(self.snapshot, at_static))))
+        return build_arrays(contents, fixed, self.dimension, self._open, [])
 
     def refresh(self) -> Self:
         """Return the dataset at its newest version."""
