@@ -15,7 +15,7 @@ from virtualzarr.array import Array
 from virtualzarr.dataset import fitting
 from virtualzarr.dataset.alike import is_alike
 from virtualzarr.dataset.create import create_dataset
-from virtualzarr.dataset.describe import as_virtual_v3
+from virtualzarr.dataset.describe import as_virtual_v3, check_described
 from virtualzarr.errors import VirtualZarrError
 from virtualzarr.hierarchy.group import Group
 from virtualzarr.metadata.node_documents import from_documents
@@ -102,7 +102,7 @@ def outcome(prepare):
 
 def compare(dataset, group, options):
     def join():
-        described = group.map_arrays(as_virtual_v3)
+        described = check_described(group.map_arrays(as_virtual_v3))
         return fitting.join(dataset.select_last_row(), dataset.schema, described, options)
 
     assert outcome(lambda: fitting.fit(dataset, group, options)) == outcome(join)

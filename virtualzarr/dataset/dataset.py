@@ -135,7 +135,7 @@ class Dataset(DatasetVersion):
         <Dataset air.dataset version 2 (time: 720), 3 arrays>
         """
         request = request_append(Addable(source, {**self.access, **options}, duplicates))
-        return self.change(request, message, commit_id).merge_all()
+        return self.change(request, message, commit_id).merge()
 
     @strict_keywords(AppendOptions)
     def replace(
@@ -174,7 +174,7 @@ class Dataset(DatasetVersion):
             request = request_append(addable, replaced=True)
         else:
             request = request_replace(addable, as_paths(replaced))
-        return self.change(request, message, commit_id).merge_all()
+        return self.change(request, message, commit_id).merge()
 
     def drop(
         self,
@@ -299,29 +299,22 @@ class Dataset(DatasetVersion):
         MismatchError
             See `append`; or a vacuum has deleted what was staged before it: stage it again.
         """
-        return self.change(request_commit(list(staged)), message, commit_id).merge_all()
+        return self.change(request_commit(list(staged)), message, commit_id).merge()
 
-    def merge(self) -> bool:
-        """Make one segment of several small ones if it is time to; tell whether it was.
+    def merge(self) -> Dataset:
+        """Make one segment of several small ones if it is time to; return the dataset then.
 
-        A later merge does what this one cannot, as it met another writer.
+        Each commit does one merge at most, so that none takes long: ten make one due, and ten of
+        these another. A later merge does what this one cannot, as it met another writer.
         """
         try:
             due = self.run(find_due(self.snapshot, self.dimension))
             if due is None:
-                return False
-            self.run(commit(self.head, merge(due, self._schema.axes, self._open)))
+                return self
+            return self._commit(merge(due, self._schema.axes, self._open))
         except (MismatchError, CommitFailedError, CommitUnknownError, VersionExpiredError):
             # What made it due was done, and must not look as if it was not.
-            return False
-        return True
-
-    def merge_all(self) -> Dataset:
-        """Do all merges that are due; return the dataset then."""
-        dataset = self
-        while dataset.merge():
-            dataset = dataset.refresh()
-        return dataset
+            return self
 
     def tag(
         self,

@@ -17,7 +17,8 @@ from virtualzarr.hierarchy.group import Group
 from virtualzarr.metadata import GroupMetadata, KeyEncoding, attribute_dtypes
 from virtualzarr.metadata.node_documents import to_documents
 from virtualzarr.metadata.portable import as_strict_attributes, to_portable_v3
-from virtualzarr.references.native.save import SIMPLE, check_described, is_writable
+from virtualzarr.references.native.save import SIMPLE, is_writable
+from virtualzarr.references.native.save import check_described as check_array_described
 from virtualzarr.virtual.axis_slices import AxisSlices
 from virtualzarr.virtual.from_store import as_virtual, build_manifest
 from virtualzarr.virtual.rechunk import apply_axis_slices, get_axes, with_decoder
@@ -37,15 +38,30 @@ def name_files(group: Group, dimension: str) -> tuple[tuple[str, int, int], ...]
 
 
 def as_virtual_v3(array: Array) -> Array:
-    """Return an array as it is described in a dataset: Zarr v3, and codecs that also encode."""
+    """Return an array as it is described in a dataset: Zarr v3, and codecs that also encode.
+
+    Whether a document can say all of it is left to `check_described`.
+    """
     metadata = to_portable_v3(array.metadata).metadata.as_format(3)
     metadata = metadata.replace(key_encoding=KeyEncoding(), storage_transformers=())
     manifest = build_manifest(array)
     if not is_writable(metadata):
         manifest = with_decoder(manifest, metadata.pipeline)
         metadata = metadata.replace(pipeline=SIMPLE)
-    check_described(metadata, array.path)
     return as_virtual(array).replace(metadata, manifest)
+
+
+def check_described(group: Group) -> Group:
+    """Return a group, if Zarr v3 documents say exactly what its arrays are.
+
+    Raises
+    ------
+    PublishError
+    """
+    for path, node in group.members(None):
+        if isinstance(node, Array):
+            check_array_described(node.metadata, path)
+    return group
 
 
 def find_growing(group: Group, dimension: str) -> dict[str, Array]:

@@ -19,6 +19,7 @@ from virtualzarr.dataset.alike import is_alike
 from virtualzarr.dataset.describe import (
     as_virtual_v3,
     build_cells,
+    check_described,
     count_rows,
     find_growing,
     read_coordinates,
@@ -111,7 +112,7 @@ class Addition:
 def describe_first(group: Group, schema: Schema) -> Addition:
     """Return the rows of the first group of a dataset, which makes its schema."""
     dimension = schema.growing
-    group = _check_data(group.map_arrays(as_virtual_v3))
+    group = check_described(_check_data(group.map_arrays(as_virtual_v3)))
     growing = find_growing(group, dimension)
     if not growing:
         raise ValueError(f"no array has a dimension {dimension!r}")
@@ -150,7 +151,7 @@ def fit(dataset: DatasetVersion, group: Group, options: Mapping[str, Any]) -> Ad
     group = _check_data(group.map_arrays(as_virtual_v3))
     if is_alike(dataset, group, options):
         return _as_addition(group, {}, dataset.schema)
-    return join(dataset.select_last_row(), dataset.schema, group, options)
+    return join(dataset.select_last_row(), dataset.schema, check_described(group), options)
 
 
 def join(ends: Group, schema: Schema, group: Group, options: Mapping[str, Any]) -> Addition:

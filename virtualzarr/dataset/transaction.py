@@ -63,7 +63,7 @@ class Transaction:
         self._is_open = False
         if kind is None and self._requests:
             changed = self.dataset.change(self._prepare, self._message, self._commit_id)
-            self.dataset = changed.merge_all()
+            self.dataset = changed.merge()
 
     def _prepare(self, dataset: Dataset) -> Edit:
         edits = []
