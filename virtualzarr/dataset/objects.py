@@ -19,7 +19,9 @@ _LARGEST = 1 << 28
 
 def encode(document: Any) -> bytes:
     """Return a document as compressed JSON."""
-    data: bytes = zstandard.compress(dumps_json(document, indent=None, allow_nan=False), 3)
+    raw = dumps_json(document, indent=None, allow_nan=False)
+    # With a checksum: nothing names the head by a digest.
+    data: bytes = zstandard.ZstdCompressor(3, write_checksum=True).compress(raw)
     return data
 
 
