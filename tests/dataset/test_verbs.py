@@ -251,7 +251,7 @@ def test_new_attributes(tmp_path, dataset):
     assert (change.path, change.member, change.new) == ("air", "attributes/source", "model 2")
 
 
-@pytest.mark.parametrize("change", [{"dtype": "f8"}, {"width": 6}, {"attrs": {"units": "K"}}])
+@pytest.mark.parametrize("change", [{"dtype": "c8"}, {"width": 6}, {"attrs": {"units": "K"}}])
 def test_what_does_not_fit_is_refused(tmp_path, dataset, change):
     write(tmp_path / "1.h5", 4, **change)
     with pytest.raises(MismatchError):
