@@ -129,13 +129,23 @@ class ObjectStore(Storage):
                 return None
             mode = "overwrite"
         try:
-            result = self._request(partial(self._put, HEAD, data, mode), HEAD)
+            return self._replace(HEAD, data, mode)
         except (_ConditionError, FileNotFoundError):
             return None
+
+    def replace_object(self, name: str, data: bytes, tag: str | None) -> str | None:
+        """Replace any object if it has a tag still, by one request; its new tag, or None."""
+        try:
+            return self._replace(name, data, "create" if tag is None else json.loads(tag))
+        except (_ConditionError, FileNotFoundError):
+            return None
+
+    def _replace(self, name: str, data: bytes, mode: Any) -> str | None:
+        result = self._request(partial(self._put, name, data, mode), name)
         if result.get("e_tag") or result.get("version"):
             return _join_tag(result)
         # It is stored, and the store did not say under which tag.
-        current = self.get(Get(HEAD))
+        current = self.get(Get(name))
         return current[1] if current is not None and current[0] == data else None
 
     def list_objects(self) -> dict[str, int]:

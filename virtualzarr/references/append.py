@@ -32,6 +32,7 @@ def append(
     storage_options: Mapping[str, Any] | None = None,
     allowed: str | Iterable[str] | None = None,
     progress: bool | None = None,
+    single_writer: bool = False,
     **options: Any,
 ) -> PublishReport | Preview | None:
     """Add files to references published before: only the new files are scanned.
@@ -51,6 +52,9 @@ def append(
         What to do about files that are there already, as they were scanned.
     dry_run : bool
         Whether nothing is written, and what would be is returned.
+    single_writer : bool
+        Whether you answer for it that nobody else writes at the same time: then references are
+        changed also where nothing keeps writers apart.
     format, on_error, parallel, storage_options, allowed, progress
         As for `virtualize` and `open`.
     **options
@@ -67,8 +71,12 @@ def append(
     MismatchError
         Files are there already, or differ in what must be equal; see `concat`.
     SourceChangedError
-        A file is there already, but was another one when it was scanned; or somebody else wrote
-        the references meanwhile, and nothing was written.
+        A file is there already, but was another one when it was scanned; or others were quicker
+        for two minutes, and nothing was written.
+    AccessError
+        Appends of several writers could be lost there.
+    CommitUnknownError
+        An object store does not say whether the file was replaced.
     PublishError
         What results cannot be published so that others read it right.
 
@@ -76,15 +84,17 @@ def append(
     -----
     Readers see the references before or after: a JSON file is replaced by another; in Parquet, the
     last record files and new ones are replaced first, which hold what they held and more, and the
-    metadata last. Where the dimension is not the first axis of an array, all its references have
-    other places in the files, and the folder is replaced. In Icechunk it is one commit. In the
+    metadata last. Where references would get other places in the files, as along another axis than
+    the first, they are to be published to a new folder. In Icechunk it is one commit. In the
     native form the new references are stored beside the old ones, and then named by the metadata;
     nothing that is there is read or written but the end of each array.
 
     In directories, processes that write the same references wait for each other, from reading what
-    is there to replacing it; a process that dies blocks nobody. At URLs there is no lock: let only
-    one process write. What its store says of the references (entity tag, generation, date) is
-    compared right before writing, and an append that finds them changed writes nothing.
+    is there to replacing it; a process that dies blocks nobody. In object stores a JSON file is
+    replaced on the condition that it is the one that was read (by obstore), and Icechunk commits on
+    the same condition: who loses the race appends again to what is there then, without scanning
+    again. What nothing keeps apart is refused: Parquet and the native form at URLs, files where no
+    condition holds, directories on file systems whose locks may be lost.
 
     Examples
     --------
@@ -108,5 +118,6 @@ def append(
         plugin_codecs=plugin_codecs,
         progress=progress,
         join_options={"combine_attrs": "override", **options},
+        single_writer=single_writer,
     )
     return form.append(location, request)

@@ -92,6 +92,8 @@ class AppendRequest:
     duplicates : {"raise", "skip"}
     join_options : dict
         Options of `concat`.
+    single_writer : bool
+        Whether the caller answers for it that nobody else writes at the same time.
     """
 
     files: Sequence[str]
@@ -103,6 +105,7 @@ class AppendRequest:
     plugin_codecs: bool
     progress: bool | None
     join_options: dict[str, Any]
+    single_writer: bool = False
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from virtualzarr.array import Array
-from virtualzarr.errors import SourceChangedError, SourceError, SourceNotFoundError
+from virtualzarr.errors import SourceError, SourceNotFoundError
 from virtualzarr.hierarchy.group import Group
 from virtualzarr.references.form import (
     AppendRequest,
@@ -29,6 +29,7 @@ from virtualzarr.references.plan import Plan, make_plan
 from virtualzarr.references.portable import TRUNCATE
 from virtualzarr.references.preview import Preview, preview_plan
 from virtualzarr.references.report import PublishReport
+from virtualzarr.references.several_writers import LostRaceError, check_writers, rebase
 from virtualzarr.references.write_plan import WriteTask, Written, write_plan
 from virtualzarr.stores.atomic_files import lock_for_writing
 from virtualzarr.stores.files import Connection
@@ -85,13 +86,20 @@ class PortableForm(ReferenceForm):
     def check_state(self, location: Location, before: object) -> None:
         """Refuse to replace references that others have replaced since their state was taken.
 
-        Raises `SourceChangedError`.
+        Raises `LostRaceError`.
         """
         if self.state(location) != before:
-            raise SourceChangedError(
+            raise LostRaceError(
                 "somebody else wrote here meanwhile; nothing was written: do it again",
                 file=location.uri,
             )
+
+    def check_writers(self, location: Location, single_writer: bool) -> None:
+        """Refuse to change references where nothing keeps several writers apart.
+
+        Raises `AccessError`.
+        """
+        check_writers(location, "references are several objects", single_writer)
 
     def publish(
         self, node: Group | Array, location: Location, options: PublishOptions
@@ -125,8 +133,11 @@ class PortableForm(ReferenceForm):
 
     def append(self, location: Location, request: AppendRequest) -> PublishReport | Preview | None:
         """Join new files to what is there, with the lock held from reading that to writing."""
-        with nullcontext() if request.dry_run else lock_for_writing(location.uri):
+        if request.dry_run:
             return self._append(location, request)
+        self.check_writers(location, request.single_writer)
+        with lock_for_writing(location.uri):
+            return rebase(lambda: self._append(location, request))
 
     def _append(self, location: Location, request: AppendRequest) -> PublishReport | Preview | None:
         before = self.state(location)
@@ -158,23 +169,28 @@ class PortableForm(ReferenceForm):
     ) -> dict[str, str]:
         """Write the references again with other names; a dry run takes no lock."""
         with nullcontext() if dry_run else lock_for_writing(location.uri):
-            before = self.state(location)
-            # No source is looked at, so that none needs to be allowed.
-            opened = self.open(replace(location, allowed=(ANYWHERE,)))
-            sources = [source.uri for source in list_sources(opened.node)]
-            new = resolve_names(names, sources, location.uri)
-            relative = opened.relative if relative is None else relative
-            if dry_run or (not new and relative == opened.relative):
-                return new
-            plan = make_plan(
-                _with_names(opened.node, new), copy=False, on_error="raise",
-                zarr_format=max(list_zarr_formats(opened.node), default=None),
-                capabilities=self._with_plugins(_has_plugin_codecs(opened.node)),
-            )  # fmt: skip
-            self.check_state(location, before)
-            layout = self.layout_to_replace(opened, before)
-            write_plan(self, plan, location, [], relative=relative, layout=layout)
+            return rebase(lambda: self._rename_paths(location, names, dry_run, relative))
+
+    def _rename_paths(
+        self, location: Location, names: NewNames, dry_run: bool, relative: bool | None
+    ) -> dict[str, str]:
+        before = self.state(location)
+        # No source is looked at, so that none needs to be allowed.
+        opened = self.open(replace(location, allowed=(ANYWHERE,)))
+        sources = [source.uri for source in list_sources(opened.node)]
+        new = resolve_names(names, sources, location.uri)
+        relative = opened.relative if relative is None else relative
+        if dry_run or (not new and relative == opened.relative):
             return new
+        plan = make_plan(
+            _with_names(opened.node, new), copy=False, on_error="raise",
+            zarr_format=max(list_zarr_formats(opened.node), default=None),
+            capabilities=self._with_plugins(_has_plugin_codecs(opened.node)),
+        )  # fmt: skip
+        self.check_state(location, before)
+        layout = self.layout_to_replace(opened, before)
+        write_plan(self, plan, location, [], relative=relative, layout=layout)
+        return new
 
     def _with_plugins(self, plugin_codecs: bool) -> Capabilities:
         return replace(self.capabilities, plugin_codecs=plugin_codecs)

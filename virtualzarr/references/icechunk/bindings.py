@@ -23,6 +23,9 @@ from virtualzarr.stores.files import Location, is_url, open_file
 
 SUFFIX = ".icechunk"
 BRANCH = "main"
+COMMIT = "virtualzarr.commit"
+"""The name under which a commit's metadata have its id."""
+
 _LOCAL = "file://"
 _BATCH = 256
 _PARTS = ("snapshots", "transactions")
@@ -118,6 +121,12 @@ def tip(target: Location) -> str:
     """Return the identifier of the newest snapshot of the main branch."""
     with reading_errors(target.uri):
         return str(icechunk().Repository.open(storage(target)).lookup_branch(BRANCH))
+
+
+def has_commit(repository: Any, commit: str, depth: int = 256) -> bool:
+    """Tell whether one of the last commits of the main branch has an id."""
+    snapshots = islice(repository.ancestry(branch=BRANCH), depth)
+    return bool(commit) and any(s.metadata.get(COMMIT) == commit for s in snapshots)
 
 
 def location(uri: str) -> str:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+import secrets
 from typing import Any
 
 import numpy as np
 
-from virtualzarr.references.form import Capabilities, OpenedReferences
+from virtualzarr.references.form import Capabilities, OpenedReferences, PublishOptions
 from virtualzarr.references.icechunk.bindings import is_repository, tip, writing_errors
 from virtualzarr.references.icechunk.read import open_repository
 from virtualzarr.references.icechunk.write import write_icechunk
@@ -48,7 +49,11 @@ class IcechunkForm(PortableForm):
 
     def layout_to_replace(self, opened: OpenedReferences, state: object) -> dict[str, Any]:
         """Return the snapshot that the commit must follow."""
-        return {"expected": state}
+        return {"expected": state, "commit": secrets.token_hex(8)}
+
+    def layout_to_publish(self, options: PublishOptions) -> dict[str, Any]:
+        """Return the id of the commit."""
+        return {"commit": secrets.token_hex(8)}
 
     def layout_to_append(
         self, opened: OpenedReferences, plan: Plan, state: object
@@ -71,6 +76,11 @@ class IcechunkForm(PortableForm):
                 return replaced
             keep[path] = old.shape
         return {**replaced, "keep": keep} if len(plan.arrays) == len(keep) else replaced
+
+    def check_writers(self, location: Location, single_writer: bool) -> None:
+        """Refuse file systems only: elsewhere commits depend on what they were made from."""
+        if not location.is_remote:
+            super().check_writers(location, single_writer)
 
     def write(self, task: WriteTask) -> Written:
         """Commit references, and chunks that are copied, to the main branch."""

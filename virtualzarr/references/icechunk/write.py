@@ -13,7 +13,7 @@ from urllib.parse import quote
 import numpy as np
 import numpy.typing as npt
 
-from virtualzarr.errors import PublishError, SourceChangedError, VirtualZarrError
+from virtualzarr.errors import PublishError, VirtualZarrError
 from virtualzarr.manifest import Manifest, References, Source, Sources
 from virtualzarr.metadata import dumps_json, loads_json
 from virtualzarr.references.icechunk import bindings
@@ -21,6 +21,7 @@ from virtualzarr.references.materialize import encode_chunks
 from virtualzarr.references.plan import ArrayPlan, Plan
 from virtualzarr.references.portable import KEYS
 from virtualzarr.references.report import Counts
+from virtualzarr.references.several_writers import LostRaceError
 from virtualzarr.references.write_plan import WriteTask
 from virtualzarr.stores.files import is_url, take_fingerprint
 from virtualzarr.stores.location import Location
@@ -34,10 +35,11 @@ def write_icechunk(
     *,
     keep: Mapping[str, tuple[int, ...]] | None = None,
     expected: object = None,
+    commit: str = "",
 ) -> tuple[int, int, list[str]]:
     """Commit references, and chunks that are copied or inline, to the main branch.
 
-    Raises `SourceChangedError` if somebody else has committed meanwhile.
+    Raises `LostRaceError` if somebody else has committed meanwhile.
 
     Parameters
     ----------
@@ -45,6 +47,8 @@ def write_icechunk(
         How many cells along each axis stay as they are; if not given, all is replaced.
     expected : str, optional
         The snapshot that the branch must end with, as the new one is made from it.
+    commit : str
+        An id that no other commit has, by which it is found in the history.
 
     Returns
     -------
@@ -76,9 +80,12 @@ def write_icechunk(
         task.advance(counts.references - before)
     if session.has_uncommitted_changes:  # What has no chunks adds none.
         try:
-            session.commit("virtualzarr: append" if keep else "virtualzarr: publish")
+            message = "virtualzarr: append" if keep else "virtualzarr: publish"
+            session.commit(message, {bindings.COMMIT: commit})
         except bindings.icechunk().ConflictError as error:
-            raise _conflict(uri) from error
+            # A request that is sent again finds its own success in its way.
+            if not bindings.has_commit(repository, commit):
+                raise _conflict(uri) from error
     notes = []
     if prefixes:
         names = ", ".join(repr(prefix) for prefix in prefixes)
@@ -86,8 +93,8 @@ def write_icechunk(
     return nbytes, copied, notes
 
 
-def _conflict(uri: str) -> SourceChangedError:
-    return SourceChangedError(
+def _conflict(uri: str) -> LostRaceError:
+    return LostRaceError(
         "somebody else committed meanwhile; nothing was written: do it again", file=uri
     )
 
@@ -136,14 +143,17 @@ def _repository(target: Location, prefixes: Mapping[str, Mapping[str, Any] | Non
     config = module.Repository.open(storage).config if exists else None
     config = config or module.RepositoryConfig.default()
     containers = config.virtual_chunk_containers or {}
-    access = {}
+    access, is_new = {}, not exists
     for prefix, source_options in prefixes.items():
         container, access[prefix] = bindings.container_of(prefix, source_options)
         if prefix not in containers:
             config.set_virtual_chunk_container(container)
+            is_new = True
     make = module.Repository.open if exists else module.Repository.create
     repository = make(storage, config=config, authorize_virtual_chunk_access=access)
-    repository.save_config()
+    # Two that write the configuration at once fail: what it has already is not written.
+    if is_new:
+        repository.save_config()
     return repository
 
 

@@ -46,6 +46,8 @@ class Document:
         Of source files when they were scanned, where the file says so.
     relative : bool
         Whether the file says that its URLs are relative to where it lies.
+    commits : tuple of str
+        Ids of the last changes that several writers made, the newest last.
     """
 
     text: Text | None = None
@@ -55,6 +57,7 @@ class Document:
     generators: list[Any] = field(default_factory=list)
     fingerprints: Fingerprints = field(default_factory=Fingerprints)
     relative: bool = False
+    commits: tuple[str, ...] = ()
 
 
 def read_document(data: bytes | Mapping[str, Any]) -> Document:
@@ -134,6 +137,14 @@ def _from_object(document: Mapping[str, Any]) -> Document:
         generators=list(parts["gen"]),
         fingerprints=Fingerprints(parts["virtualzarr"]),
         relative=parts["virtualzarr"].get("relative") is True,
+        commits=_to_commits(parts["virtualzarr"].get("commits")),
+    )
+
+
+def _to_commits(value: Any) -> tuple[str, ...]:
+    """Return the ids that a document has, if it has any: nobody reads by them."""
+    return tuple(
+        filter(lambda item: isinstance(item, str), value if isinstance(value, list) else [])
     )
 
 

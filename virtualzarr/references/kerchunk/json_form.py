@@ -4,14 +4,24 @@ from __future__ import annotations
 
 import os
 import re
+import secrets
+from contextlib import suppress
+from typing import Any
 
+from virtualzarr.errors import AccessError, MissingDependencyError, UnsupportedError
 from virtualzarr.references.form import Capabilities, OpenedReferences
 from virtualzarr.references.kerchunk.read_parquet import is_folder
 from virtualzarr.references.kerchunk.scan import open_references
-from virtualzarr.references.kerchunk.write_json import write_json
+from virtualzarr.references.kerchunk.write_json import replace_json, write_json
 from virtualzarr.references.plan import Plan
 from virtualzarr.references.portable import is_regular
 from virtualzarr.references.portable_form import PortableForm
+from virtualzarr.references.several_writers import (
+    LONGEST_LOG,
+    check_writers,
+    is_object_store,
+    open_conditional,
+)
 from virtualzarr.references.write_plan import WriteTask, Written
 from virtualzarr.stores.location import Location
 
@@ -44,9 +54,35 @@ class JsonForm(PortableForm):
         """Read the file."""
         return open_references(location)
 
+    def state(self, location: Location) -> object:
+        """Return what a file system or server says of the file's version."""
+        if is_object_store(location):
+            with suppress(AccessError, MissingDependencyError, UnsupportedError):
+                return open_conditional(location).tag()
+        return super().state(location)
+
+    def check_writers(self, location: Location, single_writer: bool) -> None:
+        """Refuse to change a file elsewhere if that cannot be made to depend on its version."""
+        if not single_writer and is_object_store(location):
+            open_conditional(location)
+        else:
+            check_writers(location, "nothing compares versions when files are put", single_writer)
+
+    def layout_to_replace(self, opened: OpenedReferences, state: object) -> dict[str, Any]:
+        """Return the version that is replaced, and the changes that made it."""
+        commits = (*opened.layout["commits"][1 - LONGEST_LOG :], secrets.token_hex(8))
+        return {"state": state, "commits": commits}
+
     def write(self, task: WriteTask) -> Written:
         """Replace the file at once."""
-        return Written(write_json(task), notes=_notes(task.plan))
+        state, commits = task.layout.get("state"), task.layout.get("commits", ())
+        # What is no tag of an object store was asked of something else.
+        if is_object_store(task.location) and isinstance(state, str):
+            target = open_conditional(task.location)
+            nbytes = replace_json(task, target, state, commits)
+        else:
+            nbytes = write_json(task)
+        return Written(nbytes, notes=_notes(task.plan))
 
 
 def is_reference_file(path: str) -> bool:

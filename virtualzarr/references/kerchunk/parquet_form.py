@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from typing import Any
 
+from virtualzarr.array import Array
+from virtualzarr.errors import PublishError
 from virtualzarr.references.form import Capabilities, OpenedReferences, PublishOptions
 from virtualzarr.references.inventory import list_arrays
 from virtualzarr.references.kerchunk.read_parquet import METADATA, is_folder
@@ -60,23 +63,38 @@ class ParquetForm(PortableForm):
         stored = list_arrays(opened.node)
         # Readers compare the series of records with that of the metadata: they must be one.
         folder = opened.layout["folder"]
+        _check_places(plan, stored)
         if folder.series is None or len(plan.arrays) != len(stored):
             return replaced
         keep: dict[str, int] = {}
         for path, array in stored.items():
             count = array.manifest.ncells
-            new = plan.arrays.get(path)
-            if new is None or not starts_with(new.manifest, array.manifest):
-                return replaced
-            # What is copied now has other codecs, though its reference is still that of before.
-            if (new.misread < count).any():
-                return replaced
             keep[path] = count
         return {**replaced, "keep": keep, "series": folder.series}
 
     def write(self, task: WriteTask) -> Written:
         """Write new records, then the metadata that name them."""
         return Written(write_parquet(task, **task.layout), notes=_notes(task.plan))
+
+
+def _check_places(plan: Plan, stored: Mapping[str, Array]) -> None:
+    """Refuse to move references within the files: readers load them one by one, when they like.
+
+    Raises `PublishError`.
+    """
+    for path, array in stored.items():
+        new = plan.arrays.get(path)
+        # What is copied now has other codecs, though its reference is still that of before.
+        if (
+            new is None
+            or not starts_with(new.manifest, array.manifest)
+            or (new.misread < array.manifest.ncells).any()
+        ):
+            raise PublishError(
+                "references that are there would get other places or codecs, which readers that "
+                "are open would not notice: publish everything to a new folder",
+                variable=path,
+            )
 
 
 def _notes(plan: Plan) -> list[str]:

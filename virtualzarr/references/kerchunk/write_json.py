@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ from virtualzarr.references.kerchunk.fingerprints import Fingerprints
 from virtualzarr.references.kerchunk.json_text import Field, Ints
 from virtualzarr.references.portable import KEYS
 from virtualzarr.references.report import Counts
+from virtualzarr.references.several_writers import LostRaceError
 from virtualzarr.references.write_plan import WriteTask
 from virtualzarr.stores.atomic_files import AtomicFile
 
@@ -25,28 +26,62 @@ BLOCK = 1 << 14
 _INLINE_CHARACTERS = 1 << 22
 
 
-def write_json(task: WriteTask) -> int:
+def write_json(task: WriteTask, commits: Sequence[str] = ()) -> int:
     """Write a reference file, and return how many bytes it has.
 
+    Parameters
+    ----------
+    commits : sequence of str
+        Ids of the last changes, which readers do not need.
+
+    Notes
+    -----
     Text goes to the file array by array, block by block: memory does not grow with the references.
     """
-    plan, counts = task.plan, task.counts
     with AtomicFile(task.location) as target:
-        target.write(b'{"version":1,"refs":{\n')
-        members = (f"{json.dumps(k)}:{json.dumps(d.decode())}" for k, d in task.documents.items())
-        target.write(",\n".join(members).encode("ascii"))
-        keys, reported = KEYS[plan.zarr_format], 0
-        for path, array in plan.arrays.items():
-            for piece in reference_text(array.manifest, path, keys, counts):
-                target.write(piece)
-                task.advance(counts.references - reported)
-                reported = counts.references
-        # fsspec ignores members that it does not know; by this one we see that sources changed.
-        remarks = {"relative": True} if task.relative else {}
-        text = dumps({**remarks, **Fingerprints.document(plan.sources())})
-        target.write(f'\n}},"virtualzarr":{text}}}\n'.encode("ascii"))
+        for piece in _iter_text(task, commits):
+            target.write(piece)
         target.commit()
     return target.nbytes
+
+
+def replace_json(task: WriteTask, target: Any, tag: str | None, commits: Sequence[str]) -> int:
+    """Replace a reference file in an object store, if it has a tag still.
+
+    Raises
+    ------
+    LostRaceError
+        Somebody else has replaced it; nothing of this is there.
+    AccessError, CommitUnknownError
+        As `virtualzarr.dataset.conditional_object.ConditionalObject.replace`.
+    """
+    data = b"".join(_iter_text(task, commits))
+    if not target.replace(data, tag, commits[-1]):
+        raise LostRaceError(
+            "somebody else was always quicker; nothing was written: do it again",
+            file=task.location.uri,
+        )
+    return len(data)
+
+
+def _iter_text(task: WriteTask, commits: Sequence[str]) -> Iterator[bytes]:
+    plan, counts = task.plan, task.counts
+    yield b'{"version":1,"refs":{\n'
+    members = (f"{json.dumps(k)}:{json.dumps(d.decode())}" for k, d in task.documents.items())
+    yield ",\n".join(members).encode("ascii")
+    keys, reported = KEYS[plan.zarr_format], 0
+    for path, array in plan.arrays.items():
+        for piece in reference_text(array.manifest, path, keys, counts):
+            yield piece
+            task.advance(counts.references - reported)
+            reported = counts.references
+    # fsspec ignores members that it does not know; by this one we see that sources changed.
+    remarks: dict[str, Any] = {"relative": True} if task.relative else {}
+    ours = {**remarks, **Fingerprints.document(plan.sources())}
+    if commits:
+        ours["commits"] = [*commits]
+    text = dumps(ours)
+    yield f'\n}},"virtualzarr":{text}}}\n'.encode("ascii")
 
 
 def dumps(document: Any) -> str:

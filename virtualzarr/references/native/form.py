@@ -35,6 +35,7 @@ from virtualzarr.references.new_names import NewNames, resolve_names
 from virtualzarr.references.plan import ArrayPlan
 from virtualzarr.references.preview import Line, Preview
 from virtualzarr.references.report import PublishReport
+from virtualzarr.references.several_writers import check_writers
 from virtualzarr.stores import Store, open_store
 from virtualzarr.stores.location import Location
 from virtualzarr.stores.locks import hierarchy_lock
@@ -82,6 +83,8 @@ class NativeForm(ReferenceForm):
     def append(self, location: Location, request: AppendRequest) -> PublishReport | Preview | None:
         """Append references; of what is there, only the end of each array is read."""
         dim, uri, storage_options = request.dim, location.uri, location.storage_options
+        if not request.dry_run:
+            check_writers(location, "arrays are changed one by one", request.single_writer)
         groups = with_dimension(request.groups, dim)
         store = open_store(uri, storage_options)
         with nullcontext() if request.dry_run else hierarchy_lock(store):

@@ -1,0 +1,92 @@
+"""One object of an object store, replaced only where nobody else has replaced it meanwhile."""
+
+from __future__ import annotations
+
+import random
+import time
+
+from virtualzarr.dataset.object_store import ObjectStore
+from virtualzarr.dataset.open_storage import open_storage
+from virtualzarr.dataset.operations import Get, RefusedError, UnreachableError
+from virtualzarr.errors import AccessError, CommitUnknownError, SourceError
+from virtualzarr.stores.location import Location
+
+
+class ConditionalObject:
+    """An object that several writers replace.
+
+    Parameters
+    ----------
+    location : Location
+        Of the object.
+
+    Raises
+    ------
+    AccessError
+        The store does not keep conditions, or does not allow writing.
+    """
+
+    def __init__(self, location: Location) -> None:
+        self.uri = location.uri
+        folder, _, self._name = location.uri.rpartition("/")
+        storage = open_storage(location.with_uri(folder))
+        storage.require_commits()
+        assert isinstance(storage, ObjectStore)
+        self._storage = storage
+
+    def tag(self) -> str | None:
+        """Return what the store calls the object as it is now; None if there is none."""
+        try:
+            answer = self._storage.get(Get(self._name, (0, 1)))
+        except (UnreachableError, RefusedError) as error:
+            raise SourceError(str(error), file=self.uri) from error
+        return None if answer is None else answer[1]
+
+    def replace(self, data: bytes, tag: str | None, commit: str) -> bool:
+        """Replace the object, if it has a tag still; tell whether that was done.
+
+        Requests that are not answered are sent again until it is certain what became of them, as
+        those of `virtualzarr.dataset.commit`.
+
+        Parameters
+        ----------
+        commit : str
+            What no other content has, unless it was made from this.
+
+        Raises
+        ------
+        AccessError
+            It is not allowed.
+        CommitUnknownError
+            The store does not say what became of it.
+        """
+        began, attempts, is_sent = time.monotonic(), 0, False
+        storage = self._storage
+        while True:
+            try:
+                if storage.replace_object(self._name, data, tag) is not None:
+                    return True
+                is_sent = True
+            except RefusedError as error:
+                if not is_sent:
+                    raise AccessError(f"nothing was changed: {error}", file=self.uri) from error
+            except UnreachableError:
+                is_sent = True
+            try:
+                answer = storage.get(Get(self._name))
+                # Another content: the condition of this request never holds again.
+                if (None if answer is None else answer[1]) != tag:
+                    return answer is not None and commit.encode() in answer[0]
+            except (UnreachableError, RefusedError):
+                pass
+            attempts += 1
+            most = min(storage.longest_wait, storage.first_wait * 2 ** min(attempts, 16))
+            wait = random.uniform(0, most)
+            if time.monotonic() + wait > began + storage.patience:
+                raise CommitUnknownError(
+                    "the store does not say whether references were replaced: look whether the "
+                    "new files are there",
+                    commit,
+                    file=self.uri,
+                )
+            time.sleep(wait)
