@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from datetime import UTC, datetime, timedelta
 
 import h5py
@@ -14,6 +15,8 @@ import virtualzarr as vz
 from tests.references.test_append import write
 from virtualzarr.cli import main
 from virtualzarr.cli.parser import build_parser
+from virtualzarr.dataset.directory import Directory
+from virtualzarr.dataset.operations import UnreachableError
 
 
 @pytest.fixture
@@ -299,6 +302,40 @@ def test_errors(tmp_path, files, path, fail):
     for command in ("history", "status", "vacuum"):
         assert "virtualzarr: error" in fail(command, tmp_path / "nowhere")
     assert "no dataset" in fail("history", files[0])
+
+
+def test_showing_a_version(path, files, run, fail):
+    run("append", path, files[1])
+    run("tag", path, "first", "--version", "1")
+    for which, rows in {("--version", 1): 4, ("--tag", "first"): 4, ("--version", 2): 8}.items():
+        assert run("info", path, "time", *which)["shape"] == [rows]
+        assert run("tree", path, *which)["members"]["time"]["shape"] == [rows]
+    then = run("history", path)[0]["time"]
+    assert run("info", path, "time", "--at", then)["shape"] == [4]
+    assert "no tag" in fail("info", path, "--tag", "second")
+    assert "datasets with versions" in fail("info", files[0], "--version", "1")
+
+
+def test_an_outcome_that_is_not_known(path, files, fail, run, monkeypatch):
+    """The message has what makes it safe to repeat the command."""
+
+    class Silent(Directory):
+        longest_wait = patience = 0.01
+
+        def replace(self, data, tag, has_turn=False):
+            super().replace(data, tag, has_turn)
+            self.get = self.refuse
+            raise UnreachableError("silence")
+
+        def refuse(self, operation):
+            raise UnreachableError("silence")
+
+    monkeypatch.setattr("virtualzarr.dataset.open_storage.Directory", Silent)
+    error = fail("append", path, files[1])
+    monkeypatch.undo()
+    commit_id = re.search(r"repeat it with --commit-id ([\w-]+)", error)[1]
+    assert not run("append", path, files[1], "--commit-id", commit_id)["changed"]
+    assert times(path) == list(range(8))
 
 
 def test_a_dry_run(path, files, run):

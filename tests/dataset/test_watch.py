@@ -187,6 +187,8 @@ class TestWatch:
         assert feed.run() == [("commit", ["04.nc", "08.nc", "12.nc"])]
         assert times(dataset) == list(range(16))
         assert feed.events[-1].version == 2
+        # By that, nothing before has to be searched for it: the cost of a commit stays the same.
+        assert feed.events[-1].commit.startswith("1-")
         assert feed.run() == []
         assert not feed.watch.is_waiting
 

@@ -204,7 +204,9 @@ def _replace(base: Head, result: Head, commit: str) -> Protocol[tuple[Head, bool
         attempts += 1
         if not (yield BackOff(attempts)):
             raise CommitUnknownError(
-                "the store does not say whether a commit was done; ask again with its id", commit
+                "the store does not say whether the commit was done; repeat it with "
+                f"commit_id={commit!r}, and it is done once",
+                commit,
             )
 
 

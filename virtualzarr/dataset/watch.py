@@ -165,14 +165,14 @@ class Watch:
     def _commit(self, files: Sequence[str]) -> float | None:
         """Append files; return how long to wait if the dataset cannot be reached."""
         name = tuple(files)
-        # With the same name as before, it is done once, whatever became of the last attempt.
-        commit_id = secrets.token_hex(8)
-        if self._in_doubt is not None and self._in_doubt[0] == name:
-            commit_id = self._in_doubt[1]
         try:
             before = self.dataset.refresh()
         except (VirtualZarrError, OSError) as error:
             return self._wait_for("store", error)
+        commit_id = _new_id(before)
+        # With the same name as before, it is done once, whatever became of the last attempt.
+        if self._in_doubt is not None and self._in_doubt[0] == name:
+            commit_id = self._in_doubt[1]
         try:
             self._append(before, files, commit_id)
         except (CommitFailedError, CommitUnknownError) as error:
@@ -247,7 +247,8 @@ class Watch:
         return None
 
     def _replace(self, file: str) -> None:
-        before, commit_id = self.dataset.refresh(), secrets.token_hex(8)
+        before = self.dataset.refresh()
+        commit_id = _new_id(before)
         after = before.replace(
             file, replaced=file, message=self.message, commit_id=commit_id, **self.options
         )
@@ -264,6 +265,11 @@ class Watch:
         self._store_failures += 1
         self.report(Event(kind, error=_text(error), retry_in=wait, commit=commit_id))
         return wait
+
+
+def _new_id(dataset: Dataset) -> str:
+    """Return a name for a commit, which says after which version to look for it."""
+    return f"{dataset.version}-{secrets.token_hex(8)}"
 
 
 def _text(error: Exception) -> str:

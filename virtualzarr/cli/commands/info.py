@@ -28,6 +28,10 @@ def add_show_command(
     )
     add_flags(parser, json="print JSON")
     add_format(parser)
+    group = parser.add_argument_group("which version of a dataset")
+    group.add_argument("--version", type=int, metavar="N", help="its number (default: the newest)")
+    group.add_argument("--at", metavar="TIME", help="the newest one then (in UTC)")
+    group.add_argument("--tag", metavar="NAME", help="the one with a tag")
     return parser
 
 
@@ -42,6 +46,7 @@ def open_target(options: argparse.Namespace) -> Any:
         return open(
             options.path, options.node, format=options.format, on_error="warn",
             storage_options=options.storage_options, allowed=options.allowed,
+            version=options.version, at=options.at, tag=options.tag,
         )  # fmt: skip
 
 
