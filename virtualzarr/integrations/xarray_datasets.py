@@ -27,12 +27,7 @@ from virtualzarr.combine.attributes import PACKING_ATTRIBUTES
 from virtualzarr.combine.cf_packing import CFPacking, with_decoding
 from virtualzarr.hierarchy.create import create_array
 from virtualzarr.hierarchy.group import Group
-from virtualzarr.integrations.xarray_backend import (
-    VirtualZarrBackendEntrypoint,
-    encoding_source,
-    open_node,
-)
-from virtualzarr.integrations.xarray_duck_array import VirtualDuckArray, as_bare_virtual
+from virtualzarr.integrations import xarray_backend, xarray_duck_array
 from virtualzarr.keywords import strict_keywords
 from virtualzarr.manifest import Decoder
 from virtualzarr.metadata import json_attributes, portable
@@ -105,16 +100,16 @@ def open_virtual_dataset(
     >>> to_group(both)["a"]
     <Array a (6, 6) float32, 3 chunks, virtual>
     """
-    node = open_node(target, storage_options, on_error, group)
+    node = xarray_backend.open_node(target, storage_options, on_error, group)
     if isinstance(node, Array):
         node = Group({}, {node.name or "data": node})
     # Opened again by xarray itself: names, coordinates and decoding are its own, only the data of
     # variables are exchanged below.
     opened: Any = node  # which xarray hands to the engine as it is
     dataset = xr.open_dataset(
-        opened, engine=VirtualZarrBackendEntrypoint, on_error=on_error, **decoding
+        opened, engine=xarray_backend.VirtualZarrBackendEntrypoint, on_error=on_error, **decoding
     )
-    source = encoding_source(target)
+    source = xarray_backend.encoding_source(target)
     if source is not None:
         dataset.encoding["source"] = source
     masked = decoding.get("mask_and_scale", decoding.get("decode_cf", True))
@@ -138,10 +133,10 @@ def open_virtual_dataset(
 
 def _as_duck_array(
     array: Any, variable: Variable, *, unpack: bool, check: bool
-) -> VirtualDuckArray | None:
+) -> xarray_duck_array.VirtualDuckArray | None:
     """Return a variable's elements, decoded; None if that takes more than unpacking numbers."""
     try:
-        bare = as_bare_virtual(array)
+        bare = xarray_duck_array.as_bare_virtual(array)
     except UnsupportedError:
         return None
     packed = None
@@ -161,7 +156,7 @@ def _as_duck_array(
         return None
     names = (*_MEANING_ATTRIBUTES, *PACKING_ATTRIBUTES) if check else ()
     meaning = {name: variable.attrs[name] for name in names if name in variable.attrs}
-    return VirtualDuckArray(bare, meaning, packed)
+    return xarray_duck_array.VirtualDuckArray(bare, meaning, packed)
 
 
 def _get_packing_attributes(array: Array) -> dict[str, Any]:
@@ -196,7 +191,7 @@ def to_group(dataset: xr.Dataset) -> Group:
 
 def _to_array(name: str, variable: Variable) -> Array:
     data = variable._data
-    if not isinstance(data, VirtualDuckArray):
+    if not isinstance(data, xarray_duck_array.VirtualDuckArray):
         with_gaps = _without_integer_encoding(variable)
         return _inline(name, _encode_losslessly(with_gaps, name))
     attributes = variable.attrs

@@ -8,12 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from virtualzarr.metadata import groups
-from virtualzarr.metadata.json_documents import as_object, require, require_format
-from virtualzarr.metadata.model import ArrayMetadata, GroupMetadata
-from virtualzarr.metadata.repair import early_names, empty_filters
-from virtualzarr.metadata.v2 import array_to_v2, parse_array_v2
-from virtualzarr.metadata.v3 import array_to_v3, parse_array_v3
+from virtualzarr.metadata import groups, json_documents, model, repair, v2, v3
 
 Documents = dict[str, dict[str, Any]]
 """The documents of a node by the names they are stored under; the first defines the node."""
@@ -24,7 +19,7 @@ ARRAY_DOCUMENTS = {2: ".zarray", 3: "zarr.json"}
 _FIRST = ("zarr_format", "node_type", "attributes")
 
 
-def from_documents(documents: Mapping[str, Any]) -> ArrayMetadata | GroupMetadata:
+def from_documents(documents: Mapping[str, Any]) -> model.ArrayMetadata | model.GroupMetadata:
     """Parse the documents of a node, v3 before v2; a group has what is consolidated in it.
 
     Raises
@@ -48,14 +43,14 @@ def from_documents(documents: Mapping[str, Any]) -> ArrayMetadata | GroupMetadat
     return parse_group({".zgroup": {"zarr_format": 2}, **documents}, 2)
 
 
-def parse_array(documents: Mapping[str, Any], zarr_format: int) -> ArrayMetadata:
+def parse_array(documents: Mapping[str, Any], zarr_format: int) -> model.ArrayMetadata:
     """Parse the documents of an array of a Zarr format."""
     if zarr_format == 3:
-        return parse_array_v3(documents["zarr.json"])
-    return parse_array_v2(documents[".zarray"], documents.get(".zattrs"))
+        return v3.parse_array_v3(documents["zarr.json"])
+    return v2.parse_array_v2(documents[".zarray"], documents.get(".zattrs"))
 
 
-def parse_group(documents: Mapping[str, Any], zarr_format: int) -> GroupMetadata:
+def parse_group(documents: Mapping[str, Any], zarr_format: int) -> model.GroupMetadata:
     """Parse the documents of a group of a Zarr format."""
     if zarr_format == 3:
         return groups.parse_group_v3(documents["zarr.json"])
@@ -65,7 +60,7 @@ def parse_group(documents: Mapping[str, Any], zarr_format: int) -> GroupMetadata
     return group.replace(consolidated=groups.parse_consolidated_v2(consolidated))
 
 
-def to_documents(metadata: ArrayMetadata | GroupMetadata) -> Documents:
+def to_documents(metadata: model.ArrayMetadata | model.GroupMetadata) -> Documents:
     """Return the documents of a single node: of a group without consolidated metadata.
 
     Raises
@@ -74,18 +69,18 @@ def to_documents(metadata: ArrayMetadata | GroupMetadata) -> Documents:
         The Zarr format has no form for something in it.
     """
     if metadata.zarr_format == 3:
-        if isinstance(metadata, ArrayMetadata):
-            return {"zarr.json": array_to_v3(metadata)}
+        if isinstance(metadata, model.ArrayMetadata):
+            return {"zarr.json": v3.array_to_v3(metadata)}
         return {"zarr.json": groups.group_to_v3(metadata.replace(consolidated=None))}
-    if isinstance(metadata, ArrayMetadata):
-        name, (main, attributes) = ".zarray", array_to_v2(metadata)
+    if isinstance(metadata, model.ArrayMetadata):
+        name, (main, attributes) = ".zarray", v2.array_to_v2(metadata)
     else:
         name, (main, attributes) = ".zgroup", groups.group_to_v2(metadata)
     # An empty .zattrs says nothing, and would cost each reader of the node a request.
     return {name: main} | ({".zattrs": attributes} if attributes else {})
 
 
-def as_written(metadata: ArrayMetadata) -> ArrayMetadata:
+def as_written(metadata: model.ArrayMetadata) -> model.ArrayMetadata:
     """Return the metadata of an array as they are read back from its documents.
 
     Raises
@@ -96,7 +91,7 @@ def as_written(metadata: ArrayMetadata) -> ArrayMetadata:
     return parse_array(to_documents(metadata), metadata.zarr_format)
 
 
-def to_json(metadata: ArrayMetadata | GroupMetadata) -> dict[str, Any]:
+def to_json(metadata: model.ArrayMetadata | model.GroupMetadata) -> dict[str, Any]:
     """Return the documents of a node as one JSON object: format, kind and attributes first.
 
     Source: ZEP 6, in which v2's attributes are a member, too.
@@ -116,7 +111,7 @@ def split_json(document: Mapping[str, Any], name: str) -> Documents:
     return {name: main} | ({} if attributes is None else {".zattrs": attributes})
 
 
-def array_from_json(document: Mapping[str, Any], zarr_format: int) -> ArrayMetadata:
+def array_from_json(document: Mapping[str, Any], zarr_format: int) -> model.ArrayMetadata:
     """Parse the metadata of an array from one JSON object, also as the examples of ZEP 6 spell it.
 
     Raises
@@ -124,8 +119,8 @@ def array_from_json(document: Mapping[str, Any], zarr_format: int) -> ArrayMetad
     MetadataError, UnsupportedError
         As for the metadata documents of arrays; the message names the member.
     """
-    document = as_object(document)
-    require_format(document, zarr_format)
-    require(document, "shape")
-    document = empty_filters(document) if zarr_format == 2 else early_names(document)
+    document = json_documents.as_object(document)
+    json_documents.require_format(document, zarr_format)
+    json_documents.require(document, "shape")
+    document = repair.empty_filters(document) if zarr_format == 2 else repair.early_names(document)
     return parse_array(split_json(document, ARRAY_DOCUMENTS[zarr_format]), zarr_format)

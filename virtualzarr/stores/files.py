@@ -11,13 +11,8 @@ from typing import Protocol
 
 from virtualzarr.config import config
 from virtualzarr.errors import SourceError, SourceNotFoundError
+from virtualzarr.stores import fingerprints
 from virtualzarr.stores.fingerprints import Fingerprint as Fingerprint
-from virtualzarr.stores.fingerprints import (
-    as_source_error,
-    check_unchanged,
-    is_comparable,
-    truncated_error,
-)
 from virtualzarr.stores.fingerprints import check_length as check_length
 from virtualzarr.stores.forks import ForkSafeLock
 from virtualzarr.stores.fsspec_connection import Connection as Connection
@@ -51,7 +46,7 @@ def take_fingerprint(location: Location) -> Fingerprint:
     try:
         status = os.stat(uri)
     except (OSError, ValueError) as error:
-        raise as_source_error(error, uri) from error
+        raise fingerprints.as_source_error(error, uri) from error
     return Fingerprint(status.st_size, status.st_mtime_ns)
 
 
@@ -138,9 +133,9 @@ class LocalFile:
             if os.path.islink(self.uri):
                 # Not the same as nothing: its content was left behind, or not fetched yet.
                 raise SourceError("a symbolic link to a missing file", file=self.uri) from error
-            raise as_source_error(error, self.uri) from error
+            raise fingerprints.as_source_error(error, self.uri) from error
         except OSError as error:
-            raise as_source_error(error, self.uri) from error
+            raise fingerprints.as_source_error(error, self.uri) from error
         try:
             status = os.fstat(descriptor)
             if not stat.S_ISREG(status.st_mode):
@@ -148,7 +143,7 @@ class LocalFile:
             fingerprint, current = self.fingerprint, (status.st_size, status.st_mtime_ns)
             # Plain comparison first: nearly all files are unchanged, and every read does this.
             if fingerprint is not None and (fingerprint.size, fingerprint.mtime_ns) != current:
-                check_unchanged(self.uri, fingerprint, Fingerprint(*current))
+                fingerprints.check_unchanged(self.uri, fingerprint, Fingerprint(*current))
         except BaseException:
             os.close(descriptor)
             raise
@@ -213,7 +208,7 @@ class OpenFile:
     def _check(self, start: int, stop: int) -> None:
         # Before memory is taken: a reference may claim any length.
         if stop > self.size or start > stop:
-            raise truncated_error(self.uri, start, stop, self.size)
+            raise fingerprints.truncated_error(self.uri, start, stop, self.size)
 
     def take(self, start: int, nbytes: int) -> bytes:
         """Read so many bytes into memory of their own.
@@ -227,7 +222,7 @@ class OpenFile:
             try:
                 data = os.pread(self.descriptor, nbytes, start)
             except OSError as error:
-                raise as_source_error(error, self.uri) from error
+                raise fingerprints.as_source_error(error, self.uri) from error
             if len(data) == nbytes:
                 return data
         view = memoryview(bytearray(nbytes))
@@ -241,9 +236,9 @@ class OpenFile:
             try:
                 count = _read_at(self.descriptor, start + done, view[done:] if done else view)
             except OSError as error:
-                raise as_source_error(error, self.uri) from error
+                raise fingerprints.as_source_error(error, self.uri) from error
             if not count:
-                raise truncated_error(self.uri, start, start + nbytes, start + done)
+                raise fingerprints.truncated_error(self.uri, start, start + nbytes, start + done)
             done += count
 
 
@@ -274,7 +269,7 @@ class InlineFile:
     def read(self, start: int, stop: int | None, limit: int | None = None) -> Buffer:  # noqa: D102
         stop = self.data.nbytes if stop is None else stop
         if stop > self.data.nbytes or start > stop:
-            raise truncated_error(self.uri, start, stop, self.data.nbytes)
+            raise fingerprints.truncated_error(self.uri, start, stop, self.data.nbytes)
         return self.data[start:stop]
 
     def read_into(self, start: int, out: memoryview) -> None:  # noqa: D102
@@ -345,7 +340,7 @@ class RemoteFile:
             fingerprint = Fingerprint(len(data))
         if stop is not None and len(data) != stop - start:
             self._check_version(fingerprint)  # which tells more of what is wrong
-            raise truncated_error(self.uri, start, stop, start + len(data))
+            raise fingerprints.truncated_error(self.uri, start, stop, start + len(data))
         self._check_version(fingerprint)
         check_length(self.uri, len(data), limit)
         return data
@@ -360,7 +355,7 @@ class RemoteFile:
             self._check_version(fingerprint)
         for (start, stop), (data, _) in zip(ranges, responses, strict=True):
             if len(data) != stop - start:
-                raise truncated_error(self.uri, start, stop, start + len(data))
+                raise fingerprints.truncated_error(self.uri, start, stop, start + len(data))
         return [data for data, _ in responses]
 
     def tail(self, nbytes: int) -> Buffer:
@@ -381,7 +376,7 @@ class RemoteFile:
     def _check_inside(self, start: int, stop: int | None) -> None:
         size = None if self.fingerprint is None else self.fingerprint.size
         if size is not None and (start > size or (stop is not None and stop > size)):
-            raise truncated_error(self.uri, start, stop or size, size)
+            raise fingerprints.truncated_error(self.uri, start, stop or size, size)
 
     def _check_version(self, current: Fingerprint | None) -> None:
         """Compare what a response told of its version with the fingerprints of the file.
@@ -398,17 +393,17 @@ class RemoteFile:
         ]
         if expected and (
             current is None
-            or not all(is_comparable(fingerprint, current) for fingerprint in expected)
+            or not all(fingerprints.is_comparable(fingerprint, current) for fingerprint in expected)
         ):
             current = self.connection.fingerprint(self.path, self.uri)
         if current is None:
             return
         for fingerprint in expected:
-            check_unchanged(self.uri, fingerprint, current)
+            fingerprints.check_unchanged(self.uri, fingerprint, current)
         if current.has_version:
             with _pinning:  # of threads that read at the same time, one is the first
                 pinned = self.pinned = self.pinned or current.as_recorded()
-            check_unchanged(self.uri, pinned, current)
+            fingerprints.check_unchanged(self.uri, pinned, current)
 
     def read_into(self, start: int, out: memoryview) -> None:  # noqa: D102
         out[:] = self.read(start, start + out.nbytes)

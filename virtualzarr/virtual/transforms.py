@@ -24,13 +24,8 @@ from virtualzarr.errors import CodecError, UnsupportedError
 from virtualzarr.manifest import Affine, Decoder, Manifest, Source, Sources
 from virtualzarr.manifest.manifest import CANONICAL
 from virtualzarr.metadata.dimension_units import axis_members
+from virtualzarr.virtual import rechunk
 from virtualzarr.virtual.axis_slices import AxisSlices
-from virtualzarr.virtual.rechunk import (
-    apply_axis_slices,
-    get_axes,
-    simplify_manifest,
-    without_shards,
-)
 
 MAX_CELLS = 10_000_000
 """The most cells of a result, unless the array has more already."""
@@ -53,7 +48,7 @@ def slice_axes(array: Array, pieces: Sequence[AxisSlices | None]) -> Array:
     UnsupportedError
         There would be too many cells.
     """
-    axes = get_axes(array)
+    axes = rechunk.get_axes(array)
     chosen = [p or AxisSlices.identity(axis) for p, axis in zip(pieces, axes, strict=True)]
     # Before any column is made: scattered indices on several axes multiply.
     cells = math.prod(piece.axis.ncells for piece in chosen)
@@ -63,7 +58,7 @@ def slice_axes(array: Array, pieces: Sequence[AxisSlices | None]) -> Array:
             f"{cells:,} in all, with at most {MAX_CELLS:,} allowed; read the elements instead",
             variable=array.path,
         )
-    return apply_axis_slices(array, chosen)
+    return rechunk.apply_axis_slices(array, chosen)
 
 
 # -- steps -------------------------------------------------------------------
@@ -77,7 +72,7 @@ def take_strided(array: Array, axis: int, start: int, step: int, count: int) -> 
     start, step, count : int
         Indices ``start + step * i`` for ``i < count`` lie within the axis.
     """
-    stored = get_axes(array)[axis]
+    stored = rechunk.get_axes(array)[axis]
     if step == 1 or count <= 1:
         return _slice_axis(array, axis, AxisSlices.slice(stored, start, start + count))
     # Cells are located going forward, and reversed afterwards: only the codec that picks elements
@@ -125,9 +120,9 @@ def _locate_progression(axis: Axis, first: int, by: int, count: int) -> tuple[An
 
 def without_axis(array: Array, axis: int) -> Array:
     """Drop an axis of length 1."""
-    stored = get_axes(array)[axis]
+    stored = rechunk.get_axes(array)[axis]
     single = array if stored.end == 1 else _slice_axis(array, axis, AxisSlices.index(stored, 0))
-    single = without_shards(single)
+    single = rechunk.without_shards(single)
     return _pick(single, axis, np.zeros(1, np.int64), np.ones(1, np.int64), None)
 
 
@@ -182,9 +177,9 @@ def _pick(
         origin[..., axis] = 0
     picked = manifest.replace(decoders=tuple(rows_of), decoder=column, origin=origin)
     if steps is not None:
-        axes = get_axes(array)
+        axes = rechunk.get_axes(array)
         grid = simplify([*axes[:axis], steps[1], *axes[axis + 1 :]])
-        return with_manifest(array, simplify_manifest(picked), shape=grid.shape, grid=grid)
+        return with_manifest(array, rechunk.simplify_manifest(picked), shape=grid.shape, grid=grid)
     return _drop_axis(array, picked, axis, declared)
 
 
@@ -241,10 +236,10 @@ def _drop_axis(array: Array, manifest: Manifest, axis: int, pipeline: Pipeline) 
         origin = np.delete(drop(origin), axis, -1)
     shape = _without_item(manifest.shape, axis)
     narrow = manifest.map_columns(shape, drop, manifest.decoders, origin)
-    grid = simplify(_without_item(get_axes(array), axis))
+    grid = simplify(_without_item(rechunk.get_axes(array), axis))
     members = axis_members(array.metadata, _without_item(range(array.ndim), axis))
     members |= {"shape": grid.shape, "grid": grid, "pipeline": pipeline}
-    return with_manifest(array, simplify_manifest(narrow), **members)
+    return with_manifest(array, rechunk.simplify_manifest(narrow), **members)
 
 
 def _without_item(items: Sequence[Any], axis: int) -> tuple[Any, ...]:
@@ -256,9 +251,9 @@ def _without_item(items: Sequence[Any], axis: int) -> tuple[Any, ...]:
 
 def with_axis(array: Array, axis: int, dim: str | None = None, length: int = 1) -> Array:
     """Insert an axis, along which the array is repeated."""
-    array = without_shards(array)
+    array = rechunk.without_shards(array)
     metadata, manifest = array.metadata, array.manifest
-    axes = get_axes(array)
+    axes = rechunk.get_axes(array)
     cell = math.prod(int(stored.runs()[0].max(initial=1)) for stored in axes)
     # Repeated within cells, too: a reference for each index would take too many.
     edge = min(max(length, 1), max(1, REPEATED_ELEMENTS // cell))
@@ -334,7 +329,7 @@ def transpose(array: Array, axes: Sequence[int]) -> Array:
         # Its last axis has one number for each axis of the array, which change places as well.
         origin = origin.transpose(*axes, array.ndim)[..., list(axes)]
     reordered = manifest.map_columns(reorder_items(manifest.shape), reorder, decoders, origin)
-    grid = simplify(reorder_items(get_axes(array)))
+    grid = simplify(reorder_items(rechunk.get_axes(array)))
     return with_manifest(
         array,
         reordered,

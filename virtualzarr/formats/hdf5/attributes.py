@@ -13,19 +13,8 @@ import numpy as np
 
 from virtualzarr.codecs.hdf5.check_datatype import REFERENCE, SEQUENCE, STRING
 from virtualzarr.errors import SourceError, UnsupportedError, VirtualZarrError
-from virtualzarr.formats.hdf5.attribute_values import (
-    Address,
-    as_array,
-    check_attribute_size,
-    check_readable,
-    count_elements,
-    dereference,
-    get_cached_text,
-    nest,
-)
-from virtualzarr.formats.hdf5.byte_source import Parsing, UnknownStructureError
+from virtualzarr.formats.hdf5 import attribute_values, byte_source, h5py_fallback, heaps, links
 from virtualzarr.formats.hdf5.datatype import get_class, is_text, to_h5py_type
-from virtualzarr.formats.hdf5.h5py_fallback import LibraryObject
 from virtualzarr.formats.hdf5.header import (
     ATTRIBUTE_INFO,
     SPACE,
@@ -33,8 +22,6 @@ from virtualzarr.formats.hdf5.header import (
     ObjectHeader,
     resolve_shared,
 )
-from virtualzarr.formats.hdf5.heaps import GlobalHeap
-from virtualzarr.formats.hdf5.links import read_dense
 from virtualzarr.formats.hdf5.superblock import Superblock
 from virtualzarr.metadata import json_attributes
 
@@ -95,7 +82,7 @@ class AttributeReader:
         self,
         stored: Sequence[Attribute],
         complain: Complain,
-        opened: Callable[[str, str], LibraryObject],
+        opened: Callable[[str, str], h5py_fallback.LibraryObject],
     ) -> Attributes:
         """Return what was found as users see it.
 
@@ -116,13 +103,13 @@ class AttributeReader:
                 shown[attribute.name] = attribute.json_value
                 continue
             value = attribute.value
-            if isinstance(value, UnknownStructureError):
+            if isinstance(value, byte_source.UnknownStructureError):
                 value = self._ask_library(attribute.name, opened(attribute.name, value.message))
             if isinstance(value, VirtualZarrError):
                 complain(attribute.name, value.message)
             elif attribute.name in _HIDDEN:
                 hidden[attribute.name] = value
-            elif type(value) in (list, Address):
+            elif type(value) in (list, attribute_values.Address):
                 shown |= json_attributes({attribute.name: replace_addresses(value, self.names)})
             else:
                 fresh = value is not attribute.value
@@ -155,7 +142,7 @@ class AttributeReader:
                 attributes.append(Attribute(name, value))
         return attributes
 
-    def _ask_library(self, name: str, remote: LibraryObject) -> Any:
+    def _ask_library(self, name: str, remote: h5py_fallback.LibraryObject) -> Any:
         """Return the value of one attribute that h5py reads, or why it cannot."""
         try:
             values = dict(remote.attributes())
@@ -170,7 +157,7 @@ class AttributeReader:
         if extents is None:  # a null dataspace
             return "" if kind.text else []
         shape = extents + kind.inner
-        check_attribute_size(shape, kind.base.itemsize)
+        attribute_values.check_attribute_size(shape, kind.base.itemsize)
         # Zeroed, not empty: what a damaged sequence leaves unset would otherwise be foreign memory.
         values = np.zeros(shape, kind.base)
         aid.read(values, mtype=kind.memory)
@@ -199,7 +186,7 @@ class _AttributeType:
 def _describe_type(tid: Any) -> _AttributeType:
     from h5py import h5t
 
-    check_readable(tid)
+    attribute_values.check_readable(tid)
     dtype = tid.dtype
     base, inner = dtype.subdtype or (dtype, ())
     return _AttributeType(base, inner, to_h5py_type(dtype), tid.get_class() == h5t.STRING)
@@ -215,7 +202,7 @@ def _to_plain_objects(values: Any, oid: Any) -> Any:
         return [_to_plain_objects(part, oid) for part in values]
     if isinstance(values, h5r.Reference):
         target = h5r.dereference(values, oid) if values else None
-        return Address(-1 if target is None else h5o.get_info(target).addr)
+        return attribute_values.Address(-1 if target is None else h5o.get_info(target).addr)
     return values
 
 
@@ -223,7 +210,7 @@ def replace_addresses(value: Any, names: Mapping[int, str]) -> Any:
     """Replace addresses by the paths of the objects there."""
     if isinstance(value, list):
         return [replace_addresses(item, names) for item in value]
-    if isinstance(value, Address):
+    if isinstance(value, attribute_values.Address):
         return f"/{names[value]}" if value in names else ""
     return value
 
@@ -270,8 +257,8 @@ def _copy(value: Any) -> Any:
 
 
 def read(
-    superblock: Superblock, heap: GlobalHeap, header: ObjectHeader
-) -> Parsing[list[Attribute]]:
+    superblock: Superblock, heap: heaps.GlobalHeap, header: ObjectHeader
+) -> byte_source.Parsing[list[Attribute]]:
     """Read the attributes of an object, by name.
 
     HDF5 file format specification, sections IV.A.2.m and IV.A.2.v.
@@ -301,20 +288,20 @@ def read(
 _name = itemgetter(0)
 
 
-def _read_dense(superblock: Superblock, info: bytes) -> Parsing[list[bytes]]:
+def _read_dense(superblock: Superblock, info: bytes) -> byte_source.Parsing[list[bytes]]:
     if len(info) < 2 or info[0] != 0:
-        raise UnknownStructureError("attribute info message of another version")
+        raise byte_source.UnknownStructureError("attribute info message of another version")
     at = 4 if info[1] & 1 else 2
     heap = superblock.address(info, at)
     if heap == superblock.undefined:
         return []
     tree = superblock.address(info, at + superblock.address_size)
-    return (yield from read_dense(superblock, heap, tree, _DENSE_RECORDS, 0))
+    return (yield from links.read_dense(superblock, heap, tree, _DENSE_RECORDS, 0))
 
 
 def _parse_attribute(
-    superblock: Superblock, heap: GlobalHeap, message: bytes
-) -> Parsing[tuple[bytes, Attribute]]:
+    superblock: Superblock, heap: heaps.GlobalHeap, message: bytes
+) -> byte_source.Parsing[tuple[bytes, Attribute]]:
     """Read an attribute message, versions 1 to 3."""
     start = _find_data_start(message)
     head = _parse_head(message[:start])
@@ -328,7 +315,9 @@ def _parse_attribute(
             datatype = yield from resolve_shared(superblock, datatype, TYPE, 0)
         if head.flags & 2:
             extents = yield from resolve_shared(superblock, extents, SPACE, 0)
-        element, shape, count, width = count_elements(datatype, extents, superblock.length_size)
+        element, shape, count, width = attribute_values.count_elements(
+            datatype, extents, superblock.length_size
+        )
         if shape is None:  # a null dataspace
             value = "" if get_class(element) == STRING or is_text(element) else []
         else:
@@ -336,13 +325,17 @@ def _parse_attribute(
             if count * width > len(data):
                 raise SourceError(f"{count * width} bytes are needed, {len(data)} are stored")
             if get_class(element) in (SEQUENCE, REFERENCE):
-                value = None if shape else get_cached_text(heap, element, width, data)
+                value = (
+                    None if shape else attribute_values.get_cached_text(heap, element, width, data)
+                )
                 if value is None:
-                    value = nest((yield from dereference(heap, element, data, count)), shape)
+                    value = attribute_values.nest(
+                        (yield from attribute_values.dereference(heap, element, data, count)), shape
+                    )
             elif not shape and get_class(element) == STRING and not element[1] & 15:
                 value = data[:width].split(b"\0")[0]  # the most frequent, and ended by a NUL
             else:
-                value = as_array(element, data, count).reshape(shape)
+                value = attribute_values.as_array(element, data, count).reshape(shape)
     except VirtualZarrError as error:
         value = error
     return head.name, Attribute(head.text, value)
@@ -360,7 +353,7 @@ def _find_data_start(message: bytes) -> int:
     elif version in (2, 3):
         start = 6 + version + name + datatype + extents
     else:
-        raise UnknownStructureError(f"attribute message version {version}")
+        raise byte_source.UnknownStructureError(f"attribute message version {version}")
     if start > len(message):
         raise SourceError("an attribute message ends early")
     return start

@@ -16,7 +16,7 @@ from virtualzarr.array import Array
 from virtualzarr.codecs import Pipeline, make
 from virtualzarr.errors import SourceError, UnsupportedError
 from virtualzarr.formats.hdf5 import dataset as datasets
-from virtualzarr.formats.hdf5 import header, inline_values
+from virtualzarr.formats.hdf5 import header, inline_values, virtual_references
 from virtualzarr.formats.hdf5.byte_source import UnknownStructureError
 from virtualzarr.formats.hdf5.context import FileContext
 from virtualzarr.formats.hdf5.dataset import Values
@@ -28,12 +28,6 @@ from virtualzarr.formats.hdf5.virtual_mappings import (
     Mapping,
     Selection,
     read_mappings,
-)
-from virtualzarr.formats.hdf5.virtual_references import (
-    UnalignedError,
-    align_mappings,
-    assemble,
-    select_all,
 )
 from virtualzarr.formats.hdf5.virtual_sources import VirtualSources, expand_mappings
 
@@ -53,7 +47,7 @@ def read(description: Description, context: FileContext) -> Values:
         return _read_vlen(description, context, mappings, sources)
     try:
         stored, fill = _read_references(description, context, mappings, sources)
-    except UnalignedError as reason:
+    except virtual_references.UnalignedError as reason:
         dataset = datasets.Dataset(description, context, element, shape + element.inner)
         raw = read_raw(description, context, mappings, str(reason))
         stored = datasets.make_inline(dataset, np.frombuffer(raw.tobytes(), np.uint8))
@@ -92,10 +86,10 @@ def _read_references(
     try:
         fill = datasets.find_fill_value(dataset, None)
     except UnsupportedError as error:
-        raise UnalignedError(error.message) from error
+        raise virtual_references.UnalignedError(error.message) from error
     raw = np.asarray(fill, element.dtype).tobytes()
-    pieces = align_mappings(mappings, shape, sources, element, raw)
-    return assemble(pieces, dataset.shape, dataset.decoding().pipeline), fill
+    pieces = virtual_references.align_mappings(mappings, shape, sources, element, raw)
+    return virtual_references.assemble(pieces, dataset.shape, dataset.decoding().pipeline), fill
 
 
 def read_raw(
@@ -207,7 +201,7 @@ def _locate(selection: Selection, extents: tuple[int, ...], most: int | None) ->
     """Return which elements are selected, along an axis without end at most so many."""
     if selection.blocks is not None:
         return _mask(selection.blocks, extents)
-    parts = selection.parts or select_all(extents)
+    parts = selection.parts or virtual_references.select_all(extents)
     if len(parts) != len(extents):
         raise SourceError("a selection of a virtual dataset has another number of axes")
     indices = [_indices_along(part, extent) for part, extent in zip(parts, extents, strict=True)]

@@ -12,12 +12,7 @@ from virtualzarr.codecs.core.base import ArrayArray, ArrayBytes, ChunkSpec
 from virtualzarr.codecs.core.byte_order import has_order
 from virtualzarr.codecs.sharding import INDEX_CODECS, Sharding
 from virtualzarr.errors import MetadataError, UnsupportedError
-from virtualzarr.metadata.create.shards import (
-    ShardingRequest,
-    find_axis_order,
-    to_array_axes,
-    to_stored_axes,
-)
+from virtualzarr.metadata.create import shards
 from virtualzarr.metadata.dtypes import vlen_kind
 from virtualzarr.metadata.json_documents import as_object, member, short
 
@@ -54,7 +49,7 @@ def as_codec(value: Any, zarr_format: int = 3) -> Codec:
                 return as_codec(getattr(value, method)())
         raise MetadataError(f"not a codec: {short(value)}")
     if value.get("name") == SHARDING and not set(value) - {"name", "configuration"}:
-        return ShardingRequest(SHARDING, as_object(value.get("configuration") or {}))
+        return shards.ShardingRequest(SHARDING, as_object(value.get("configuration") or {}))
     return codec_from_v2(value) if "id" in value else codec_from_v3(value)
 
 
@@ -109,7 +104,7 @@ def _build_chain(
     chain = list(parse_codecs(filters, "filters", "array_array", ()))
     axes = tuple(range(len(spec.shape)))
     if inner_order is not None and any(codec.name == "transpose" for codec in chain):
-        if find_axis_order(chain, len(axes)) != tuple(inner_order):
+        if shards.find_axis_order(chain, len(axes)) != tuple(inner_order):
             raise MetadataError("filters: a transpose, and another order besides")
         inner_order = None
     elif inner_order not in (None, axes) and not _is_sharding(serializer):
@@ -148,7 +143,7 @@ def _complete_serializer(
         parts["compressors"] = parts["compressors"] or default
         return _build_chain(spec, **parts, inner_order=inner_order if within else None)
 
-    if isinstance(codec, ShardingRequest):
+    if isinstance(codec, shards.ShardingRequest):
         return codec.complete(spec, complete)
     if codec.name == SHARDING and inner_order not in (None, tuple(range(len(spec.shape)))):
         raise MetadataError("order: give the sub-chunks of the sharding codec a transpose instead")
@@ -203,23 +198,23 @@ def find_sub_chunk_shape(parts: Mapping[str, Any], ndim: int) -> tuple[int, ...]
     serializer = parts["serializer"]
     for item in () if isinstance(serializer, str) else as_list(serializer):
         codec = as_codec(item)
-        if isinstance(codec, ShardingRequest | Sharding):
+        if isinstance(codec, shards.ShardingRequest | Sharding):
             if codec.chunk_shape is None:
                 return (0,) * ndim
             filters = parse_codecs(parts["filters"], "filters", "array_array", ())
-            return to_array_axes(filters, codec.chunk_shape)
+            return shards.to_array_axes(filters, codec.chunk_shape)
     return None
 
 
 def with_sub_chunks(parts: Mapping[str, Any], chunk_shape: Sequence[int]) -> dict[str, Any]:
     """Return codecs with a sub-chunk shape, in the array's axes, set in the sharding codec."""
     filters = parse_codecs(parts["filters"], "filters", "array_array", ())
-    shape = list(to_stored_axes(filters, chunk_shape))
+    shape = list(shards.to_stored_axes(filters, chunk_shape))
     serializer = [as_codec(item) for item in as_list(parts["serializer"])]
     for i, codec in enumerate(serializer):
-        if isinstance(codec, ShardingRequest) and codec.chunk_shape is None:
+        if isinstance(codec, shards.ShardingRequest) and codec.chunk_shape is None:
             members = codec.configuration | {"chunk_shape": shape}
-            serializer[i] = ShardingRequest(SHARDING, members)
+            serializer[i] = shards.ShardingRequest(SHARDING, members)
     return {**parts, "serializer": serializer}
 
 

@@ -20,23 +20,15 @@ from virtualzarr.errors import (
 )
 from virtualzarr.hierarchy.group import Group
 from virtualzarr.references.form import OpenedReferences
-from virtualzarr.references.kerchunk.chunk_cells import (
-    Located,
-    locate_members,
-    member_items,
-    spaces_of,
-)
+from virtualzarr.references.kerchunk import chunk_cells, generators, read_parquet, templates
 from virtualzarr.references.kerchunk.columns import Columns
 from virtualzarr.references.kerchunk.document import Document, read_document
-from virtualzarr.references.kerchunk.generators import generate
 from virtualzarr.references.kerchunk.hierarchy import (
     Hierarchy,
     build_node,
     is_document,
     read_hierarchy,
 )
-from virtualzarr.references.kerchunk.read_parquet import Folder, is_folder
-from virtualzarr.references.kerchunk.templates import Templates
 from virtualzarr.stores.files import RemoteFile, open_file, resolve_uri, take_fingerprint
 from virtualzarr.stores.location import Location
 
@@ -103,8 +95,8 @@ def open_references(
     if document is not None:
         return scan.of_document(document)
     with error_context(file=location.uri):
-        if is_folder(location.uri):
-            return scan.of_folder(Folder(location))
+        if read_parquet.is_folder(location.uri):
+            return scan.of_folder(read_parquet.Folder(location))
         return scan.of_document(_read(location))
 
 
@@ -118,9 +110,9 @@ class _Scan:
         self.first_error: VirtualZarrError | None = None
         self.document = Document()
         self.location = location
-        self.templates = Templates()
+        self.templates = templates.Templates()
 
-    def of_folder(self, folder: Folder) -> OpenedReferences:
+    def of_folder(self, folder: read_parquet.Folder) -> OpenedReferences:
         """Read the metadata of references in Parquet; records are read when they are needed."""
         hierarchy = self._hierarchy({k: v for k, v in folder.metadata.items() if is_document(k)})
         arrays = {path: folder.array(path, metadata) for path, metadata in hierarchy.arrays.items()}
@@ -131,7 +123,7 @@ class _Scan:
     def of_document(self, data: bytes | Mapping[str, Any]) -> OpenedReferences:
         """Read metadata, then references, then build the group."""
         document = self.document = read_document(data)
-        self.templates = Templates(document.templates)
+        self.templates = templates.Templates(document.templates)
         metadata = {k: v for k, v in document.others.items() if is_document(k)}
         objects = {k: v for k, v in document.others.items() if k not in metadata}
         hierarchy = self._hierarchy(metadata)
@@ -144,7 +136,7 @@ class _Scan:
             hierarchy = self._hierarchy(metadata)
             located, strays = self._locate(hierarchy)
             strays = {k: v for k, v in strays.items() if not is_document(k)}
-        spaces = spaces_of(hierarchy.arrays)
+        spaces = chunk_cells.spaces_of(hierarchy.arrays)
         columns = Columns(spaces, self.location, self.templates, document.fingerprints)
         if document.text is not None and document.members is not None:
             columns.add_members(document.text, document.members, located)
@@ -180,9 +172,9 @@ class _Scan:
                 f"metadata are an object, a text or a reference, not {value!r:.99}"
             )
         fingerprints = self.document.fingerprints
-        source = Columns(spaces_of({}), self.location, self.templates, fingerprints).source_of(
-            value[0]
-        )
+        source = Columns(
+            chunk_cells.spaces_of({}), self.location, self.templates, fingerprints
+        ).source_of(value[0])
         start, length = value[1:] if len(value) == 3 else (0, -1)
         if type(start) is not int or type(length) is not int or start < 0:
             raise BadReferenceError(f"offset and length are integers, not {value[1:]!r:.99}")
@@ -192,14 +184,16 @@ class _Scan:
             raise BadReferenceError(f"metadata of {length} bytes", file=source.uri)
         return bytes(open_file(source.location).read(start, start + length))
 
-    def _locate(self, hierarchy: Hierarchy) -> tuple[list[Located], dict[str, Any]]:
+    def _locate(self, hierarchy: Hierarchy) -> tuple[list[chunk_cells.Located], dict[str, Any]]:
         """Regular members by array, and those whose keys are no chunk's, as objects."""
         text, members = self.document.text, self.document.members
         if text is None or members is None:
             return [], {}
-        located, unknown = locate_members(text, members, spaces_of(hierarchy.arrays))
+        located, unknown = chunk_cells.locate_members(
+            text, members, chunk_cells.spaces_of(hierarchy.arrays)
+        )
         strays: dict[str, Any] = {}
-        for key, value in member_items(text, members, unknown):
+        for key, value in chunk_cells.member_items(text, members, unknown):
             if key in strays:
                 raise BadReferenceError("the key stands in the document more than once", chunk=key)
             strays[key] = value
@@ -233,7 +227,7 @@ class _Scan:
         count = 0
         for block in self.document.generators:
             try:
-                generated = generate(block, self.templates, columns.spaces, most)
+                generated = generators.generate(block, self.templates, columns.spaces, most)
                 count += sum(len(part.which) for part in generated)
                 config.limits.check("generated", count, "references of gen blocks")
             except VirtualZarrError as error:

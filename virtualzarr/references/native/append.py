@@ -19,13 +19,8 @@ from virtualzarr.manifest import Source
 from virtualzarr.metadata.portable import with_typed_mask
 from virtualzarr.nodes.documents import check_writable, join
 from virtualzarr.nodes.replace_documents import commit, find_topmost, settle
-from virtualzarr.references.dataset_data import DatasetData
-from virtualzarr.references.inventory import list_arrays
-from virtualzarr.references.native.manifest_growth import extend, native_chunks, tail
-from virtualzarr.references.native.parts import NO_SIZE, NO_TIME
-from virtualzarr.references.native.save import COPY
-from virtualzarr.references.ome_version import in_zarr_format
-from virtualzarr.references.report import PublishReport
+from virtualzarr.references import dataset_data, inventory, ome_version, report
+from virtualzarr.references.native import manifest_growth, parts, save
 from virtualzarr.stores import Store, open_store
 from virtualzarr.stores.location import Location
 from virtualzarr.stores.locks import hierarchy_lock
@@ -55,7 +50,7 @@ def append(
     storage_options: Mapping[str, Any] | None = None,
     allowed: str | Iterable[str] | None = None,
     **options: Any,
-) -> PublishReport | None:
+) -> report.PublishReport | None:
     """Append references to a hierarchy that `save` made, without reading what is there.
 
     Parameters
@@ -107,12 +102,12 @@ def append(
         growing = dict(_growing(node, dim, axis))
         if not growing:
             raise ValueError(explain_no_dimension([node], str(dim)))
-        addition = _all_virtual(in_zarr_format(addition, 3))
+        addition = _all_virtual(ome_version.in_zarr_format(addition, 3))
         if not _fresh(growing, [addition], duplicates):
             return None
-        data = DatasetData()
-        for inner_path, array in list_arrays(addition).items():
-            data.check(array.manifest, inner_path or "/", COPY)
+        data = dataset_data.DatasetData()
+        for inner_path, array in inventory.list_arrays(addition).items():
+            data.check(array.manifest, inner_path or "/", save.COPY)
         # Only the last chunk along the dimension is joined with the addition: an append costs
         # what is new, whatever the size of the archive.
         ends = _tails(node, growing)
@@ -123,7 +118,7 @@ def append(
         changes = {
             join(inner, inner_path): (
                 array.metadata,
-                extend(array, joined[inner_path] if inner_path else joined, along),
+                manifest_growth.extend(array, joined[inner_path] if inner_path else joined, along),
             )
             for inner_path, (array, along) in growing.items()
         }
@@ -132,7 +127,7 @@ def append(
     added = [addition[inner_path] if inner_path and isinstance(addition, Group) else addition
              for inner_path in growing]  # fmt: skip
     count = sum(array.manifest.nrefs for array in added if isinstance(array, Array))
-    return PublishReport(
+    return report.PublishReport(
         path=store.uri, zarr_format=3, why_v3=(), arrays=len(changes), groups=0, references=count,
         inlined=0, copied=0, copied_bytes=0, copied_to=None, nbytes=0,
     )  # fmt: skip
@@ -165,7 +160,7 @@ def _growing(
 def _tails(node: Group | Array, growing: Mapping[str, tuple[Array, int]], at: str = "") -> Any:
     """Return the hierarchy with only the end of the arrays that grow."""
     if isinstance(node, Array):
-        return tail(*growing[at]) if at in growing else node
+        return manifest_growth.tail(*growing[at]) if at in growing else node
     members = {name: _tails(node[name], growing, join(at, name)) for name in node}
     return node.replace(members=members, skipped={})
 
@@ -179,7 +174,7 @@ def _fresh(
     referenced: set[str] = set()
     # Tables of sources of all parts are compared, as a file may have been appended long ago.
     for array, _ in growing.values():
-        chunks = native_chunks(array)
+        chunks = manifest_growth.native_chunks(array)
         for _, _, number in chunks.stretches():
             part = chunks.part(number)
             for uri, *stored in part.uris() if part is not None and everything else ():
@@ -214,7 +209,7 @@ def _files(growing: Mapping[str, Any], addition: Group | Array) -> dict[str, Sou
 
 
 def _check_same(uri: str, stored: list[Any], now: tuple[Any, ...]) -> None:
-    old = [None if value in (NO_SIZE, NO_TIME, "") else value for value in stored]
+    old = [None if value in (parts.NO_SIZE, parts.NO_TIME, "") else value for value in stored]
     if any(a is not None and b is not None and a != b for a, b in zip(old, now, strict=True)):
         raise SourceChangedError(
             "the file is there already, but was another one when it was scanned; its references "
