@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from virtualzarr.combine.merge_groups import merge
     from virtualzarr.dataset.create import create_dataset
     from virtualzarr.dataset.dataset import Dataset
+    from virtualzarr.dataset.upgrade import upgrade
     from virtualzarr.formats.raw import virtualize_raw
     from virtualzarr.hierarchy.create import create_array, open_array
     from virtualzarr.hierarchy.group import Group
@@ -83,6 +84,7 @@ _MODULES = {
     "rename_paths": "virtualzarr.references.rename",
     "split_chunks": "virtualzarr.virtual.derived",
     "stack": "virtualzarr.combine",
+    "upgrade": "virtualzarr.dataset.upgrade",
     "virtualize": "virtualzarr.ingest.virtualize",
     "virtualize_raw": "virtualzarr.formats.raw",
 }
@@ -119,6 +121,7 @@ __all__ = [
     "rename_paths",
     "split_chunks",
     "stack",
+    "upgrade",
     "virtualize",
     "virtualize_raw",
 ]

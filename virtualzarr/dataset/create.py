@@ -115,16 +115,21 @@ def create_dataset(
     schema = replace(addition.schema, options=known, callables=tuple(callables))
     addition = replace(addition, schema=schema)
     about = describe_commit("create", message, names)
-    change = join_changes([_first_change(addition), *_gap_changes(addition, options)], about)
-    marker = {_MARKER: {"must_understand": True, "version": 2}}
-    root = to_documents(GroupMetadata({}, 3))["zarr.json"] | marker
+    change = join_changes([first_change(addition), *_gap_changes(addition, options)], about)
     # Other readers refuse the dataset from its first moment on.
-    storage.put_root(dumps_json(root))
+    storage.put_root(build_root())
     storage.run(create(change))
     return Dataset(folder, single_writer=single_writer, **access)
 
 
-def _first_change(addition: Addition) -> Change:
+def build_root() -> bytes:
+    """Return the root's document, by which other readers refuse a dataset."""
+    marker = {_MARKER: {"must_understand": True, "version": 2}}
+    return dumps_json(to_documents(GroupMetadata({}, 3))["zarr.json"] | marker)
+
+
+def first_change(addition: Addition) -> Change:
+    """Return the change that makes the first version of rows and a schema."""
     schema = Stored("schemas", objects.encode(addition.schema.to_json()))
     fixed, rows = addition.fixed_segment(), addition.rows(None)
 

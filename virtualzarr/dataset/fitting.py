@@ -26,7 +26,7 @@ from virtualzarr.dataset.describe import (
 )
 from virtualzarr.dataset.merge import group_chunks
 from virtualzarr.dataset.schema import Schema
-from virtualzarr.dataset.segment import Cells, pack
+from virtualzarr.dataset.segment import DATA, Cells, pack
 from virtualzarr.dataset.snapshot import ChunkRuns, Named
 from virtualzarr.dataset.verbs import Rows, Stored
 from virtualzarr.errors import UnsupportedError
@@ -59,6 +59,8 @@ class Addition:
         See `Entry`.
     schema : Schema
         What the schema has to be.
+    folder : str
+        That of the dataset, where references lie in its own data.
     """
 
     cells: Mapping[str, Cells]
@@ -67,6 +69,7 @@ class Addition:
     coordinates: NDArray[Any] | None
     schema: Schema
     grids: Mapping[str, tuple[ChunkRuns, ...]] = field(default_factory=dict)
+    folder: str = ""
 
     @property
     def chunks(self) -> tuple[Any, ...]:
@@ -79,7 +82,7 @@ class Addition:
         `files` are those that were scanned: one may have nothing but values that are kept inline.
         """
         names = dict.fromkeys([*files, *self.sources])
-        stored = Stored("segments", *pack(self.cells, self.coordinates))
+        stored = Stored("segments", *pack(self.cells, self.coordinates, self.folder))
         return Rows(
             self.schema.growing,
             stored,
@@ -102,11 +105,14 @@ class Addition:
             is_used[np.asarray(manifest.source)] = True
             used = np.flatnonzero(is_used[:-1]).tolist()
             uris |= dict.fromkeys(manifest.sources[row].uri for row in used)
-        return [uri for uri in uris if uri]
+        return [uri for uri in uris if uri and not self._is_own(uri)]
+
+    def _is_own(self, uri: str) -> bool:
+        return bool(self.folder) and uri.startswith(f"{self.folder}/{DATA}/")
 
     def fixed_segment(self) -> Stored | None:
         """Return the segment of arrays that do not grow; None if there are none."""
-        return Stored("segments", *pack(self.fixed, None)) if self.fixed else None
+        return Stored("segments", *pack(self.fixed, None, self.folder)) if self.fixed else None
 
 
 def describe_first(group: Group, schema: Schema) -> Addition:

@@ -20,6 +20,7 @@ from virtualzarr.dataset.named import Named, Node
 from virtualzarr.dataset.operations import HEAD, Get, Protocol
 from virtualzarr.dataset.row_tables import change_entries, splice_rows
 from virtualzarr.dataset.snapshot import FORMAT, Parts, Record, Snapshot
+from virtualzarr.dataset.storage import ROOT
 from virtualzarr.dataset.tables import Choice, Pack, Summaries, Table, choose_last
 from virtualzarr.errors import (
     MetadataError,
@@ -27,6 +28,7 @@ from virtualzarr.errors import (
     UnsupportedError,
     VersionExpiredError,
 )
+from virtualzarr.formats.zarr import is_dataset_root
 from virtualzarr.metadata.json_documents import dumps_json
 
 _LARGEST = 1 << 16
@@ -117,6 +119,8 @@ class Head:
         The commits since the last block, as JSON: records, or the names of long ones.
     tag : str, optional
         What the store calls this state of the head; not stored.
+    is_pending : bool
+        Whether an upgrade put it there, which decides by the root's document alone.
     """
 
     snapshot: Snapshot
@@ -124,6 +128,7 @@ class Head:
     checkpoint: Named | None = None
     tail: tuple[Mapping[str, Any], ...] = ()
     tag: str | None = field(default=None, compare=False)
+    is_pending: bool = field(default=False, compare=False)
     _data: bytes | None = field(default=None, compare=False, repr=False)
 
     @classmethod
@@ -149,6 +154,7 @@ class Head:
             None if checkpoint is None else Named.from_json(checkpoint),
             tuple(log["tail"]),
             tag,
+            document.get("upgrade") is True,
         )
         if result.tail_start < 1 or (blocks is None and result.tail_start > 1):
             raise MetadataError("the log does not have a record for each version")
@@ -251,7 +257,14 @@ def read_head() -> Protocol[Head]:
     answer = yield Get(HEAD)
     if answer is None:
         raise SourceNotFoundError("there is no dataset", file=HEAD)
-    return Head.from_bytes(*answer)
+    head = Head.from_bytes(*answer)
+    if head.is_pending:
+        root = yield Get(ROOT)
+        if root is None or not is_dataset_root(root[0]):
+            raise SourceNotFoundError(
+                "there is no dataset yet, as an upgrade was interrupted: repeat it", file=HEAD
+            )
+    return head
 
 
 def read_version(head: Head, version: int) -> Protocol[Snapshot]:

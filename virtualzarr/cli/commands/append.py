@@ -34,7 +34,7 @@ def add_command(commands: Any, common: argparse.ArgumentParser) -> None:
         "--commit-id", metavar="ID",
         help="a name of the commit that no other has: repeated with the same one, it is done once",
     )  # fmt: skip
-    dataset_options.add_single_writer(group)
+    dataset_options.add_single_writer(parser)
     dataset_options.add_row_options(group)
     add_watch_options(parser.add_argument_group("watching a folder"))
 
@@ -111,7 +111,7 @@ def _check_options(options: argparse.Namespace) -> None:
 def _refuse_row_options(options: argparse.Namespace) -> None:
     """Refuse what references have no place for."""
     names = ("message", "commit_id", "step", "gaps", "overlap", "missing", "drop_variables",
-             "coordinate", "bad_files", "single_writer")  # fmt: skip
+             "coordinate", "bad_files")  # fmt: skip
     for name in names:
         if getattr(options, name):
             option = f"--{name.replace('_', '-')}"
@@ -132,6 +132,7 @@ def _append_references(options: argparse.Namespace) -> int:
         plugin_codecs=options.plugin_codecs,
         duplicates="skip" if options.skip_duplicates else "raise",
         dry_run=options.dry_run,
+        single_writer=options.single_writer,
         **shared.scan_arguments(options),
     )
     # Nothing to do is a success: appends run from cron again and again.

@@ -1,0 +1,187 @@
+"""Hierarchies of version 1 of the native form: read as ever, and made datasets in one step."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import threading
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+import virtualzarr as vz
+from tests.dataset.native_fixture import expected, unpack, write_source
+from virtualzarr.cli.parser import main
+from virtualzarr.dataset import directory
+from virtualzarr.dataset.dataset import Dataset
+from virtualzarr.dataset.upgrade import upgrade
+from virtualzarr.errors import SourceNotFoundError, UnsupportedError
+from virtualzarr.formats.zarr import is_dataset_root
+
+
+@pytest.fixture
+def hierarchy(tmp_path):
+    return unpack(tmp_path)
+
+
+def check(group, *, rows=9):
+    assert dict(group.attrs) == {"title": "kept", "level": 0.1}
+    for path, (values, attributes) in expected().items():
+        array = group[path]
+        assert array.dtype == values.dtype
+        np.testing.assert_array_equal(array[...][: len(values)], values)
+        kept = {n: v for n, v in array.attrs.items() if n not in ("_FillValue", "NAME", "CLASS")}
+        assert kept == attributes, path
+    assert group["time"].shape == (rows,)
+
+
+def sources(group):
+    return {
+        path: sorted({os.path.basename(s.uri) for s in group[path].manifest.sources if s.uri})
+        for path in ("air", "more/wind")
+    }
+
+
+def test_version_1_is_read_and_grows(hierarchy, tmp_path):
+    check(vz.open(hierarchy))
+    write_source(tmp_path / "3.h5", 9, 3)
+    vz.append(hierarchy, str(tmp_path / "3.h5"), "time")
+    check(vz.open(hierarchy), rows=12)
+
+
+def test_it_becomes_a_dataset(hierarchy, tmp_path):
+    before = vz.open(hierarchy)
+    facts = {s.uri: s.fingerprint for s in before["more/wind"].manifest.sources}
+    dataset = upgrade(hierarchy, "time", message="grown up")
+    check(dataset.group)
+    check(vz.open(hierarchy))
+    assert dataset.version == 1
+    assert dataset.history()[0].about["message"] == "grown up"
+    after = dataset.group["more/wind"].manifest
+    assert {s.uri: s.fingerprint for s in after.sources if s.uri} == facts
+    assert {*os.listdir(hierarchy)} <= {"zarr.json", "head", "schemas", "segments", "data"}
+    # What is done is not done again, and nothing is lost by it.
+    write_source(tmp_path / "3.h5", 9, 3)
+    dataset.append(str(tmp_path / "3.h5"))
+    assert upgrade(hierarchy, "time").version == 2
+    check(Dataset(hierarchy).group, rows=12)
+    Dataset(hierarchy).vacuum(keep=1)
+    check(Dataset(hierarchy).group, rows=12)
+
+
+def test_it_moves_with_its_own_data(hierarchy, tmp_path):
+    upgrade(hierarchy, "time")
+    os.rename(hierarchy, tmp_path / "elsewhere")
+    check(Dataset(tmp_path / "elsewhere").group)
+
+
+def test_others_refuse_it_afterwards(hierarchy):
+    upgrade(hierarchy, "time")
+    zarr = pytest.importorskip("zarr")
+    for path in ("", "air", "data", "more", "more/wind"):
+        with pytest.raises(Exception):  # noqa: B017, PT011
+            zarr.open(str(hierarchy / path), mode="r")
+
+
+class Crash(BaseException):
+    pass
+
+
+@pytest.mark.parametrize("is_done", [False, True])
+def test_it_stops_anywhere(tmp_path, monkeypatch, is_done):
+    """Before or after each rename and each removal; then it is repeated, maybe after an append."""
+    unpack(tmp_path / "kept")
+    saw = set()
+    for number in range(200):
+        place = tmp_path / str(number)
+        shutil.copytree(tmp_path / "kept", place)
+        hierarchy = unpack(place)
+        with monkeypatch.context() as patched:
+            left = [number]
+
+            def stop(real, left=left):
+                def call(*values):
+                    left[0] -= 1
+                    if left[0] < 0 and not is_done:
+                        raise Crash
+                    result = real(*values)
+                    if left[0] < 0:
+                        raise Crash
+                    return result
+
+                return call
+
+            # Of this module alone: locks go on as they do when a process dies.
+            names = vars(os) | {"replace": stop(os.replace), "unlink": stop(os.unlink)}
+            patched.setattr(directory, "os", SimpleNamespace(**names))
+            try:
+                upgrade(hierarchy, "time")
+            except Crash:
+                pass
+            else:
+                break
+        is_new = is_dataset_root((hierarchy / "zarr.json").read_bytes())
+        saw.add((is_new, (hierarchy / "head").exists()))
+        check(vz.open(hierarchy))
+        if is_new:
+            check(Dataset(hierarchy).group)
+        else:
+            with pytest.raises(SourceNotFoundError):
+                Dataset(hierarchy)
+        rows = 9
+        if number % 2:
+            # Either goes on being what it is.
+            rows = 12
+            write_source(place / "3.h5", 9, 3)
+            if is_new:
+                Dataset(hierarchy).append(str(place / "3.h5"))
+            else:
+                vz.append(hierarchy, str(place / "3.h5"), "time")
+        dataset = upgrade(hierarchy, "time")
+        check(dataset.group, rows=rows)
+        assert sources(dataset.group)["more/wind"] == [f"{k}.h5" for k in range(rows // 3)]
+        assert not [p for p in hierarchy.rglob("zarr.json") if p != hierarchy / "zarr.json"]
+        dataset.vacuum(keep=1)
+        check(Dataset(hierarchy).group, rows=rows)
+        shutil.rmtree(place)
+    assert number > 20
+    assert saw == {(False, False), (False, True), (True, True)}
+
+
+def test_appends_meanwhile(hierarchy, tmp_path):
+    """An append of version 1 is before the upgrade, or refused: it is never lost."""
+    write_source(tmp_path / "3.h5", 9, 3)
+    outcome = []
+
+    def append():
+        try:
+            vz.append(hierarchy, str(tmp_path / "3.h5"), "time")
+            outcome.append("done")
+        except Exception as error:
+            outcome.append(error)
+
+    thread = threading.Thread(target=append)
+    thread.start()
+    upgrade(hierarchy, "time")
+    thread.join()
+    check(Dataset(hierarchy).group, rows=12 if outcome == ["done"] else 9)
+
+
+def test_what_is_not_upgraded(hierarchy, tmp_path):
+    with pytest.raises(UnsupportedError, match="part of"):
+        upgrade(hierarchy / "air", "time")
+    with pytest.raises(ValueError, match="no array has a dimension"):
+        upgrade(hierarchy, "tim")
+    with pytest.raises(UnsupportedError, match="directories"):
+        upgrade("s3://bucket/v1.zarr", "time")
+    with pytest.raises(SourceNotFoundError):
+        upgrade(tmp_path, "time")
+    check(vz.open(hierarchy))
+    assert not (hierarchy / "head").exists()
+
+
+def test_the_command(hierarchy, capsys):
+    assert main(["upgrade", str(hierarchy), "--dim", "time"]) == 0
+    assert "version 1" in capsys.readouterr().out
+    check(Dataset(hierarchy).group)
