@@ -66,7 +66,7 @@ def check_objects(
         storage.run(mark(head, marker))
     except VirtualZarrError as error:
         # What this one names is not known then; the others are checked all the same.
-        damaged[error.file or uri] = error.message
+        damaged[(error.file or uri).removeprefix(f"{uri}/")] = error.message
     open_segment = SegmentOpener(location, head.snapshot.version)
     for named in marker.named:
         if problem := _check(storage, open_segment, named):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 from numpy.typing import NDArray
@@ -19,7 +18,7 @@ from virtualzarr.errors import (
     VersionExpiredError,
     VirtualZarrError,
 )
-from virtualzarr.stores.files import is_url, open_file
+from virtualzarr.stores.files import open_file
 from virtualzarr.stores.location import Location
 from virtualzarr.stores.lru_cache import LRUCache
 
@@ -60,10 +59,7 @@ class SegmentOpener:
 
         The error itself is returned if the file is none of the dataset's own.
         """
-        file = error.file or ""
-        # Protocols name objects relative to the folder.
-        is_own = file.startswith(f"{self.folder}/") or not (os.path.isabs(file) or is_url(file))
-        if not is_own:
+        if not (error.file or "").startswith(f"{self.folder}/"):
             return error
         now = open_storage(self.location).run(read_head()).snapshot
         if now.is_expired(self.version):

@@ -7,6 +7,7 @@ follows from that.
 
 from __future__ import annotations
 
+import os
 import random
 import secrets
 import time
@@ -28,8 +29,8 @@ from virtualzarr.dataset.operations import (
     UnreachableError,
     WaitTurn,
 )
-from virtualzarr.errors import AccessError, SourceError
-from virtualzarr.stores.files import ByteFile, open_file
+from virtualzarr.errors import AccessError, SourceError, VirtualZarrError
+from virtualzarr.stores.files import ByteFile, is_url, open_file
 from virtualzarr.stores.location import Location
 
 T = TypeVar("T")
@@ -88,6 +89,11 @@ class Storage(ABC):
         except StopIteration as stop:
             result: T = stop.value
             return result
+        except VirtualZarrError as error:
+            # Protocols name objects relative to the folder.
+            if error.file and not (is_url(error.file) or os.path.isabs(error.file)):
+                error.file = f"{self.uri}/{error.file}"
+            raise
         except (UnreachableError, RefusedError) as error:
             if isinstance(error.__cause__, SourceError | AccessError):
                 raise error.__cause__ from None
