@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import re
 from contextlib import suppress
 
 import h5py
@@ -168,7 +169,7 @@ def test_a_damaged_head_is_named(tmp_path):
     data = head.read_bytes()
     for position in range(len(data)):
         head.write_bytes(data[:position])
-        with pytest.raises(MetadataError, match=r"file head"):
+        with pytest.raises(MetadataError, match=f"file {re.escape(str(head))}"):
             Dataset(tmp_path / "d")
     for position in range(len(data)):
         damaged = bytearray(data)
@@ -212,3 +213,31 @@ def test_a_vacuum_takes_away_what_is_being_written(tmp_path, monkeypatch):
     dataset = dataset.append(tmp_path / "1.h5")
     assert len(vacuums) == 2
     assert dataset.group["time"][...].tolist() == [*range(8)]
+
+
+def test_a_vacuum_takes_away_the_schema_that_rows_were_prepared_by(tmp_path, monkeypatch):
+    write(tmp_path / "0.h5", 0)
+    dataset = create_dataset(tmp_path / "d", tmp_path / "0.h5", "time")
+    write(tmp_path / "1.h5", 4)
+    fit, calls = Dataset.fit, []
+
+    def fit_early(newest, *args):
+        addition = fit(newest, *args)
+        calls.append(addition)
+        if len(calls) == 1:
+            dataset.update_attributes("air", {"comment": "new"})
+            for _ in range(2):
+                dataset.refresh().vacuum(keep=1)
+        return addition
+
+    monkeypatch.setattr(Dataset, "fit", fit_early)
+    appended = dataset.append(tmp_path / "1.h5")
+    assert len(calls) == 2
+    assert appended.group["time"][...].tolist() == [*range(8)]
+
+
+def test_repeating_a_write_whose_rows_have_gone(tmp_path):
+    write(tmp_path / "0.h5", 0)
+    dataset = create_dataset(tmp_path / "d", tmp_path / "0.h5", "time")
+    dataset.write("air", 3, 5, commit_id="one").drop(2, 3)
+    assert dataset.refresh().write("air", 3, 5, commit_id="one").version == 3

@@ -15,7 +15,7 @@ from virtualzarr.combine.attributes import MEANING_ATTRIBUTES
 from virtualzarr.dataset import objects
 from virtualzarr.dataset.operations import Protocol
 from virtualzarr.dataset.snapshot import Named, Snapshot
-from virtualzarr.errors import MismatchError, NodeNotFoundError
+from virtualzarr.errors import MismatchError, NodeNotFoundError, SourceNotFoundError
 from virtualzarr.hierarchy.group import Group
 from virtualzarr.metadata import (
     ArrayMetadata,
@@ -300,3 +300,17 @@ def read_named_schema(named: Named | None) -> Protocol[Schema]:
     (data,) = yield from objects.read([named])
     with objects.parse_errors(named.name):
         return Schema.from_json(objects.decode(data))
+
+
+def read_base_schema(named: Named | None) -> Protocol[Schema]:
+    """Read the schema that a change was prepared by, where the newest one is another.
+
+    Raises
+    ------
+    OutdatedError
+        A vacuum has deleted it since.
+    """
+    try:
+        return (yield from read_named_schema(named))
+    except SourceNotFoundError as error:
+        raise OutdatedError("a vacuum has deleted the schema that it was prepared by") from error

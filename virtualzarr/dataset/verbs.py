@@ -23,7 +23,7 @@ from virtualzarr.dataset.named import Named
 from virtualzarr.dataset.operations import Protocol
 from virtualzarr.dataset.placing import Coordinates, locate, merge_rows, read_stored
 from virtualzarr.dataset.runs import Splice
-from virtualzarr.dataset.schema import Schema, merge_schemas, read_named_schema, read_schema
+from virtualzarr.dataset.schema import Schema, merge_schemas, read_base_schema, read_schema
 from virtualzarr.dataset.snapshot import (
     FileNames,
     FileRows,
@@ -176,7 +176,7 @@ def add_rows(
 def _check_schema(rows: Rows, state: Snapshot) -> Protocol[None]:
     """Refuse rows that were prepared by a schema whose numbers meant something else."""
     if rows.schema is not None and state.schema != rows.schema:
-        base = yield from read_named_schema(rows.schema)
+        base = yield from read_base_schema(rows.schema)
         (yield from read_schema(state)).check_meaning(base)
 
 
@@ -366,7 +366,7 @@ def change_schema(
         state, merged = head.snapshot, new
         if state.schema != base:
             theirs = yield from read_schema(state)
-            merged = merge_schemas((yield from read_named_schema(base)), new, theirs)
+            merged = merge_schemas((yield from read_base_schema(base)), new, theirs)
         data = objects.encode(merged.to_json())
         named = yield from stored.setdefault(data, Stored("schemas", data)).put(state.epoch)
         new_record = yield from record(head, dict(about))
