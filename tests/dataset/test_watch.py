@@ -288,6 +288,18 @@ class TestWatch:
         assert times(dataset) == list(range(7))
         assert dataset.refresh().history()[-1].about["verb"] == "replace"
 
+    def test_another_file_of_a_name_with_an_old_date(self, dataset, folder, feed, clock):
+        write(folder / "04.nc", 4)
+        feed.run()
+        again = Feed(dataset, folder, clock)
+        (folder / "04.nc").rename(folder.parent / "aside")
+        write(folder / "08.nc", 8)
+        again.run()
+        write(folder / "04.nc", 4, 3)
+        os.utime(folder / "04.nc", ns=(10**18, 10**18))
+        assert again.run() == [("bad file", ["04.nc"])]
+        assert "has changed" in again.events[-1].error
+
     def test_others_append_meanwhile(self, dataset, folder, feed):
         file = write(folder / "04.nc", 4)
         Dataset(dataset.path).append(file)

@@ -14,6 +14,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
+from datetime import datetime
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
@@ -22,7 +23,7 @@ from virtualzarr.errors import SourceNotFoundError, UnsupportedError
 from virtualzarr.stores.files import is_url, resolve_uri
 
 Facts = tuple[Any, ...]
-"""Size and date of a file, or what else tells one state of it from another."""
+"""Size of a file, its date in nanoseconds since 1970, and what else tells its states apart."""
 
 
 def list_folder(
@@ -76,8 +77,13 @@ def _list_url(
 
 
 def _facts_of(info: Mapping[str, Any]) -> Facts:
-    names = ("ETag", "etag", "LastModified", "mtime", "updated", "created")
-    return (info.get("size"), *(str(info[name]) for name in names if name in info))
+    """Return size, date in nanoseconds since 1970 (0 where there is none), and entity tag."""
+    dates = (info.get(name) for name in ("LastModified", "mtime", "updated", "created"))
+    date = next((each for each in dates if each is not None), 0)
+    if isinstance(date, str):
+        date = datetime.fromisoformat(date)
+    seconds = date.timestamp() if isinstance(date, datetime) else date
+    return (info.get("size"), int(seconds * 10**9), str(info.get("ETag", info.get("etag", ""))))
 
 
 class Arrivals:

@@ -136,19 +136,16 @@ class Watch:
         """Return files but those whose rows a commit brought that are no longer there."""
         if self._past is None and files:
             # Once: what others commit meanwhile is there by name, when it is appended.
-            newest = self.dataset.refresh()
-            times = {
+            self._past = {
                 file: version.time
-                for version in newest.history()
+                for version in self.dataset.refresh().history()
                 for file in version.about.get("files", ())
             }
-            for file in newest.find_files(
-                [file for file in map(resolve_uri, files) if file in times]
-            ):
-                # `append` leaves it out, and compares it with what it was.
-                del times[file]
-            self._past = times
         gone = {file for file in files if self._is_past(file)}
+        if gone:
+            # Where there are rows, `append` compares the file with what it was.
+            there = self.dataset.refresh().find_files(sorted(gone))
+            gone = {file for file in gone if resolve_uri(file) not in there}
         if gone:
             self.arrivals.finish(gone)
             self.report(Event("present", tuple(sorted(gone))))
@@ -159,8 +156,7 @@ class Watch:
         if time is None:
             return False
         # A newer file of that name is another one.
-        facts = self.arrivals.facts(file)
-        return not (len(facts) == 2 and facts[1] > time.timestamp() * 1e9)
+        return bool(self.arrivals.facts(file)[1] <= time.timestamp() * 1e9)
 
     def _commit(self, files: Sequence[str]) -> float | None:
         """Append files; return how long to wait if the dataset cannot be reached."""
