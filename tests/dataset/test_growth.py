@@ -15,6 +15,7 @@ from virtualzarr.dataset.create import create_dataset
 from virtualzarr.dataset.head import find_version, read_head, read_version
 from virtualzarr.dataset.limits import LIMITS
 from virtualzarr.dataset.operations import Get, Put, Replace
+from virtualzarr.dataset.row_tables import read_contents
 from virtualzarr.dataset.verbs import Rows, Stored, add_rows, drop_rows
 from virtualzarr.errors import MismatchError
 
@@ -113,3 +114,24 @@ def test_many_arrays_take_few_writes(tmp_path):
             counts[:2] = 0, 0
             dataset = dataset.append(build_group(number, 100))
             assert counts[1] <= 2
+
+
+def test_appends_merge_once_and_segments_stay_few(tmp_path):
+    with count_writes() as counts:
+        dataset = create_dataset(tmp_path / "d", build_group(0), "time")
+        for number in range(1, 231):
+            counts[:2] = 0, 0
+            before = dataset.version
+            dataset = dataset.append(build_group(number))
+            # The append, and one merge: also where the hundredth makes two due.
+            assert dataset.version - before <= 2
+            assert counts[0] < 100_000
+            assert counts[1] <= 10
+            entries = dataset.run(read_contents(dataset.snapshot)).entries
+            assert len(entries) <= 11 * len(str(number)) + 1
+    np.testing.assert_array_equal(dataset.group["time"][...], np.arange(231))
+    # Tables of sources that arrays share are merged once, and still name each row's own file.
+    manifest = dataset.group["v9"].manifest
+    names = [manifest.sources[row].uri for row in manifest.source[:, 0]]
+    assert names == [f"/data/2031/satellite-{number:012d}.nc" for number in range(231)]
+    np.testing.assert_array_equal(np.asarray(manifest.offset), np.full((231, 1), 4096 + 9000))

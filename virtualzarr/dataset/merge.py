@@ -7,11 +7,12 @@ Merging is a commit of its own, after the one that made it due was answered.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from virtualzarr.dataset.arrays import Opener
 from virtualzarr.dataset.commit import Change, record
@@ -24,7 +25,8 @@ from virtualzarr.dataset.snapshot import Record, Snapshot
 from virtualzarr.dataset.tables import choose_last
 from virtualzarr.dataset.verbs import Stored
 from virtualzarr.errors import MismatchError
-from virtualzarr.manifest import Manifest
+from virtualzarr.manifest import Manifest, Sources
+from virtualzarr.references.native.parts import Part
 
 FAN_IN = 10
 LARGEST = 4 << 20
@@ -129,9 +131,9 @@ def merge(due: Due, axes: Mapping[str, tuple[int, int]], open_segment: Opener) -
     axes : mapping of str to (int, int)
         By path, how many axes an array has, and which of them grows.
     """
-    merged = {}
+    merged, tables = {}, _SourceTables()
     for path, (ndim, axis) in axes.items():
-        cells = merge_cells(due, path, ndim, axis, open_segment)
+        cells = merge_cells(due, path, ndim, axis, open_segment, tables)
         if cells is not None:
             merged[path] = cells
     coordinates = None
@@ -197,7 +199,37 @@ def check_due(due: Due, state: Snapshot) -> Protocol[None]:
             raise MismatchError("rows that were dropped are there again")
 
 
-def merge_cells(due: Due, path: str, ndim: int, axis: int, open_segment: Opener) -> Cells | None:
+class _SourceTables:
+    """Tables of sources that arrays share: most files have a chunk of each array."""
+
+    def __init__(self) -> None:
+        self._tables: dict[Hashable, Sources] = {}
+        self._joined: dict[tuple[int, ...], tuple[Any, Sources, list[NDArray[np.int32]]]] = {}
+
+    def load(self, part: Part) -> Manifest:
+        """Return the references of a part, whose sources are named as they are stored."""
+        key = part.sources_key()
+        if key not in self._tables:
+            self._tables[key] = part.stored_sources()
+        return part.load([slice(n) for n in part.shape], self._tables[key])
+
+    def share(self, manifests: Sequence[Manifest]) -> list[Manifest]:
+        """Return manifests with one table of all their sources."""
+        tables = [manifest.sources for manifest in manifests]
+        key = tuple(map(id, tables))
+        if key not in self._joined:
+            # Tables are kept with their identities, which no others get as long as they are there.
+            self._joined[key] = tables, *Sources.merge(tables)
+        _, sources, remaps = self._joined[key]
+        return [
+            manifest.replace(sources=sources, source=remap[manifest.source])
+            for manifest, remap in zip(manifests, remaps, strict=True)
+        ]
+
+
+def merge_cells(
+    due: Due, path: str, ndim: int, axis: int, open_segment: Opener, tables: _SourceTables
+) -> Cells | None:
     """Return the references of an array in several segments as those of one."""
     parts = [open_segment(entry.segment).part(path, ndim) for entry in due.entries]
     shape = next((list(part.shape) for part in parts if part is not None), None)
@@ -218,9 +250,9 @@ def merge_cells(due: Due, path: str, ndim: int, axis: int, open_segment: Opener)
             shape[axis] = sum(count for _, count in chunks)
             manifests.append(Manifest.missing(shape))
         else:
-            manifests.append(part.load([slice(n) for n in part.shape]))
+            manifests.append(tables.load(part))
         runs += chunks
-    return Cells(Manifest.concatenate(manifests, axis), join_runs(runs))
+    return Cells(Manifest.concatenate(tables.share(manifests), axis), join_runs(runs))
 
 
 def join_runs(runs: Sequence[tuple[int, int]]) -> ChunkRuns:

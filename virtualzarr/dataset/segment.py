@@ -20,7 +20,7 @@ from virtualzarr.dataset import objects
 from virtualzarr.dataset.named import Named
 from virtualzarr.errors import MetadataError
 from virtualzarr.manifest import Manifest, Sources
-from virtualzarr.references.native.parts import Part, save_part
+from virtualzarr.references.native.parts import Part, SavedTables, save_part
 from virtualzarr.stores.files import ByteFile, InlineFile
 from virtualzarr.stores.location import Location
 from virtualzarr.stores.memory import MemoryStore
@@ -65,9 +65,9 @@ def pack(
     folder : str
         That of the dataset: its own data are named relative to it.
     """
-    store = MemoryStore()
+    store, saved = MemoryStore(), SavedTables()
     parts = {
-        path: save_part(store, path, _with_relative_uris(cells.manifest, folder))
+        path: save_part(store, path, _with_relative_uris(cells.manifest, folder), saved=saved)
         for path, cells in arrays.items()
     }
     if coordinates is not None:

@@ -165,6 +165,10 @@ class Sources(Sequence[Source]):
             For each table, the new row of each old row, followed by one -1, so that indexing
             with the -1 of a missing chunk gives -1 again.
         """
+        if all(table is tables[0] for table in tables[1:]) and tables:
+            return tables[0], [np.append(np.arange(len(tables[0])), -1).astype(np.int32)] * len(
+                tables
+            )
         # Sources hash by uri and fingerprint: one file scanned in two versions stays two rows, as
         # references of the old version must not be read from the new one.
         rows: dict[Source, int] = {}

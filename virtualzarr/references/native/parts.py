@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import secrets
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from typing import Any
 
 import numpy as np
@@ -38,6 +38,8 @@ INLINE = "inline"
 SLAB = 1 << 22
 """Cells that are looked at at a time."""
 
+_TABLE = ("uri", "size", "mtime_ns", "etag")
+
 NO_SIZE, NO_TIME = -1, -(2**63)
 """Of sources whose size, or time of modification, is not known."""
 
@@ -45,7 +47,18 @@ NO_SIZE, NO_TIME = -1, -(2**63)
 # -- writing ------------------------------------------------------------------------------------
 
 
-def save_part(store: Store, path: str, manifest: Manifest, *, relative_uris: bool = False) -> str:
+SavedTables = dict[int, tuple[Sources, str, dict[str, Any]]]
+"""Tables of sources that were stored, by identity: where, and what documents say of them."""
+
+
+def save_part(
+    store: Store,
+    path: str,
+    manifest: Manifest,
+    *,
+    relative_uris: bool = False,
+    saved: SavedTables | None = None,
+) -> str:
     """Store a manifest as a new part of an array, which does not refer to it yet.
 
     Raises `UnsupportedError` if a decoder has no form in v3 documents.
@@ -56,6 +69,9 @@ def save_part(store: Store, path: str, manifest: Manifest, *, relative_uris: boo
         Of the array.
     relative_uris : bool
         Whether sources are named relative to the array, where there is a way from there.
+    saved : dict, optional
+        Tables of other parts in the same store, which are copied instead of encoded again; this
+        one's is added.
 
     Returns
     -------
@@ -77,7 +93,7 @@ def save_part(store: Store, path: str, manifest: Manifest, *, relative_uris: boo
         "columns": {
             key: save_numbers(store, join(folder, key), column) for key, column in columns.items()
         },
-        "sources": _save_sources(store, folder, manifest.sources, relative_uris),
+        "sources": _copy_sources(store, folder, manifest.sources, relative_uris, saved),
     }
     if manifest.decoders:
         document["decoders"] = [_decoder_json(d, manifest.ndim) for d in manifest.decoders]
@@ -147,6 +163,22 @@ def _one_heap(manifest: Manifest) -> tuple[Manifest, bytes | None]:
         sources=table, source=numbers[source], offset=offset + base[source], length=length
     )
     return changed, heap
+
+
+def _copy_sources(
+    store: Store, folder: str, sources: Sources, shorten: bool, saved: SavedTables | None
+) -> dict[str, Any]:
+    if saved is None or shorten:
+        return _save_sources(store, folder, sources, shorten)
+    if id(sources) not in saved:
+        # The table is kept with its identity, which no other gets as long as it is there.
+        saved[id(sources)] = sources, folder, _save_sources(store, folder, sources, shorten)
+    _, home, document = saved[id(sources)]
+    names = [name for name in _TABLE if "array" in document[name]] if home != folder else []
+    for name in names:
+        for key, _ in [*store.list(join(home, name))]:
+            store.set(f"{folder}{key.removeprefix(home)}", store.get(key) or b"")
+    return document
 
 
 def _save_sources(store: Store, folder: str, sources: Sources, shorten: bool) -> dict[str, Any]:
@@ -241,8 +273,8 @@ class Part:
             return Column(value, self.store, self.folder, self.shape, bounds, corner)
 
     def _parse_sources(self, value: dict[str, Any]) -> None:
-        require(value, "count", "uri", "size", "mtime_ns", "etag")
-        self.count = value["count"]
+        require(value, "count", *_TABLE)
+        self.count, self._table_document = value["count"], value
         if type(self.count) is not int or not 0 <= self.count < 2**31:
             raise MetadataError(f"count: must be between 0 and 2^31-1, not {short(self.count)}")
         # A constant takes no bytes: a document of a line must not ask for a table of two billion
@@ -273,12 +305,13 @@ class Part:
             values[name] = column.take(cells, groupings)
         return References(**values)
 
-    def load(self, box: Sequence[slice]) -> Manifest:
-        """Return the manifest of a box of cells."""
+    def load(self, box: Sequence[slice], sources: Sources | None = None) -> Manifest:
+        """Return the manifest of a box of cells, with the table of sources if that is known."""
         shape = tuple(len(range(n)[part]) for n, part in zip(self.shape, box, strict=True))
         values = {name: column.load(box) for name, column in self.columns.items()}
         try:
-            return Manifest(shape, self.sources(), decoders=self.decoders, **values)
+            table = self.sources() if sources is None else sources
+            return Manifest(shape, table, decoders=self.decoders, **values)
         except BadReferenceError as error:
             error.at(file=f"{self.store.uri}/{self.folder}")
             raise
@@ -299,6 +332,21 @@ class Part:
         rows = zip(*columns, strict=True)
         return Sources(self._source(u, n, t, e, True) for u, n, t, e in rows)
 
+    def stored_sources(self) -> Sources:
+        """Return the whole table with URIs as they are stored: to be stored again, not opened."""
+        columns = [self._as_list(column) for column in self.table.values()]
+        return Sources(
+            Source(uri, *_fingerprint(size, time, etag)) if uri else self._heap()
+            for uri, size, time, etag in zip(*columns, strict=True)
+        )
+
+    def sources_key(self) -> Hashable:
+        """Return what is equal for parts whose tables of sources are stored alike."""
+        names = [name for name in _TABLE if "array" in self._table_document[name]]
+        keys = [key for n in names for key, _ in self.store.list(join(self.folder, n))]
+        blobs = [self.store.get(key) for key in [*keys, self.heap_key]]
+        return dumps_json(self._table_document), tuple(blobs)
+
     def uris(self) -> list[tuple[str, int, int, str]]:
         """Return absolute URI, size, time and tag of all sources that are files, as stored."""
         columns = [self._as_list(column) for column in self.table.values()]
@@ -316,28 +364,32 @@ class Part:
 
     def _source(self, uri: str, size: int, mtime_ns: int, etag: str, heap: bool) -> Source:
         if not uri:
-            if not heap:
-                return Source("")
-            data = self.store.get(join(self.folder, INLINE))
-            if data is None:
-                raise MetadataError("inline bytes are missing", file=self.heap_key)
-            return Source.inline(data)
+            return self._heap() if heap else Source("")
         try:
             location = self.location.resolve(absolute(uri, self.place))
         except VirtualZarrError as error:
             error.at(file=f"{self.store.uri}/{self.folder}")
             raise
-        fingerprint = Fingerprint(
-            None if size == NO_SIZE else int(size),
-            None if mtime_ns == NO_TIME else int(mtime_ns),
-            etag or None,
-        )
-        return Source.at(location, fingerprint)
+        return Source.at(location, Fingerprint(*_fingerprint(size, mtime_ns, etag)))
+
+    def _heap(self) -> Source:
+        data = self.store.get(self.heap_key)
+        if data is None:
+            raise MetadataError("inline bytes are missing", file=self.heap_key)
+        return Source.inline(data)
 
     @property
     def heap_key(self) -> str:
         """The key of the bytes that are kept with the part."""
         return join(self.folder, INLINE)
+
+
+def _fingerprint(size: int, mtime_ns: int, etag: str) -> tuple[int | None, int | None, str | None]:
+    return (
+        None if size == NO_SIZE else int(size),
+        None if mtime_ns == NO_TIME else int(mtime_ns),
+        etag or None,
+    )
 
 
 def _decoder(entry: Any, label: str) -> Decoder:
