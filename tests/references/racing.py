@@ -112,6 +112,7 @@ class Tally:
 
 def work(tasks, answers):
     """Append files as told, and answer what became of each."""
+    answers.put("ready")
     while (task := tasks.get()) is not None:
         target, numbers, folder, began = task
         time.sleep(max(began - time.time(), 0))  # all at once
@@ -137,6 +138,8 @@ def crew(count):
     for process in processes:
         process.start()
     try:
+        for _ in processes:
+            assert answers.get(timeout=300) == "ready"
         yield queues, answers
     finally:
         for queue in queues:
@@ -177,13 +180,14 @@ def race(target, queues, answers, folder, each, tally):
 
 def run(form, place, rounds, *, writers=(2, 4, 16), each=3, seconds=None):
     """Race some rounds with each number of writers in turn; return what came of them."""
-    tally, end = Tally(), time.monotonic() + (seconds or 1e9)
+    tally = Tally()
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         for number in range(max(writers) * each + 2):
             write_file(folder / f"{number}.h5", number)
         server = stack.enter_context(running()) if place == "s3" else None
         queues, answers = stack.enter_context(crew(max(writers)))
+        end = time.monotonic() + (seconds or 1e9)
         for number in range(rounds):
             if time.monotonic() > end:
                 break
