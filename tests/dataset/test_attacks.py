@@ -241,3 +241,13 @@ def test_repeating_a_write_whose_rows_have_gone(tmp_path):
     dataset = create_dataset(tmp_path / "d", tmp_path / "0.h5", "time")
     dataset.write("air", 3, 5, commit_id="one").drop(2, 3)
     assert dataset.refresh().write("air", 3, 5, commit_id="one").version == 3
+
+
+def test_rows_of_fill_values_stand_for_no_gap(tmp_path):
+    file = write_series(tmp_path / "0.h5", [0, 1, 5])
+    dataset = create_dataset(tmp_path / "d", file, "time", gaps="fill", step=1)
+    dataset = dataset.write("air", slice(None, 2), dataset.group["air"].metadata.fill_value)
+    with pytest.raises(MismatchError, match="rows from 1 to 1"):
+        dataset.append(write_series(tmp_path / "1.h5", [1]))
+    dataset = dataset.append(write_series(tmp_path / "3.h5", [3]))
+    assert dataset.group["air"][...].tolist() == [0, 0, 0, 3, 0, 5]

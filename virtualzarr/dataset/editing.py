@@ -26,6 +26,7 @@ from virtualzarr.dataset.additions import (
 )
 from virtualzarr.dataset.commit import Change
 from virtualzarr.dataset.describe import count_rows, find_growing, list_sources
+from virtualzarr.dataset.file_names import have_files
 from virtualzarr.dataset.fitting import Addition, build_gap
 from virtualzarr.dataset.gaps import close_gaps
 from virtualzarr.dataset.head import Head
@@ -294,7 +295,8 @@ def find_unfilled(dataset: Dataset) -> Callable[[Snapshot, int, int], Protocol[N
         dimension = dataset.dimension
         runs = (yield from read_runs(state, dimension)).slice(start, stop)
         ids = runs.ids(0, len(runs))
-        filled = np.zeros(len(ids), bool)
+        # Those of files may have nothing but fill values, which are not stored.
+        filled = yield from have_files(state, dimension, ids)
         for entry in (yield from read_overlapping(state, dimension, runs)):
             first, count = entry.rows[dimension]
             mine = (ids >= first) & (ids < first + count)

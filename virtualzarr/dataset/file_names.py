@@ -152,6 +152,16 @@ def find_shared(
     return [bool(((others["first"] < low + count) & (ends > low)).any()) for low, count in pairs]
 
 
+def have_files(
+    state: Snapshot, dimension: str, ids: NDArray[np.int64]
+) -> Protocol[NDArray[np.bool_]]:
+    """Tell which rows, by their ids, came with a source file."""
+    items = yield from _read_all(state, dimension)
+    begun = np.sort(items["first"]).searchsorted(ids, "right")
+    ended = np.sort(items["first"] + items["count"]).searchsorted(ids, "right")
+    return np.asarray(begun > ended)
+
+
 def _read_all(state: Snapshot, dimension: str) -> Protocol[NDArray[Any]]:
     names = state.names.get(dimension, FileNames())
     parts = [_as_items(names.tail)]
