@@ -14,7 +14,7 @@ def write(path, start, count=4, chunk=3, width=5, value=None, **options):
     """
     times = start + np.arange(count) * options.get("step", 1)
     values = times[:, None] * 100 + np.arange(width)
-    values = values if value is None else np.full_like(values, value)
+    values = values if value is None else np.full(values.shape, value)
     values = values.astype(options.get("dtype", "f4"))
     with h5py.File(path, "w") as file:
         file["x"] = np.arange(width)

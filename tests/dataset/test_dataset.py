@@ -12,10 +12,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import virtualzarr as vz
-from virtualzarr.dataset import merge
+from virtualzarr.dataset import commit, merge
 from virtualzarr.dataset.create import create_dataset
 from virtualzarr.dataset.dataset import Dataset
-from virtualzarr.errors import MismatchError, NodeExistsError, VersionExpiredError
+from virtualzarr.dataset.verbs import drop_rows
+from virtualzarr.errors import (
+    MismatchError,
+    NodeExistsError,
+    SourceNotFoundError,
+    VersionExpiredError,
+)
 
 
 def write(path, start, count=4, chunk=3, width=5, value=None):
@@ -198,3 +204,22 @@ def check_any_history(folder, data):
         np.testing.assert_array_equal(group["air"][:, 3], values)
         manifest = vz.Array.from_manifest(group["air"].metadata, group["air"].manifest)
         np.testing.assert_array_equal(manifest[:, 0], values)
+
+
+@pytest.mark.parametrize("guarded", [True, False])
+def test_a_writer_whose_head_expired_goes_on_from_the_newest(tmp_path, monkeypatch, guarded):
+    write(tmp_path / "0.h5", 0)
+    dataset = create_dataset(tmp_path / "d", scan(tmp_path / "0.h5"), "time")
+    stale = Dataset(tmp_path / "d")  # which has no segment in memory
+    write(tmp_path / "final.h5", 0, value=7)
+    dataset = dataset.replace(scan(tmp_path / "final.h5"))
+    dataset.vacuum(keep=1)
+    drop = drop_rows("time", 0, 1, stale.open_segment.coordinates, {"verb": "drop"})
+    if guarded:
+        stale.run(commit.commit(stale.head, drop))
+        assert times(stale.refresh()) == [2, 3]
+        return
+    for name in ("SourceNotFoundError", "VersionExpiredError"):
+        monkeypatch.setattr(commit, name, ZeroDivisionError)
+    with pytest.raises((SourceNotFoundError, VersionExpiredError)):
+        stale.run(commit.commit(stale.head, drop))

@@ -250,9 +250,3 @@ def test_nodes_that_are_read_before_they_are_stored(monkeypatch):
     """A commit that changes a table twice reads what it has not put in the store yet."""
     monkeypatch.setattr(tables.Pack, "read", lambda self, items: tables.objects.read(items))
     assert is_noticed(verbs=60)
-
-
-def test_what_an_expired_head_names_is_missing_for_good(monkeypatch):
-    """A writer that read the head before a vacuum must go on from the newest one."""
-    monkeypatch.setattr(commit, "SourceNotFoundError", ZeroDivisionError)
-    assert is_noticed(verbs=60)
