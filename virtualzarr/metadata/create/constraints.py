@@ -34,7 +34,7 @@ def find_differences(metadata: ArrayMetadata, params: array.ArrayParams) -> list
 
     Examples
     --------
-    >>> from virtualzarr.metadata.create import create_array_metadata
+    >>> from virtualzarr.metadata.create import ArrayParams, create_array_metadata
     >>> metadata = create_array_metadata(ArrayParams(shape=(4, 6), dtype="i4"))
     >>> find_differences(metadata, ArrayParams(dtype="i4", chunks=2))
     ['chunks: (2, 2) is asked for, but it is (4, 6)']
