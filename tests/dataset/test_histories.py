@@ -226,7 +226,7 @@ class History:
             np.testing.assert_array_equal(air[::-2, 1:4], expected[::-2, 1:4])
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(data=st.data())
 def test_all_verbs(tmp_path_factory, data):
     folder = tmp_path_factory.mktemp("any")
