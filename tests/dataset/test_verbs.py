@@ -484,6 +484,16 @@ def stage_one(path, file):
     return vz.Dataset(path).stage(file)
 
 
+def test_staged_rows_fill_gaps(tmp_path, dataset):
+    write(tmp_path / "1.h5", 8)
+    dataset = dataset.append(tmp_path / "1.h5", gaps="fill", step=1)
+    write(tmp_path / "late.h5", 5, 2)
+    dataset = dataset.commit([dataset.stage(tmp_path / "late.h5")])
+    times = dataset.group["time"][...].tolist()
+    assert times == [*range(12)]
+    assert dataset.group["air"][5:7, 0].tolist() == [500, 600]
+
+
 def test_workers_stage_and_one_commits(tmp_path, dataset):
     files = [tmp_path / f"{number}.h5" for number in range(1, 9)]
     for number, file in enumerate(files, 1):

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from virtualzarr.dataset import objects
 from virtualzarr.dataset.additions import join_options, with_remembered
-from virtualzarr.dataset.editing import Addable, Edit, Request, refuse_files
+from virtualzarr.dataset.editing import Addable, Edit, Request, find_unfilled, refuse_files
 from virtualzarr.dataset.operations import Get, Protocol
 from virtualzarr.dataset.snapshot import ChunkRuns, Named
 from virtualzarr.dataset.verbs import Rows, Stored, add_rows
@@ -124,7 +124,8 @@ def request_commit(staged: Sequence[StagedRows]) -> Request:
                 item.chunks, item.schema, item.grids,
                 tuple((uri, 0, item.count) for uri in item.files),
             )  # fmt: skip
-            add = add_rows(rows, dataset.open_segment.coordinates, {})
+            read = dataset.open_segment.coordinates
+            add = add_rows(rows, read, {}, unfilled=find_unfilled(dataset))
             changes.append(refuse_files(add, dataset, item.files, False) if item.is_whole else add)
         files = tuple(file for item in staged for file in item.files)
         return Edit("append", tuple(changes), files)
