@@ -454,6 +454,19 @@ def test_many_changes_are_one_commit(tmp_path, dataset):
     assert again.dataset.version == 2
 
 
+def test_an_attribute_changes_twice_in_one_commit(tmp_path, dataset):
+    write(tmp_path / "1.h5", 4)
+    with dataset.transaction() as changes:
+        changes.update_attributes("", {"title": "climate", "draft": 1})
+        changes.append(tmp_path / "1.h5")
+        changes.update_attributes("air", {"comment": "early"})
+        changes.update_attributes("", {"title": "weather"}, delete=["draft"])
+    group = changes.dataset.group
+    assert group.attrs == {"title": "weather"}
+    assert group["air"].attrs["comment"] == "early"
+    check(changes.dataset, range(8))
+
+
 def test_an_exception_changes_nothing(tmp_path, dataset):
     write(tmp_path / "1.h5", 4)
     changes = dataset.transaction()

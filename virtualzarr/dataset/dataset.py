@@ -232,7 +232,7 @@ class Dataset(DatasetVersion):
         MismatchError
             Another commit has changed the same attribute meanwhile.
         """
-        request = request_attributes(self.schema, path, attributes, delete)
+        request = request_attributes(self.schema, [(path, attributes, delete)])
         return self.change(request, message, commit_id)
 
     def transaction(

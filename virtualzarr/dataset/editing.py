@@ -208,15 +208,19 @@ def request_drop(start: Any, stop: Any, before: Any) -> Request:
     return prepare
 
 
-def request_attributes(
-    base: Schema, path: str, attributes: Mapping[str, Any], delete: Collection[str]
-) -> Request:
-    """Attributes of a node change, of which the user has seen those of a schema."""
+AttributeUpdate = tuple[str, Mapping[str, Any], Collection[str]]
+"""The path of a node, attributes that it gets, and names of those that it loses."""
+
+
+def request_attributes(base: Schema, updates: Sequence[AttributeUpdate]) -> Request:
+    """Attributes of nodes change, in their order, of which the user has seen those of a schema."""
 
     def prepare(dataset: Dataset) -> Edit:
-        # A change since is a conflict, and not what this one goes on from.
-        dataset.schema.check_unchanged(base, path, {*attributes, *delete})
-        new = dataset.schema.with_attributes(path, attributes, delete)
+        new = dataset.schema
+        for path, attributes, delete in updates:
+            # A change since is a conflict, and not what this one goes on from.
+            dataset.schema.check_unchanged(base, path, {*attributes, *delete})
+            new = new.with_attributes(path, attributes, delete)
         return Edit("attributes", (change_schema(dataset.snapshot.schema, new, {}),))
 
     return prepare

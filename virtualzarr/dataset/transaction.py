@@ -12,6 +12,7 @@ from virtualzarr.dataset.additions import Addable as Source
 from virtualzarr.dataset.additions import AppendOptions
 from virtualzarr.dataset.editing import (
     Addable,
+    AttributeUpdate,
     Edit,
     Request,
     as_paths,
@@ -48,6 +49,7 @@ class Transaction:
         self._seen = dataset.schema
         self._message, self._commit_id = message, commit_id
         self._requests: list[Request] = []
+        self._updates: list[AttributeUpdate] = []
         self._is_open = False
 
     def __enter__(self) -> Self:
@@ -116,7 +118,10 @@ class Transaction:
         self, path: str, attributes: Mapping[str, Any], *, delete: Collection[str] = ()
     ) -> None:
         """Change attributes, see `Dataset.update_attributes`."""
-        self._add(request_attributes(self._seen, path, attributes, delete))
+        if not self._updates:
+            # One change for all: the second of one attribute goes on from the first.
+            self._add(request_attributes(self._seen, self._updates))
+        self._updates.append((path, attributes, delete))
 
     def commit_staged(self, *staged: StagedRows) -> None:
         """Add rows that workers have staged, see `Dataset.commit`."""
