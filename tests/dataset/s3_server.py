@@ -214,9 +214,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
 
 @contextmanager
-def running():
+def running(kind=Server):
     """Run a server within a with statement."""
-    server = Server()
+    server = kind()
     thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
     thread.start()
     try:

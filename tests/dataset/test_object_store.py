@@ -213,7 +213,7 @@ def test_places_are_tried_once(server, url, monkeypatch):
     for _ in range(2):
         storage = open_storage(Location(url, server.options()))
         storage.require_commits()
-    assert sum(method == "PUT" for method, *_ in server.requests) == 3
+    assert sum(method == "PUT" for method, *_ in server.requests) == 4
 
 
 def test_credentials_are_not_shown(server, url):

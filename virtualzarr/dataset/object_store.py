@@ -57,11 +57,12 @@ class ObjectStore(Storage):
             return
         try:
             # The vacuum of another may delete the object meanwhile, which looks like a store that
-            # ignores conditions; but not three times.
-            if not any(self._is_enforcing() for _ in range(3)):
-                raise refuse_commits(
-                    self.uri, "the store replaces objects whether or not conditions hold"
-                )
+            # does not do as it is asked; but not three times.
+            for _ in range(3):
+                if (fault := self._find_fault()) is None:
+                    break
+            else:
+                raise refuse_commits(self.uri, fault)
         except (UnreachableError, RefusedError) as error:
             raise AccessError(
                 "datasets cannot be committed to there, or it could not be tried whether they "
@@ -70,20 +71,30 @@ class ObjectStore(Storage):
             ) from None
         _enforcing.add(self.uri)
 
-    def _is_enforcing(self) -> bool:
+    def _find_fault(self) -> str | None:
+        """Try what the store makes of conditions that hold and of others; None if all is right."""
         # Who dies or may not delete here leaves it to the next vacuum.
         name = f"log/0-{secrets.token_hex(8)}"
         # Where the first answer was lost, this one may say that there is such an object.
-        self._try_to_replace(name, "create")
-        modes: list[Any] = ["create", {"e_tag": '"00000000000000000000000000000000"'}]
-        is_enforcing = not any(self._try_to_replace(name, mode) for mode in modes)
+        self._try_to_replace(name, b"1", "create")
+        # Tags are tried that the store gave itself: S3 and Azure look at the entity tag and GCS at
+        # the generation only, and each takes none that is not of its own form.
+        first = self.get(Get(name))
+        if first is None or first[0] != b"1" or first[1] == "{}":
+            return "the store does not say which state of an object it has"
+        stale = json.loads(first[1])
+        if not self._try_to_replace(name, b"2", stale):
+            current = self.get(Get(name))  # not refused if only the answer was lost
+            if current is None or current[0] != b"2":
+                return "the store does not replace objects whose condition holds"
+        is_ignoring = any(self._try_to_replace(name, b"3", mode) for mode in ("create", stale))
         with suppress(UnreachableError, RefusedError):
             self.delete([name])
-        return is_enforcing
+        return "the store replaces objects whether or not conditions hold" if is_ignoring else None
 
-    def _try_to_replace(self, name: str, mode: Any) -> bool:
+    def _try_to_replace(self, name: str, data: bytes, mode: Any) -> bool:
         try:
-            self._retry(partial(self._put, name, b"1", mode), name)
+            self._retry(partial(self._put, name, data, mode), name)
         except _ConditionError:
             return False
         except FileNotFoundError:
@@ -167,9 +178,9 @@ class ObjectStore(Storage):
         try:
             self._retry(partial(self.store.delete, [*names]), names[0])
         except FileNotFoundError:
+            # Some stores say so of one that was deleted meanwhile, and go no further.
             if len(names) > 1:
-                for name in names:
-                    self.delete([name])
+                self._side_by_side(self.delete, [[name] for name in names])
 
     def _put(self, name: str, data: bytes, mode: Any = "overwrite") -> Any:
         return self.store.put(name, data, mode=mode, use_multipart=False)
@@ -219,8 +230,9 @@ class ObjectStore(Storage):
         except exceptions.PreconditionError:
             raise _ConditionError from None
         except exceptions.AlreadyExistsError as error:
-            # 409 is a race that nobody has won yet, which says nothing of the condition.
-            if "status code: 409" in _describe(error):
+            # 409 is a race that nobody has won yet, which says nothing of the condition; but Azure
+            # says so of what is there, too.
+            if "status code: 409" in _describe(error) and "BlobAlreadyExists" not in str(error):
                 raise self._unreachable(error, name) from None
             raise _ConditionError from None
         except (exceptions.PermissionDeniedError, exceptions.UnauthenticatedError) as error:

@@ -6,6 +6,7 @@ open a dataset and the files that it refers to.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from datetime import timedelta
 from typing import Any
@@ -48,10 +49,18 @@ _NAMES: Mapping[str, Mapping[str, str | None]] = {
         "client_id": "client_id",
         "client_secret": "client_secret",
         "anon": "skip_signature",
-        "account_host": None,
+        "endpoint": "endpoint",
     },
 }
 """Names of options in fsspec's file systems and in obstore; None for what it has no use for."""
+
+_CONNECTION_STRING = {
+    "accountname": "account_name",
+    "accountkey": "account_key",
+    "sharedaccesssignature": "sas_token",
+    "blobendpoint": "endpoint",
+}
+"""Names in what Azure's portal shows, as far as it says where blobs are and who asks for them."""
 
 _HARMLESS = frozenset(
     ["asynchronous", "skip_instance_cache", "use_listings_cache", "listings_expiry_time",
@@ -95,7 +104,7 @@ def _open_service(service: str, location: Location) -> Any:
         container, _, host = bucket.partition("@")
         if host:
             options.setdefault("account_name", host.partition(".")[0])
-        return AzureStore(container, **common, **_translate("az", options, location.uri))
+        return AzureStore(container, **common, **_translate_az(options, location.uri))
     return S3Store(bucket, **common, **_translate_s3(options, location.uri))
 
 
@@ -107,11 +116,7 @@ def _translate_s3(options: dict[str, Any], uri: str) -> dict[str, Any]:
         if old in options
     }
     profile = options.pop("profile", None)
-    client: dict[str, Any] = {}
-    if options.pop("verify", True) is False:
-        client["allow_invalid_certificates"] = True
-    if str(options.get("endpoint_url") or "").startswith("http://"):
-        client["allow_http"] = True
+    is_verified = options.pop("verify", True) is not False
     # Style of addresses, timeouts and such: paths are understood by all services.
     options.pop("config_kwargs", None)
     settings = _translate("s3", options, uri)
@@ -119,7 +124,14 @@ def _translate_s3(options: dict[str, Any], uri: str) -> dict[str, Any]:
         provider = _find_credentials(profile, settings)
         if provider is not None:
             settings["credential_provider"] = provider
-    return settings | ({"client_options": client} if client else {})
+    return settings | _client_options(settings.get("endpoint"), is_verified)
+
+
+def _client_options(endpoint: object, is_verified: bool = True) -> dict[str, Any]:
+    client = {} if is_verified else {"allow_invalid_certificates": True}
+    if str(endpoint or "").startswith("http://"):
+        client["allow_http"] = True
+    return {"client_options": client} if client else {}
 
 
 def _find_credentials(
@@ -156,11 +168,30 @@ def _translate_gs(options: dict[str, Any], uri: str) -> dict[str, Any]:
     settings = _translate("gs", options, uri)
     if token == "anon":
         settings["skip_signature"] = True
+        # Who writes without a signature would be asked for a token nevertheless.
+        settings["credential_provider"] = lambda: {"token": "", "expires_at": None}
     elif isinstance(token, str) and token not in ("google_default", "cache", "cloud"):
         settings["application_credentials"] = token
+    elif isinstance(token, Mapping) and token.get("type") == "service_account":
+        settings["service_account_key"] = json.dumps(dict(token))
     elif token is not None and not isinstance(token, str):
         raise _unsupported(["token"], uri)
-    return settings
+    return settings | _client_options(settings.get("base_url"))
+
+
+def _translate_az(options: dict[str, Any], uri: str) -> dict[str, Any]:
+    text = str(options.pop("connection_string", None) or "")
+    parts = [part.partition("=") for part in text.split(";")]
+    given = {name.strip().lower(): value for name, _, value in parts if value}
+    options |= {new: given[old] for old, new in _CONNECTION_STRING.items() if old in given}
+    account = options.get("account_name")
+    if host := options.pop("account_host", None):
+        options["endpoint"] = f"https://{host}"
+    elif account and (suffix := given.get("endpointsuffix")):
+        protocol = given.get("defaultendpointsprotocol", "https")
+        options.setdefault("endpoint", f"{protocol}://{account}.blob.{suffix}")
+    settings = _translate("az", options, uri)
+    return settings | _client_options(settings.get("endpoint"))
 
 
 def _translate(service: str, options: Mapping[str, Any], uri: str) -> dict[str, Any]:

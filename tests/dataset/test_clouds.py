@@ -1,0 +1,231 @@
+"""Datasets in GCS and Azure: what they call a state of an object, and what they answer."""
+
+from __future__ import annotations
+
+import shutil
+import socket
+import subprocess
+import threading
+import time
+import uuid
+
+import pytest
+
+from tests.dataset.cloud_servers import AzureServer, GcsServer
+from tests.dataset.racing import append, check_answers, read_names, read_rows
+from tests.dataset.s3_server import Server, running
+from virtualzarr.dataset import object_store
+from virtualzarr.dataset.commit import commit, create
+from virtualzarr.dataset.head import read_head
+from virtualzarr.dataset.open_storage import _translate_az, _translate_gs, open_storage
+from virtualzarr.dataset.operations import HEAD
+from virtualzarr.dataset.vacuum import vacuum
+from virtualzarr.dataset.verbs import set_tag
+from virtualzarr.errors import AccessError, NodeExistsError, UnsupportedError
+from virtualzarr.stores.location import Location
+
+pytest.importorskip("obstore")
+
+
+@pytest.fixture(params=[GcsServer, AzureServer], ids=["gcs", "azure"])
+def server(request):
+    with running(request.param) as server:
+        yield server
+
+
+@pytest.fixture
+def location(server):
+    return Location(f"{server.scheme}://bucket/{uuid.uuid4().hex}/feed", server.options())
+
+
+@pytest.fixture
+def storage(location):
+    storage = open_storage(location)
+    storage.run(create())
+    return storage
+
+
+def test_commits_and_a_vacuum(storage):
+    append(storage, 10, 5)
+    append(storage, 0, 2)
+    with pytest.raises(NodeExistsError):
+        storage.run(create())
+    assert read_rows(storage) == [0, 1, 10, 11, 12, 13, 14]
+    assert {*storage.list_top()} == {"head", "segments"}
+    storage.put_root(b"{}")
+    report = storage.run(vacuum(storage.run(read_head())))
+    assert report.deleted == ()
+    assert read_rows(storage) == [0, 1, 10, 11, 12, 13, 14]
+
+
+def test_what_is_tried(location, server):
+    """Conditions that hold and others are tried with tags of the store's own making."""
+    open_storage(location).require_commits()
+    deletion = "DELETE" if isinstance(server, GcsServer) else "POST"
+    methods = [method for method, *_ in server.requests]
+    assert methods == ["PUT", "GET", "PUT", "PUT", "PUT", deletion]
+    assert not server.objects
+
+
+def test_a_server_that_ignores_conditions_is_refused(location, server):
+    server.is_strict = False
+    storage = open_storage(location)
+    with pytest.raises(AccessError, match="whether or not conditions hold"):
+        storage.run(create())
+    assert not [key for key in server.objects if key.endswith(HEAD)]
+
+
+@pytest.mark.parametrize("server", [Server, GcsServer, AzureServer], indirect=True)
+@pytest.mark.parametrize("mode", ["create", "replace"])
+def test_a_server_that_ignores_some_conditions_is_refused(server, mode, monkeypatch):
+    """Each kind of condition is tried, not one for all."""
+    scheme = getattr(server, "scheme", "s3")
+    location = Location(f"{scheme}://bucket/{uuid.uuid4().hex}/feed", server.options())
+    perform = server.perform
+
+    def ignore(method, path, headers, body):
+        is_create = headers.get("If-None-Match") or headers.get("x-goog-if-generation-match") == "0"
+        names = ("If-None-Match", "If-Match", "x-goog-if-generation-match")
+        if bool(is_create) == (mode == "create"):
+            headers = {name: value for name, value in headers.items() if name not in names}
+        return perform(method, path, headers, body)
+
+    monkeypatch.setattr(server, "perform", ignore)
+    with pytest.raises(AccessError, match="whether or not conditions hold"):
+        open_storage(location).require_commits()
+
+
+def test_a_server_that_refuses_all_conditions_is_refused(location, server, monkeypatch):
+    perform = server.perform
+
+    def refuse(method, path, headers, body):
+        if headers.get("If-Match") or headers.get("x-goog-if-generation-match", "0") != "0":
+            return 412, {}, b""
+        return perform(method, path, headers, body)
+
+    monkeypatch.setattr(server, "perform", refuse)
+    with pytest.raises(AccessError, match="whose condition holds"):
+        open_storage(location).require_commits()
+
+
+@pytest.mark.parametrize("fault", [503, 409, 429, "lost", "late", "failed"])
+def test_faults(storage, server, fault):
+    """Whatever becomes of the first requests for the head, a commit is there once."""
+    append(storage, 0)
+    left = [2]
+
+    def choose(method, path):
+        if method == "PUT" and path.endswith(HEAD) and left[0]:
+            left[0] -= 1
+            return fault
+        return None
+
+    server.fault = choose
+    append(storage, 1, name="row1-0")
+    server.wait()
+    assert read_rows(storage) == [0, 1]
+    assert read_names(storage) == ["row1-0"]
+
+
+@pytest.mark.parametrize("fault", [503, "lost", "failed"])
+def test_faults_of_trying(location, server, fault, monkeypatch):
+    """A lost answer looks like a condition that does not hold, and is none."""
+    monkeypatch.setattr(object_store, "back_off_seconds", lambda number: 0.0)
+    for failing in range(6):
+        requests = []
+
+        def choose(method, path, failing=failing, requests=requests):
+            requests.append(method)
+            return fault if len(requests) == failing + 1 else None
+
+        server.fault = choose
+        monkeypatch.setattr(object_store, "_enforcing", set())
+        open_storage(location).require_commits()
+
+
+def test_threads_that_race_lose_nothing(storage):
+    def run(writer):
+        for k in range(4):
+            append(storage, 1000 * k + writer, name=f"row{writer}-{k}")
+
+    threads = [threading.Thread(target=run, args=(writer,)) for writer in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    names = [f"row{writer}-{k}" for writer in range(6) for k in range(4)]
+    check_answers(storage, dict.fromkeys(names, "done"))
+
+
+def test_deleting_what_is_gone_in_part(storage, server):
+    for number in range(20):
+        storage.put_root(b"{}")
+        storage.store.put(f"log/0-{number}", b"1")
+    storage.delete([f"log/0-{number}" for number in range(-3, 20)])
+    assert {*storage.list_objects()} == {"zarr.json", HEAD}
+
+
+def test_options_of_azure():
+    def translate(**options):
+        return _translate_az(options, "az://container/feed")
+
+    key = {"account_name": "me", "account_key": "a2V5"}
+    assert translate(**key) == key
+    assert translate(**key, account_host="blobs.example.org") == key | {
+        "endpoint": "https://blobs.example.org"
+    }
+    text = "DefaultEndpointsProtocol=https;AccountName=me;AccountKey=a2V5=="
+    assert translate(connection_string=text) == {"account_name": "me", "account_key": "a2V5=="}
+    national = translate(connection_string=f"{text};EndpointSuffix=core.chinacloudapi.cn")
+    assert national["endpoint"] == "https://me.blob.core.chinacloudapi.cn"
+    local = translate(connection_string=f"{text};BlobEndpoint=http://127.0.0.1:1/me")
+    assert local["endpoint"] == "http://127.0.0.1:1/me"
+    assert local["client_options"] == {"allow_http": True}
+    with pytest.raises(UnsupportedError, match="'credential'"):
+        translate(credential=object())
+
+
+def test_options_of_gcs():
+    def translate(**options):
+        return _translate_gs(options, "gs://bucket/feed")
+
+    assert translate(token="cloud", project="mine") == {}
+    assert translate(token="/etc/key.json") == {"application_credentials": "/etc/key.json"}
+    account = {"type": "service_account", "client_email": "me"}
+    assert '"client_email": "me"' in translate(token=account)["service_account_key"]
+    with pytest.raises(UnsupportedError, match="'token'"):
+        translate(token=object())
+
+
+@pytest.mark.skipif(not shutil.which("azurite-blob"), reason="an emulator that npm installs")
+def test_azurite(tmp_path):
+    """A store by other people."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    command = ["azurite-blob", "--blobPort", str(port), "--skipApiVersionCheck", "--silent"]
+    emulator = subprocess.Popen([*command, "--location", str(tmp_path)], stdout=subprocess.DEVNULL)
+    try:
+        account, key = (
+            "devstoreaccount1",
+            (
+                "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
+            ),
+        )
+        endpoint = f"BlobEndpoint=http://127.0.0.1:{port}/{account}"
+        text = f"AccountName={account};AccountKey={key};{endpoint}"
+        blobs = pytest.importorskip("azure.storage.blob")
+        service = blobs.BlobServiceClient.from_connection_string(text)
+        for _ in range(100):
+            try:
+                service.create_container("bucket", timeout=1)
+                break
+            except Exception:
+                time.sleep(0.1)
+        storage = open_storage(Location("az://bucket/feed", {"connection_string": text}))
+        storage.run(create())
+        test_threads_that_race_lose_nothing(storage)
+        head = storage.run(commit(storage.run(read_head()), set_tag("paper", 1, {})))
+        assert storage.run(vacuum(head)).expired > 1
+    finally:
+        emulator.terminate()
+        emulator.wait()
