@@ -58,11 +58,11 @@ class ObjectStore(Storage):
         try:
             # The vacuum of another may delete the object meanwhile, which looks like a store that
             # does not do as it is asked; but not three times.
-            for _ in range(3):
+            for attempt in range(3):
                 if (fault := self._find_fault()) is None:
                     break
-            else:
-                raise refuse_commits(self.uri, fault)
+                if attempt == 2:
+                    raise refuse_commits(self.uri, fault)
         except (UnreachableError, RefusedError) as error:
             raise AccessError(
                 "datasets cannot be committed to there, or it could not be tried whether they "

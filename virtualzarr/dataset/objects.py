@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from hashlib import sha256
@@ -15,6 +16,9 @@ from virtualzarr.errors import MetadataError, SourceNotFoundError, VirtualZarrEr
 from virtualzarr.metadata.json_documents import dumps_json, loads_json
 
 _LARGEST = 1 << 28
+
+_NAME = re.compile(r"(?:log|schemas|index|segments|data)/(\d+)-[0-9a-f]{16}(?:\.new)?", re.ASCII)
+"""Names of objects, also of files that are being written: nothing else is of a dataset."""
 
 
 def encode(document: Any) -> bytes:
@@ -79,15 +83,17 @@ def digest(data: bytes) -> str:
     return sha256(data).hexdigest()[:32]
 
 
-def epoch_of(name: str) -> int:
-    """Return the epoch in the name of an object.
+def epoch_of(name: str) -> int | None:
+    """Return the epoch in the name of an object; None if it is not one of a dataset.
 
     Examples
     --------
     >>> epoch_of("segments/3-0123456789abcdef")
     3
+    >>> epoch_of("segments/notes.txt")
     """
-    return int(name.partition("/")[2].partition("-")[0])
+    match = _NAME.fullmatch(name)
+    return None if match is None else int(match[1])
 
 
 def put(kind: str, epoch: int, data: bytes) -> Protocol[Named]:

@@ -69,7 +69,9 @@ class StagedObject(Stored):
         super().__init__("segments", b"", named.digest)
         self._content = content
         self._original = named
-        self._named[objects.epoch_of(named.name)] = named
+        epoch = objects.epoch_of(named.name)
+        if epoch is not None:
+            self._named[epoch] = named
 
     def put(self, epoch: int) -> Protocol[Named]:
         """Return the object's name of this epoch.

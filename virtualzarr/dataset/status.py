@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from virtualzarr.array import Array
 from virtualzarr.combine.cf_time import TimeUnit, exact_times, is_datetime_calendar
 from virtualzarr.dataset.editing import find_unfilled
+from virtualzarr.dataset.objects import epoch_of
 from virtualzarr.dataset.row_tables import read_entries
 from virtualzarr.dataset.vacuum import mark
 from virtualzarr.dataset.values import to_step
@@ -245,6 +246,6 @@ def _list_sizes(dataset: Dataset) -> tuple[dict[str, int], tuple[int, int]]:
     for name, size in sizes.items():
         kind = name.partition("/")[0]
         kinds[kind] = kinds.get(kind, 0) + size
-        if "/" in name and name not in needed:
+        if epoch_of(name) is not None and name not in needed:
             objects, nbytes = objects + 1, nbytes + size
     return kinds, (objects, nbytes)

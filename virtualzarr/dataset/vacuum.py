@@ -32,6 +32,9 @@ from virtualzarr.dataset.snapshot import Entries, FileNames, Record, Snapshot, S
 from virtualzarr.dataset.tables import choose_all, read_children
 from virtualzarr.errors import MismatchError
 
+_BATCH = 1000
+"""Objects that are deleted at once: as many as S3 takes in one request."""
+
 
 @dataclass(frozen=True, slots=True)
 class VacuumReport:
@@ -90,15 +93,15 @@ def vacuum(
     # Someone may have committed after the fence: what is kept now is at least what was kept then,
     # or newer, as versions that have expired do not come back.
     needed = yield from mark(head)
-    swept = []
-    for object_name in (yield ListNames()):
-        if (
-            "/" in object_name
-            and objects.epoch_of(object_name) < head.snapshot.epoch
-            and object_name not in needed
-        ):
-            yield Delete(object_name)
-            swept.append(object_name)
+    swept = [
+        object_name
+        for object_name in (yield ListNames())
+        if (epoch := objects.epoch_of(object_name)) is not None
+        and epoch < head.snapshot.epoch
+        and object_name not in needed
+    ]
+    for start in range(0, len(swept), _BATCH):
+        yield [Delete(object_name) for object_name in swept[start : start + _BATCH]]
     return VacuumReport(head.snapshot.expired, tuple(swept))
 
 

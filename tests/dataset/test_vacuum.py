@@ -1,0 +1,85 @@
+"""What a vacuum deletes, by how many requests, and what it leaves because it is not its own."""
+
+from __future__ import annotations
+
+import pytest
+
+import virtualzarr as vz
+from tests.dataset.racing import append, read_rows
+from tests.dataset.s3_server import running
+from tests.dataset.test_dataset import write
+from virtualzarr.dataset.commit import create
+from virtualzarr.dataset.create import create_dataset
+from virtualzarr.dataset.head import read_head
+from virtualzarr.dataset.open_storage import open_storage
+from virtualzarr.dataset.operations import Put
+from virtualzarr.dataset.status import describe_status
+from virtualzarr.dataset.vacuum import vacuum
+from virtualzarr.stores.location import Location
+
+FOREIGN = [
+    "README.md",
+    "notes/0-0123456789abcdef",
+    "segments/notes.txt",
+    "segments/0-notes",
+    "segments/0-0123456789abcde",
+    "segments/0-0123456789ABCDEF",
+    "segments/0-0123456789abcdef.bak",
+    "segments/old/0-0123456789abcdef",
+    "data/-1-0123456789abcdef",
+    "data/\u0660-0123456789abcdef",
+]
+"""Names that look like those of objects, and are not."""
+
+
+@pytest.fixture(params=["directory", "s3"])
+def storage(request, tmp_path):
+    if request.param == "directory":
+        storage = open_storage(Location(str(tmp_path / "feed")))
+        storage.run(create())
+        yield storage
+        return
+    pytest.importorskip("obstore")
+    with running() as server:
+        storage = open_storage(Location("s3://bucket/feed", server.options()))
+        storage.run(create())
+        storage.server = server
+        yield storage
+
+
+def test_files_of_others_stay(storage):
+    storage.put([Put(name, b"1") for name in FOREIGN])
+    garbage = ["segments/0-0123456789abcdef", "data/0-0123456789abcdef.new"]
+    storage.put([Put(name, b"1") for name in garbage])
+    append(storage, 0, 3)
+    report = storage.run(vacuum(storage.run(read_head())))
+    assert sorted(report.deleted) == sorted(garbage)
+    assert {*FOREIGN} <= {*storage.list_objects()}
+    assert not {*garbage} & {*storage.list_objects()}
+    assert read_rows(storage) == [0, 1, 2]
+
+
+def test_requests_of_a_vacuum(storage):
+    garbage = [f"segments/0-{number:016x}" for number in range(2500)]
+    storage.put([Put(name, b"1") for name in garbage])
+    append(storage, 0)
+    head = storage.run(read_head())
+    if server := getattr(storage, "server", None):
+        server.requests.clear()
+    report = storage.run(vacuum(head))
+    assert sorted(report.deleted) == garbage
+    assert read_rows(storage) == [0]
+    if server:
+        methods = [method for method, *_ in server.requests]
+        assert methods.count("POST") == 3
+        assert "DELETE" not in methods
+
+
+def test_garbage_in_figures(tmp_path):
+    write(tmp_path / "0.h5", 0)
+    dataset = create_dataset(tmp_path / "feed", vz.virtualize(tmp_path / "0.h5"), "time")
+    (tmp_path / "feed" / "segments" / "notes.txt").write_text("somebody's")
+    assert describe_status(dataset).garbage_objects == 0
+    (tmp_path / "feed" / "segments" / "0-0123456789abcdef").write_text("garbage")
+    status = describe_status(dataset)
+    assert (status.garbage_objects, status.garbage_bytes) == (1, 7)
