@@ -1,7 +1,8 @@
 """An S3 server on loopback: conditions hold atomically, and it fails in all ways it is told to.
 
-It knows objects of buckets by path: GET (with ranges), HEAD, PUT with If-Match and If-None-Match,
-DELETE, DeleteObjects and ListObjectsV2. Credentials are not looked at.
+It knows objects of buckets by path, with their metadata: GET (with ranges), HEAD, PUT with
+If-Match and If-None-Match, CopyObject, DELETE, DeleteObjects and ListObjectsV2. Credentials are not
+looked at.
 """
 
 from __future__ import annotations
@@ -12,11 +13,15 @@ import random
 import re
 import threading
 import time
+import uuid
 from collections.abc import Callable
 from contextlib import contextmanager
 from email.utils import formatdate
 from urllib.parse import parse_qs, unquote, urlsplit
 from xml.sax.saxutils import escape, unescape
+
+from virtualzarr.dataset.open_storage import open_storage
+from virtualzarr.stores.location import Location
 
 FAULTS = (503, 500, 429, 409, "reset", "lost", "failed", "late")
 """Statuses before anything is done, a connection that is closed before, answers that are lost
@@ -44,6 +49,7 @@ class Server(http.server.ThreadingHTTPServer):
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), Handler)
         self.objects: dict[str, bytes] = {}
+        self.headers: dict[str, dict[str, str]] = {}
         self.lock = threading.Lock()
         self.latency = 0.0
         self.fault: Callable[[str, str], object] = lambda method, path: None
@@ -94,18 +100,23 @@ class Server(http.server.ThreadingHTTPServer):
         tag = None if data is None else etag(data)
         if method == "PUT":
             refused = "If-None-Match" in headers and tag is not None
-            refused |= "If-Match" in headers and headers["If-Match"] != tag
+            refused |= "If-Match" in headers and not matches(headers["If-Match"], tag)
             if refused and self.is_strict:
                 missing = "If-Match" in headers and tag is None
                 return error(404, "NoSuchKey") if missing else error(412, "PreconditionFailed")
-            self.objects[key] = body
+            if "X-Amz-Copy-Source" in headers:
+                return self.copy(key, headers)
+            self.store(key, body, meta_of(headers))
             return 200, {"ETag": etag(body)}, b""
         if method == "DELETE":
             self.objects.pop(key, None)
             return 204, {}, b""
         if data is None:
             return error(404, "NoSuchKey")
-        found = {"ETag": tag, "Last-Modified": formatdate(1e9, usegmt=True)}
+        found = {"Last-Modified": formatdate(1e9, usegmt=True)} | self.headers.get(key, {})
+        found["ETag"] = tag
+        if matches(headers.get("If-None-Match"), tag):
+            return 304, found, b""
         if match := re.fullmatch(r"bytes=(\d*)-(\d*)", headers.get("Range", "")):
             start, stop = span(match, len(data))
             if start >= len(data):
@@ -113,6 +124,22 @@ class Server(http.server.ThreadingHTTPServer):
             found["Content-Range"] = f"bytes {start}-{stop - 1}/{len(data)}"
             return 206, found, data[start:stop]
         return 200, found, data
+
+    def store(self, key, data, meta):
+        # Icechunk compares the time with its own clock, and knows by a header what it wrote.
+        self.headers[key] = meta | {"Last-Modified": formatdate(time.time(), usegmt=True)}
+        self.objects[key] = data
+
+    def copy(self, key, headers):
+        source = unquote(headers["X-Amz-Copy-Source"]).strip("/")
+        if (data := self.objects.get(source)) is None:
+            return error(404, "NoSuchKey")
+        condition = headers.get("X-Amz-Copy-Source-If-Match")
+        if condition is not None and not matches(condition, etag(data)):
+            return error(412, "PreconditionFailed")
+        self.store(key, data, self.headers.get(source, {}))
+        document = f"<CopyObjectResult><ETag>{escape(etag(data))}</ETag></CopyObjectResult>"
+        return 200, {"Content-Type": "application/xml"}, document.encode()
 
     def of_bucket(self, method, bucket, query, body):
         if method == "POST" and "delete" in query:
@@ -157,6 +184,15 @@ class Server(http.server.ThreadingHTTPServer):
 
 def etag(data: bytes) -> str:
     return f'"{hashlib.md5(data).hexdigest()}"'
+
+
+def matches(condition, tag) -> bool:
+    """Tell whether a tag is that of a condition, whose quotes Icechunk leaves out."""
+    return condition is not None and tag is not None and condition.strip('"') == tag.strip('"')
+
+
+def meta_of(headers) -> dict[str, str]:
+    return {name: value for name, value in headers.items() if name.lower().startswith("x-amz-meta")}
 
 
 def span(match, size: int) -> tuple[int, int]:
@@ -204,7 +240,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self.close_connection = True
             return
         self.send_response(status)
-        for name, value in ({"Content-Length": str(len(content))} | headers).items():
+        size = {} if status == 304 else {"Content-Length": str(len(content))}
+        for name, value in (size | headers).items():
             self.send_header(name, value)
         self.end_headers()
         if self.command != "HEAD":
@@ -235,3 +272,31 @@ def count_rounds(requests) -> int:
         else:
             end = min(end, answered)
     return rounds
+
+
+def count_up(store, times):
+    """Increment a counter as often as that is told to have been done."""
+    from obstore.exceptions import PreconditionError
+
+    for _ in range(times):
+        while True:
+            response = store.get("counter")
+            value = int(bytes(response.bytes()))
+            mode = {"e_tag": response.meta["e_tag"]}
+            try:
+                store.put("counter", str(value + 1).encode(), mode=mode)
+                break
+            except PreconditionError:
+                continue
+
+
+def check_counter(options):
+    """Let 16 clients count together: what a store must get right before it judges anything."""
+    store = open_storage(Location(f"s3://bucket/{uuid.uuid4().hex}", options)).store
+    store.put("counter", b"0")
+    threads = [threading.Thread(target=count_up, args=(store, 10)) for _ in range(16)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return int(bytes(store.get("counter").bytes()))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import http.client
 import http.server
 import logging
 import os
@@ -12,6 +13,7 @@ import sys
 import threading
 import time
 import uuid
+from email.utils import parsedate_to_datetime
 
 import numpy as np
 import pytest
@@ -19,7 +21,7 @@ import pytest
 import virtualzarr as vz
 from tests.dataset import racing
 from tests.dataset.racing import append, check_answers, collect, read_names, read_rows
-from tests.dataset.s3_server import count_rounds, running
+from tests.dataset.s3_server import check_counter, count_rounds, etag, running
 from tests.dataset.test_dataset import write
 from virtualzarr.dataset import object_store
 from virtualzarr.dataset.commit import commit, create
@@ -95,36 +97,36 @@ def test_threads_that_race_lose_nothing(storage):
     check_answers(storage, dict.fromkeys(names, "done"))
 
 
-def count_up(store, times):
-    """Increment a counter as often as that is told to have been done."""
-    for _ in range(times):
-        while True:
-            response = store.get("counter")
-            value = int(bytes(response.bytes()))
-            mode = {"e_tag": response.meta["e_tag"]}
-            try:
-                store.put("counter", str(value + 1).encode(), mode=mode)
-                break
-            except obstore.exceptions.PreconditionError:
-                continue
-
-
-def check_counter(options):
-    """Let 16 clients count together: what a store must get right before it judges anything."""
-    store = open_storage(Location(f"s3://bucket/{uuid.uuid4().hex}", options)).store
-    store.put("counter", b"0")
-    threads = [threading.Thread(target=count_up, args=(store, 10)) for _ in range(16)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    return int(bytes(store.get("counter").bytes()))
-
-
 def test_conditions_of_the_server(server):
     assert check_counter(server.options()) == 160
     server.is_strict = False
     assert check_counter(server.options()) < 160
+
+
+def test_what_icechunk_asks_the_server_for(server):
+    """Tags without quotes, answers without content, copies, and headers of its own."""
+
+    def send(method, name, body=b"", **headers):
+        names = {name.replace("_", "-"): value for name, value in headers.items()}
+        connection.request(method, f"/bucket/{name}", body, names)
+        response = connection.getresponse()
+        return response.status, response.read(), response.headers
+
+    connection = http.client.HTTPConnection(server.url.removeprefix("http://"))
+    assert send("PUT", "repo", b"1", x_amz_meta_writer="me")[0] == 200
+    tag = etag(b"1").strip('"')
+    assert send("GET", "repo", if_none_match=tag)[:2] == (304, b"")
+    source = {"x_amz_copy_source": "bucket/repo", "x_amz_copy_source_if_match": tag}
+    assert send("PUT", "old", **source)[0] == 200
+    assert send("PUT", "repo", b"2", if_match=tag)[0] == 200
+    assert send("PUT", "repo", b"3", if_match=tag)[0] == 412
+    assert send("PUT", "other", **source)[0] == 412
+    assert send("GET", "repo", if_none_match=tag)[1] == b"2"
+    _, body, headers = send("GET", "old")
+    assert (body, headers["x-amz-meta-writer"]) == (b"1", "me")
+    written = parsedate_to_datetime(headers["Last-Modified"]).timestamp()
+    assert abs(time.time() - written) < 60
+    connection.close()
 
 
 @pytest.mark.parametrize("fault", [503, 500, 429, 409, "reset", "lost", "failed", "late"])

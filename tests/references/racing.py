@@ -1,13 +1,16 @@
 """``python -m tests.references.racing``: processes that append to the same references at once.
 
 Whatever a writer was told must be true: rows of appends that are done are there once, those of
-appends that failed are not there, and afterwards the next writer goes on.
+appends that failed are not there, and afterwards the next writer goes on. The S3 server first has
+to count what 16 clients add to one counter.
 """
 
 from __future__ import annotations
 
 import argparse
 import multiprocessing
+import queue
+import shutil
 import tempfile
 import time
 import uuid
@@ -20,7 +23,7 @@ import h5py
 import numpy as np
 
 import virtualzarr as vz
-from tests.dataset.s3_server import running
+from tests.dataset.s3_server import check_counter, running
 from virtualzarr.dataset.create import create_dataset
 from virtualzarr.dataset.dataset import Dataset
 
@@ -29,6 +32,10 @@ spawn = multiprocessing.get_context("spawn")
 
 SUFFIXES = {"dataset": "", "native": ".zarr", "json": ".json", "parquet": ".parq",
             "icechunk": ".icechunk"}  # fmt: skip
+
+WRITERS = (2, 3, 4, 2, 3, 8, 2, 4, 16)
+PATIENCE = 300.0
+"""Seconds after which a writer that does not answer counts as wedged."""
 
 
 def write_file(path, number):
@@ -79,6 +86,15 @@ class Target:
         assert (air == ids[:, None]).all(), "rows of the arrays do not belong together"
         return ids.tolist()
 
+    def delete(self, server):
+        if server is None:
+            path = Path(self.uri)
+            path.unlink() if path.is_file() else shutil.rmtree(path, ignore_errors=True)
+            return
+        server.objects.clear()
+        server.headers.clear()
+        server.requests.clear()
+
 
 @dataclass
 class Tally:
@@ -113,8 +129,8 @@ class Tally:
 def work(tasks, answers):
     """Append files as told, and answer what became of each."""
     answers.put("ready")
-    while (task := tasks.get()) is not None:
-        target, numbers, folder, began = task
+    while True:
+        target, numbers, folder, began = tasks.get()
         time.sleep(max(began - time.time(), 0))  # all at once
         for number in numbers:
             try:
@@ -142,21 +158,27 @@ def crew(count):
             assert answers.get(timeout=300) == "ready"
         yield queues, answers
     finally:
-        for queue in queues:
-            queue.put(None)
         for process in processes:
-            process.join(20)
+            process.kill()  # all have answered, or never will
+        for process in processes:
+            process.join()
 
 
 def race(target, queues, answers, folder, each, tally):
-    """Let some writers append, each some files; count what came of it."""
+    """Let some writers append, each some files; count what came of it.
+
+    Raises
+    ------
+    queue.Empty
+        Some writers do not answer.
+    """
     target.create(folder / "0.h5")
     began = time.time()
-    for w, queue in enumerate(queues):
-        queue.put((target, range(1 + w * each, 1 + (w + 1) * each), str(folder), began + 0.05))
+    for w, tasks in enumerate(queues):
+        tasks.put((target, range(1 + w * each, 1 + (w + 1) * each), str(folder), began + 0.05))
     outcomes = {}
     for _ in range(len(queues) * each):
-        number, answer, error = answers.get(timeout=300)
+        number, answer, error = answers.get(timeout=PATIENCE)
         outcomes[number] = answer
         if error:
             tally.errors[error] += 1
@@ -178,15 +200,21 @@ def race(target, queues, answers, folder, each, tally):
             tally.errors[f"afterwards: {type(error).__name__}: {str(error)[:120]}"] += 1
 
 
-def run(form, place, rounds, *, writers=(2, 4, 16), each=3, seconds=None):
-    """Race some rounds with each number of writers in turn; return what came of them."""
+def run(form, place, rounds, *, writers=WRITERS, each=2, seconds=None, workers=None):
+    """Race some rounds with each number of writers in turn; return what came of them.
+
+    Workers are what `crew` yields; by default a crew of its own.
+    """
     tally = Tally()
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         for number in range(max(writers) * each + 2):
             write_file(folder / f"{number}.h5", number)
         server = stack.enter_context(running()) if place == "s3" else None
-        queues, answers = stack.enter_context(crew(max(writers)))
+        if server is not None:
+            counted = check_counter(server.options())
+            assert counted == 160, f"the server is no judge: it counted {counted} instead of 160"
+        queues, answers = workers or stack.enter_context(crew(max(writers)))
         end = time.monotonic() + (seconds or 1e9)
         for number in range(rounds):
             if time.monotonic() > end:
@@ -199,7 +227,13 @@ def run(form, place, rounds, *, writers=(2, 4, 16), each=3, seconds=None):
             else:
                 target = Target(form, f"s3://bucket/{name}", server.options())
             some = queues[: writers[number % len(writers)]]
-            race(target, some, answers, folder, each, tally)
+            try:
+                race(target, some, answers, folder, each, tally)
+            except queue.Empty:
+                tally.wedged += 1
+                tally.errors[f"{target.uri}: writers do not answer"] += 1
+                break
+            target.delete(server)
     return tally
 
 
@@ -214,13 +248,17 @@ def main():
     parser.add_argument("--forms", nargs="+", default=[*SUFFIXES], choices=[*SUFFIXES])
     parser.add_argument("--places", nargs="+", default=["directory", "s3"])
     parser.add_argument("--rounds", type=int, default=10)
-    parser.add_argument("--writers", nargs="+", type=int, default=[2, 4, 16])
+    parser.add_argument("--writers", nargs="+", type=int, default=WRITERS)
+    parser.add_argument("--each", type=int, default=2, help="appends of each writer in a round")
     parser.add_argument("--seconds", type=float, default=None, help="of each form and place")
     given = parser.parse_args()
     bad = False
     for form in given.forms:
         for place in given.places:
-            tally = run(form, place, given.rounds, writers=given.writers, seconds=given.seconds)
+            tally = run(
+                form, place, given.rounds, writers=given.writers, each=given.each,
+                seconds=given.seconds,
+            )  # fmt: skip
             bad |= not tally.is_good
             print(f"{form} {place}: {tally}", flush=True)
     raise SystemExit(bad)

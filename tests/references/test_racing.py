@@ -5,30 +5,40 @@ from __future__ import annotations
 import pytest
 
 from tests.dataset.s3_server import running
-from tests.references.racing import SUFFIXES, run, write_file
+from tests.references.racing import SUFFIXES, crew, run, write_file
 from virtualzarr import append, open, virtualize
 from virtualzarr.errors import AccessError, CommitUnknownError
 
 NEEDS = {"parquet": ("pyarrow", None), "icechunk": ("icechunk", "2.0.5")}
 
 
+@pytest.fixture(scope="module")
+def workers():
+    with crew(4) as started:
+        yield started
+
+
 @pytest.mark.parametrize("form", [*SUFFIXES])
-def test_in_directories(form):
+def test_in_directories(form, workers):
     if form in NEEDS:
         name, version = NEEDS[form]
         pytest.importorskip(name, minversion=version)
-    tally = run(form, "directory", 1, writers=[4], each=2)
+    tally = run(form, "directory", 1, writers=[4], each=2, workers=workers)
     assert tally.is_good, tally
     assert tally.done == tally.appends == 8, tally
 
 
-@pytest.mark.parametrize("form", ["json", "parquet", "native"])
-def test_in_object_stores(form):
-    for name in ("obstore", "s3fs", "pyarrow"):
+@pytest.mark.parametrize("form", [*SUFFIXES])
+def test_in_object_stores(form, workers):
+    for name in ("obstore", "s3fs"):
         pytest.importorskip(name)
-    tally = run(form, "s3", 1, writers=[4], each=2)
+    if form in NEEDS:
+        name, version = NEEDS[form]
+        pytest.importorskip(name, minversion=version)
+    tally = run(form, "s3", 1, writers=[4], each=2, workers=workers)
     assert tally.is_good, tally
-    assert (tally.done if form == "json" else tally.refused) == tally.appends == 8, tally
+    is_refused = form in ("parquet", "native")
+    assert (tally.refused if is_refused else tally.done) == tally.appends == 8, tally
 
 
 @pytest.fixture
