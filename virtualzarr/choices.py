@@ -31,6 +31,9 @@ Overlap = Literal["raise", "first", "last"]
 Gaps = Literal["allow", "raise", "fill"]
 """What is done about steps between groups that are longer than those within them."""
 
+Keep = Literal["new", "both"]
+"""Which chunks rows have after folding."""
+
 HarmonizeRule = Literal["packing", "time", "fill", "unmask"]
 """Which differences in meaning are resolved when arrays are joined."""
 

@@ -29,6 +29,7 @@ from virtualzarr.array.read.cache_policy import CachePolicy
 from virtualzarr.array.read.cached_blocks import CachedBlocks
 from virtualzarr.array.read.chunk_cache import resolve_cache
 from virtualzarr.array.read.engine import read
+from virtualzarr.array.read.layers import read_layers
 from virtualzarr.array.read.shards import elements_of_blocks, resolve_shards
 from virtualzarr.array.resize import append, check_direction, lock_resizing, resize
 from virtualzarr.array.write import write, writing_grid
@@ -210,6 +211,8 @@ class Array(ArrayProperties, Indexable, Publishable):
         return result[()] if result.ndim == 0 else result
 
     def _read(self, selection: Any, mode: Mode, out: NDArray[Any] | None = None) -> NDArray[Any]:
+        if (layers := getattr(self.chunk_source, "layers", None)) is not None:
+            return read_layers(self, layers, selection, mode, out)
         metadata, source = self._resolve_shards()
         if mode == "block" and metadata is not self.metadata:
             # Blocks are shards, which the resolved grid does not have: select their elements.

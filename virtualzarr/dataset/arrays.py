@@ -7,7 +7,6 @@ References are looked up in the segments that a selection needs.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -17,11 +16,12 @@ from numpy.typing import NDArray
 from grids import Axis, Projection, SeparableGrid, from_axes, refine, simplify
 from virtualzarr.array import Array
 from virtualzarr.array.chunk_source import LocatedChunks, ManifestChunks, open_source
+from virtualzarr.array.read.layers import Layers
 from virtualzarr.config import config
-from virtualzarr.dataset.entry import ChunkRuns, Entry
+from virtualzarr.dataset.entry import Entry
 from virtualzarr.dataset.named import Named
+from virtualzarr.dataset.pieces import Piece, Stretch, find_pieces, find_stretches, to_axis
 from virtualzarr.dataset.row_tables import Contents
-from virtualzarr.dataset.runs import Runs
 from virtualzarr.dataset.segment import Segment
 from virtualzarr.dataset.segment_opener import SegmentOpener
 from virtualzarr.errors import MetadataError, SourceNotFoundError, VirtualZarrError
@@ -38,151 +38,6 @@ Opener = Callable[[Named], Segment]
 
 _SHIFT = 32
 """A file is numbered by its entry, times two to the power of this, plus its row in the part."""
-
-
-@dataclass(frozen=True, slots=True)
-class Stretch:
-    """Rows that follow each other in a version and in one segment.
-
-    Attributes
-    ----------
-    entry : Entry
-    start, stop : int
-        Which rows of the segment.
-    """
-
-    entry: Entry
-    start: int
-    stop: int
-
-
-def find_stretches(state: Contents, dimension: str) -> list[Stretch]:
-    """Return where the rows of a dimension lie, in their order.
-
-    Raises
-    ------
-    MetadataError
-        A row is in no segment.
-    """
-    runs: Runs = state.runs[dimension]
-    entries = sorted(
-        (entry for entry in state.entries if dimension in entry.rows),
-        key=lambda entry: entry.rows[dimension][0],
-    )
-    first = np.array([entry.rows[dimension][0] for entry in entries], np.int64)
-    stretches = []
-    for low, count in runs.pairs:
-        # Entries tile the ids in order: those that a run needs lie next to each other.
-        at, high = int(np.searchsorted(first, low, "right")) - 1, low + count
-        while low < high:
-            entry = entries[at] if 0 <= at < len(entries) else None
-            begin, size = entry.rows[dimension] if entry else (0, 0)
-            if entry is None or not begin <= low < begin + size:
-                raise MetadataError(f"row {low} of {dimension!r} is in no segment")
-            stop = min(high, begin + size)
-            stretches.append(Stretch(entry, low - begin, stop - begin))
-            low, at = stop, at + 1
-    return stretches
-
-
-@dataclass(frozen=True, slots=True)
-class _Piece:
-    """The cells of an array that a stretch makes.
-
-    Attributes
-    ----------
-    axes : tuple of Axis
-        How the segment's references of the array are chunked: all of its rows.
-    axis : int
-        The growing one.
-    start, stop : int
-        Which of the rows are in this version.
-    """
-
-    entry: Entry
-    axes: tuple[Axis, ...]
-    axis: int
-    start: int
-    stop: int
-
-    @property
-    def stored(self) -> Axis:
-        """The growing axis, with all rows of the segment."""
-        return self.axes[self.axis]
-
-    @property
-    def first(self) -> int:
-        """The first stored cell."""
-        return int(self.stored.cell_of(self.start))
-
-    @property
-    def last(self) -> int:
-        """The last stored cell."""
-        return int(self.stored.cell_of(self.stop - 1))
-
-    @property
-    def skipped(self) -> int:
-        """Rows of the first stored cell that are not in this version."""
-        return self.start - int(self.stored.start(self.first))
-
-    @property
-    def is_cut(self) -> bool:
-        """Whether the last stored cell has rows that are not in this version."""
-        return int(self.stored.start(self.last)) + int(self.stored.edge(self.last)) > self.stop
-
-    @property
-    def ncells(self) -> int:
-        """How many cells there are."""
-        return self.last - self.first + 1
-
-    def runs(self) -> list[tuple[int, int]]:
-        """Return chunk lengths in this version, with how often each comes."""
-        if self.first == self.last:
-            return [(self.stop - self.start, 1)]
-        runs, position = [], 0
-        for length, count in zip(
-            self.stored.edges.tolist(), self.stored.counts.tolist(), strict=True
-        ):
-            low, high = max(self.first - position, 0), min(self.last + 1 - position, count)
-            if low < high:
-                runs.append((length, high - low))
-            position += count
-        if self.skipped:
-            runs[:1] = [(runs[0][0] - self.skipped, 1), (runs[0][0], runs[0][1] - 1)]
-        if self.is_cut:
-            end = self.stop - int(self.stored.start(self.last))
-            runs[-1:] = [(runs[-1][0], runs[-1][1] - 1), (end, 1)]
-        return [run for run in runs if run[1]]
-
-
-def find_pieces(
-    stretches: Sequence[Stretch], path: str, dimension: str, axis: int, axes: tuple[Axis, ...]
-) -> list[_Piece]:
-    """Return the pieces that an array is made of along a growing dimension.
-
-    Parameters
-    ----------
-    axes : tuple of Axis
-        Those of the array's document, of which `axis` is the growing one.
-    """
-    pieces = []
-    for stretch in stretches:
-        entry = stretch.entry
-        count = entry.rows[dimension][1]
-        others = list(axes[:axis] + axes[axis + 1 :])
-        if path in entry.grids:
-            others = [
-                _to_axis(other.extent, runs)
-                for other, runs in zip(others, entry.grids[path], strict=True)
-            ]
-        others.insert(axis, _to_axis(count, entry.chunks_of(path) or ((count, 1),)))
-        pieces.append(_Piece(entry, tuple(others), axis, stretch.start, stretch.stop))
-    return pieces
-
-
-def _to_axis(extent: int, runs: ChunkRuns) -> Axis:
-    lengths, counts = zip(*runs, strict=True)
-    return Axis(extent, lengths, counts)
 
 
 class VersionChunks(ManifestChunks):
@@ -205,21 +60,32 @@ class VersionChunks(ManifestChunks):
         metadata: ArrayMetadata,
         path: str,
         axis: int | None,
-        pieces: Sequence[_Piece],
+        pieces: Sequence[Piece],
         open_segment: SegmentOpener,
     ) -> None:
         self.metadata, self.path, self.axis = metadata, path, axis
         self.pieces, self.open_segment = tuple(pieces), open_segment
         self.ends = np.cumsum([piece.ncells for piece in pieces]) if axis is not None else None
         self._files: dict[int, ByteFile] = {}
+        self.layers: Layers | None = None
 
     def __str__(self) -> str:
         count = len(self.pieces)
         grid = "x".join(map(str, self.metadata.grid.grid_shape))
-        return f"references of {grid or 1} cells in {count} piece{'s' * (count != 1)}"
+        text = f"references of {grid or 1} cells in {count} piece{'s' * (count != 1)}"
+        layers = 0 if self.layers is None else len(self.layers.others)
+        return f"{text}, and {layers} layer{'s' * (layers != 1)}" if layers else text
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return VersionChunks, (self.metadata, self.path, self.axis, self.pieces, self.open_segment)
+        args = self.metadata, self.path, self.axis, self.pieces, self.open_segment
+        return VersionChunks, args, {"layers": self.layers}
+
+    def __setstate__(self, state: Mapping[str, Any]) -> None:
+        self.layers = state["layers"]
+
+    def without_layers(self) -> VersionChunks:
+        """Return the chunks that all rows have."""
+        return VersionChunks(self.metadata, self.path, self.axis, self.pieces, self.open_segment)
 
     def _part(self, number: int) -> Part | None:
         segment = self.open_segment(self.pieces[number].entry.segment)
@@ -279,7 +145,7 @@ class VersionChunks(ManifestChunks):
         which = self.ends.searchsorted(cells[:, self.axis], side="right")
         return [(number, np.flatnonzero(which == number)) for number in np.unique(which).tolist()]
 
-    def _is_whole(self, piece: _Piece) -> bool:
+    def _is_whole(self, piece: Piece) -> bool:
         """Tell whether all cells of a piece are whole blocks."""
         if self.axis is None:
             return True
@@ -433,35 +299,46 @@ def build_arrays(
         stretches = find_stretches(state, dimension) if dimension in state.runs else []
     axes: dict[tuple[Any, ...], Axis] = {}
     return {
-        path: _build_array(path, metadata, dimension, state, stretches, axes, open_segment)
+        path: build_array(path, metadata, dimension, stretches, axes, open_segment)
+        if dimension in (metadata.dimension_names or ())
+        else _build_static_array(path, metadata, state, open_segment)
         for path, metadata in documents.items()
     }
 
 
-def _build_array(
+def _build_static_array(
+    path: str, metadata: ArrayMetadata, state: Contents, open_segment: SegmentOpener
+) -> Array:
+    entry = _entry_of(state, path, open_segment)
+    piece = [] if entry is None else [Piece(entry, (Axis(1, [1]),), 0, 0, 1)]
+    return Array(metadata, VersionChunks(metadata, path, None, piece, open_segment), path)
+
+
+def build_array(
     path: str,
     metadata: ArrayMetadata,
     dimension: str,
-    state: Contents,
     stretches: Sequence[Stretch],
     axes: dict[tuple[Any, ...], Axis],
     open_segment: SegmentOpener,
 ) -> Array:
-    names = metadata.dimension_names or ()
-    if dimension not in names:
-        entry = _entry_of(state, path, open_segment)
-        static_piece = [] if entry is None else [_Piece(entry, (Axis(1, [1]),), 0, 0, 1)]
-        return Array(
-            metadata, VersionChunks(metadata, path, None, static_piece, open_segment), path
-        )
-    axis, grid = names.index(dimension), metadata.grid
+    """Return an array that grows, with some rows.
+
+    Parameters
+    ----------
+    metadata : ArrayMetadata
+        As its document has them.
+    axes : dict
+        Growing axes that arrays with the same chunks share; this one's is added.
+    """
+    axis, grid = (metadata.dimension_names or ()).index(dimension), metadata.grid
     assert isinstance(grid, SeparableGrid)
     pieces = find_pieces(stretches, path, dimension, axis, grid.axes)
     key = tuple(stretch.entry.chunks_of(path) for stretch in stretches)
     along = axes.get(key)
     if along is None:
         runs = [run for piece in pieces for run in piece.runs()] or [(1, 1)]
-        along = axes[key] = _to_axis(sum(s.stop - s.start for s in stretches), tuple(runs))
+        along = axes[key] = to_axis(sum(s.stop - s.start for s in stretches), tuple(runs))
     # Pieces that are chunked in different ways along another axis are cut into common cells.
     new_axes = [
         along if i == axis else _refine([piece.axes[i] for piece in pieces] or [other])
@@ -483,6 +360,6 @@ def _refine(axes: Sequence[Axis]) -> Axis:
 def _entry_of(state: Contents, path: str, open_segment: Opener) -> Entry | None:
     """Return the newest entry that has an array which does not grow."""
     for entry in reversed(state.entries):
-        if not entry.rows and path in open_segment(entry.segment).paths:
+        if entry.is_static and path in open_segment(entry.segment).paths:
             return entry
     return None

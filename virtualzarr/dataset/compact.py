@@ -7,7 +7,7 @@ left to the next compaction.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -15,9 +15,11 @@ import numpy as np
 
 from grids import Axis, from_axes
 from virtualzarr.array import Array
-from virtualzarr.dataset.arrays import Stretch
+from virtualzarr.choices import Keep, check_choice
+from virtualzarr.dataset.layers import mask_covered
 from virtualzarr.dataset.own_chunks import ChunkWriter
-from virtualzarr.dataset.row_replacement import request_replacement
+from virtualzarr.dataset.pieces import Stretch
+from virtualzarr.dataset.row_replacement import request_layer, request_replacement
 from virtualzarr.dataset.segment import chunk_runs, list_other_runs
 from virtualzarr.errors import CommitFailedError, MismatchError
 from virtualzarr.hierarchy.group import Group
@@ -70,6 +72,10 @@ class ReadShape:
     rows: int
     lengths: Mapping[str, int]
 
+    def as_chunks(self) -> dict[str, int]:
+        """Return all lengths by dimension."""
+        return {self.dimension: self.rows, **self.lengths}
+
     def axes(self, array: Array, rows: int) -> list[Axis]:
         """Return the chunks of an array of some rows, the last one as short as need be."""
         axes = []
@@ -92,21 +98,22 @@ def compact(
     memory: int = 1 << 28,
     budget: int | None = None,
     message: str | None = None,
+    keep: Keep = "new",
 ) -> CompactReport:
     """Fold chunks; see `Dataset.compact`."""
+    check_choice("keep", keep, Keep)
     shape = _read_shape(dataset, chunks)
     arrays = dataset.growing_arrays()
     row_nbytes = sum(_row_nbytes(array, shape.dimension) for array in arrays.values())
     step = max(memory // max(row_nbytes, 1) // shape.rows, 1) * shape.rows
     regions, rows, nbytes, lost = 0, 0, 0, 0
-    stretches = dataset.read_stretches()
-    due = list(_find_regions(stretches, arrays, shape, step))
+    due = list(_find_regions(_list_rows(dataset, arrays, shape, keep), shape, step))
     for number, (start, stop) in enumerate(due):
         if budget is not None and nbytes >= budget:
             lost += sum(b - a for a, b in due[number:])
             break
         try:
-            nbytes += _fold(dataset, (start, stop), shape, memory, message)
+            nbytes += _fold(dataset, (start, stop), shape, memory, message, keep)
         except (MismatchError, CommitFailedError):
             lost += stop - start
             continue
@@ -134,22 +141,37 @@ def _row_nbytes(array: Array, dimension: str) -> int:
     return int(np.prod(others, dtype=np.int64)) * max(array.dtype.itemsize, 1)
 
 
+def _list_rows(
+    dataset: Dataset, arrays: Mapping[str, Array], shape: ReadShape, keep: Keep
+) -> Iterator[tuple[int, bool]]:
+    """Yield rows that lie together: how many, and whether they have the read shape already."""
+    stretches = dataset.read_stretches()
+    covered = mask_covered([], 0)
+    if keep == "both":
+        rows = sum(stretch.stop - stretch.start for stretch in stretches)
+        covered = mask_covered(dataset.find_layer(shape.as_chunks()), rows)
+    position = 0
+    for stretch in stretches:
+        count = stretch.stop - stretch.start
+        if keep == "new" or _is_folded(stretch, arrays, shape):
+            yield count, _is_folded(stretch, arrays, shape)
+        else:
+            # Row by row, as rows without a layer are read alone.
+            for is_covered in covered[position : position + count].tolist():
+                yield 1, is_covered
+        position += count
+
+
 def _find_regions(
-    stretches: Sequence[Stretch], arrays: Mapping[str, Array], shape: ReadShape, step: int
+    rows: Iterable[tuple[int, bool]], shape: ReadShape, step: int
 ) -> Iterator[Region]:
     """Yield rows that are to be folded, as many as memory suffices for."""
     position = 0
-    groups = [
-        (folded, list(group))
-        for folded, group in itertools.groupby(
-            stretches, lambda stretch: _is_folded(stretch, arrays, shape)
-        )
-    ]
-    for number, (folded, group) in enumerate(groups):
-        count = sum(stretch.stop - stretch.start for stretch in group)
-        start, stop = position, position + count
+    groups = [(done, [*group]) for done, group in itertools.groupby(rows, lambda item: item[1])]
+    for number, (is_folded, group) in enumerate(groups):
+        start, stop = position, position + sum(count for count, _ in group)
         position = stop
-        if folded:
+        if is_folded:
             continue
         # At the end, rows that do not fill a chunk wait for more. Between others they never will:
         # several stretches of them become one.
@@ -177,7 +199,12 @@ def _is_folded(stretch: Stretch, arrays: Mapping[str, Array], shape: ReadShape) 
 
 
 def _fold(
-    dataset: Dataset, region: Region, shape: ReadShape, memory: int, message: str | None
+    dataset: Dataset,
+    region: Region,
+    shape: ReadShape,
+    memory: int,
+    message: str | None,
+    keep: Keep,
 ) -> int:
     """Fold the rows of a region in one commit; return the bytes of the chunks."""
     start, stop = region
@@ -198,5 +225,8 @@ def _fold(
         }
 
     ids = dataset.read_runs().slice(start, stop)
-    dataset.change(request_replacement(ids, "compact", build), message)
+    if keep == "both":
+        dataset.change(request_layer(ids, shape.as_chunks(), build), message)
+    else:
+        dataset.change(request_replacement(ids, "compact", build), message)
     return nbytes

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime, timedelta
 from typing import Any, Unpack
 
-from virtualzarr.choices import Duplicates
+from virtualzarr.choices import Duplicates, Keep
 from virtualzarr.dataset.additions import Addable as Source
 from virtualzarr.dataset.additions import AppendOptions
 from virtualzarr.dataset.commit import Change, commit
@@ -24,6 +24,7 @@ from virtualzarr.dataset.editing import (
 from virtualzarr.dataset.head import read_head
 from virtualzarr.dataset.history import to_nanoseconds
 from virtualzarr.dataset.joined_changes import join_changes
+from virtualzarr.dataset.layers import delete_layer
 from virtualzarr.dataset.merge import find_due, merge
 from virtualzarr.dataset.schema import OutdatedError
 from virtualzarr.dataset.staging import StagedRows, request_commit, stage
@@ -380,6 +381,7 @@ class Dataset(DatasetVersion):
         chunks: int | Mapping[str, int],
         *,
         memory: int = 1 << 28,
+        keep: Keep = "new",
         budget: int | None = None,
         message: str | None = None,
     ) -> CompactReport:
@@ -391,6 +393,10 @@ class Dataset(DatasetVersion):
             Chunk length along the growing dimension, or along this and others.
         memory : int
             Bytes of values that are in memory at a time, unless one chunk needs more.
+        keep : {"new", "both"}
+            With "both", rows keep their chunks, and get others beside them: a layer, named by its
+            chunk lengths. Each read takes what costs it less. Rows that change leave the layer,
+            and get into it by the next call.
         budget : int, optional
             It stops, between commits, once so many bytes were written; the next one goes on.
         message : str, optional
@@ -405,7 +411,28 @@ class Dataset(DatasetVersion):
         UnsupportedError
             The codecs of an array do not give its values back.
         """
-        return compact(self.refresh(), chunks, memory=memory, budget=budget, message=message)
+        options: Any = {"memory": memory, "budget": budget, "message": message, "keep": keep}
+        return compact(self.refresh(), chunks, **options)
+
+    def delete_layer(
+        self, chunks: Mapping[str, int], *, message: str | None = None, commit_id: str | None = None
+    ) -> Dataset:
+        """Let a layer go that `compact` has made with ``keep="both"``.
+
+        Parameters
+        ----------
+        chunks : mapping of str to int
+            Its name, as in `layers`.
+        message, commit_id
+            As for `append`.
+
+        Raises
+        ------
+        MismatchError
+            There is none.
+        """
+        change = delete_layer(chunks, describe_commit("delete layer", message))
+        return self.refresh()._commit(change, commit_id)
 
     def write(
         self,

@@ -13,6 +13,55 @@ ChunkRuns = tuple[tuple[int, int], ...]
 
 
 @dataclass(frozen=True, slots=True)
+class LayerRows:
+    """Rows of other entries that a segment has a second time, in other chunks.
+
+    Attributes
+    ----------
+    chunks : mapping of str to int
+        Chunk lengths by dimension, which are the name of the layer.
+    dimension : str
+        The growing one.
+    ids : sequence of (int, int)
+        Row ids, one after the other as the segment has them: first ones and how many follow.
+    arrays : sequence of str
+        Paths of the arrays that it has.
+    """
+
+    chunks: Mapping[str, int]
+    dimension: str
+    ids: ChunkRuns
+    arrays: tuple[str, ...]
+
+    @classmethod
+    def from_json(cls, document: Mapping[str, Any]) -> LayerRows:
+        """Read what `to_json` returned."""
+        return cls(
+            {name: int(length) for name, length in document["chunks"].items()},
+            document["dimension"],
+            _to_runs(document["ids"]),
+            tuple(document["arrays"]),
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the rows as JSON."""
+        return {
+            "chunks": dict(self.chunks),
+            "dimension": self.dimension,
+            "ids": [list(run) for run in self.ids],
+            "arrays": list(self.arrays),
+        }
+
+    @property
+    def key(self) -> tuple[tuple[str, int], ...]:
+        """What tells layers apart."""
+        return tuple(sorted(self.chunks.items()))
+
+    def __len__(self) -> int:
+        return sum(count for _, count in self.ids)
+
+
+@dataclass(frozen=True, slots=True)
 class Entry:
     """Where the rows of a segment are among those of the dataset.
 
@@ -36,6 +85,8 @@ class Entry:
         How many commits' rows were merged into it.
     data : sequence of Named
         Objects of the dataset's own that its references lie in.
+    layer : LayerRows, optional
+        The rows that the segment has a second time; `rows` is empty then.
     """
 
     segment: Named
@@ -46,10 +97,12 @@ class Entry:
     grids: Mapping[str, tuple[ChunkRuns, ...]] = field(default_factory=dict)
     commits: int = 1
     data: tuple[Named, ...] = ()
+    layer: LayerRows | None = None
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> Entry:
         """Read what `to_json` returned."""
+        layer = document.get("layer")
         return cls(
             Named.from_json(document["segment"]),
             int(document["sequence"]),
@@ -65,6 +118,7 @@ class Entry:
             },
             int(document.get("commits", 1)),
             tuple(map(Named.from_json, document.get("data", ()))),
+            None if layer is None else LayerRows.from_json(layer),
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -85,6 +139,8 @@ class Entry:
             document["commits"] = self.commits
         if self.data:
             document["data"] = [item.to_json() for item in self.data]
+        if self.layer is not None:
+            document["layer"] = self.layer.to_json()
         if self.chunks:
             document["chunks"] = [
                 [[list(run) for run in runs], None if paths is None else list(paths)]
@@ -96,6 +152,15 @@ class Entry:
     def key(self) -> tuple[int, str]:
         """Sequence and segment: by what entries are ordered and taken away."""
         return self.sequence, self.segment.name
+
+    @property
+    def is_static(self) -> bool:
+        """Whether it has arrays that do not grow."""
+        return not self.rows and self.layer is None
+
+    def count(self, dimension: str) -> int:
+        """Return how many rows the segment has along a growing dimension."""
+        return self.rows[dimension][1] if self.layer is None else len(self.layer)
 
     def chunks_of(self, path: str) -> ChunkRuns:
         """Return how the rows of an array are chunked."""

@@ -111,7 +111,10 @@ class EntryTable(Table[list[Entry]]):
         for entry in items:
             for name, (first, count) in entry.rows.items():
                 _widen(ids, name, first, first + count)
-        static = sum(not entry.rows for entry in items)
+            if entry.layer is not None:
+                for first, count in entry.layer.ids:
+                    _widen(ids, entry.layer.dimension, first, first + count)
+        static = sum(entry.is_static for entry in items)
         return items[0].sequence, items[-1].sequence, ids, static
 
     def combine(self, summaries: Summaries) -> tuple[Any, ...]:

@@ -13,6 +13,8 @@ from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from virtualzarr.dataset import objects
 from virtualzarr.dataset.commit import commit, record
 from virtualzarr.dataset.entry import Entry
@@ -28,6 +30,7 @@ from virtualzarr.dataset.limits import LIMITS, Limits
 from virtualzarr.dataset.named import Named, Node
 from virtualzarr.dataset.operations import Delete, ListNames, Protocol
 from virtualzarr.dataset.row_tables import ENTRIES, has_rows, read_contents
+from virtualzarr.dataset.runs import Runs
 from virtualzarr.dataset.snapshot import Entries, FileNames, Record, Snapshot, StoredRows
 from virtualzarr.dataset.tables import choose_all, read_children
 from virtualzarr.errors import MismatchError
@@ -117,11 +120,21 @@ def take_out_unused(head: Head) -> Protocol[Record]:
     unused = tuple(
         entry.key
         for entry in contents.entries
-        if entry.rows and all(not has_rows(entry, name, contents.runs[name]) for name in entry.rows)
+        if not entry.is_static
+        and not any(_is_used(entry, name, runs) for name, runs in contents.runs.items())
     )
     if not unused:
         raise MismatchError("all segments are used")
     return replace((yield from record(head, {"verb": "vacuum"})), removed=unused)
+
+
+def _is_used(entry: Entry, dimension: str, runs: Runs) -> bool:
+    """Tell whether any of the rows is there that an entry has, or has a second time."""
+    layer = entry.layer
+    if layer is None or layer.dimension != dimension:
+        return has_rows(entry, dimension, runs)
+    low, count = np.array(layer.ids, np.int64).T
+    return bool(runs.count_ids(low, low + count).any())
 
 
 def mark(head: Head, marker: Marker | None = None) -> Protocol[set[str]]:

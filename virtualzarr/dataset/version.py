@@ -11,16 +11,18 @@ from typing import Any, Self, TypeVar
 from virtualzarr.array import Array
 from virtualzarr.choices import Duplicates
 from virtualzarr.dataset import objects
-from virtualzarr.dataset.arrays import Stretch, VersionChunks, build_arrays, find_stretches
+from virtualzarr.dataset.arrays import VersionChunks, build_arrays
 from virtualzarr.dataset.commit import find_commit
 from virtualzarr.dataset.diff import Diff, compare
 from virtualzarr.dataset.file_names import find_files as find_named_files
 from virtualzarr.dataset.fitting import Addition, fit
 from virtualzarr.dataset.head import Head, find_version, read_head, read_version
 from virtualzarr.dataset.history import Version, list_versions, to_nanoseconds
+from virtualzarr.dataset.layers import Covered, LayerInfo, add_layers, find_layers, list_layers
 from virtualzarr.dataset.named import Named
 from virtualzarr.dataset.open_storage import open_storage
 from virtualzarr.dataset.operations import HEAD, Protocol
+from virtualzarr.dataset.pieces import Stretch, find_stretches
 from virtualzarr.dataset.row_tables import (
     Contents,
     RowLookup,
@@ -213,6 +215,7 @@ class DatasetVersion:
             contents = Contents({}, tuple(self.run(read_entries(self.snapshot, at_static))))
         with objects.parse_errors(f"{self.path}/{HEAD}"):
             built = build_arrays(contents, arrays, self.dimension, self._open, stretches)
+            add_layers(built, arrays, contents, self.dimension, self._open)
         return _nest(self._schema.groups, built, "")
 
     def growing_arrays(self) -> dict[str, Array]:
@@ -222,6 +225,16 @@ class DatasetVersion:
             path: Array(arrays[path], VersionChunks(arrays[path], path, None, (), self._open), path)
             for path in self._schema.axes
         }
+
+    @property
+    def layers(self) -> list[LayerInfo]:
+        """Chunkings that some rows have beside the first: see `Dataset.compact`."""
+        return list_layers(self.run(read_contents(self.snapshot)), self.dimension)
+
+    def find_layer(self, chunks: Mapping[str, int]) -> list[Covered]:
+        """Return which rows a layer has."""
+        contents = self.run(read_contents(self.snapshot))
+        return find_layers(contents, self.dimension).get(tuple(sorted(chunks.items())), [])
 
     def read_runs(self) -> Runs:
         """Return all rows along the growing dimension."""
