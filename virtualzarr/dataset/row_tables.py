@@ -16,7 +16,7 @@ from virtualzarr.dataset import objects
 from virtualzarr.dataset.entry import Entry
 from virtualzarr.dataset.limits import Limits
 from virtualzarr.dataset.operations import Protocol
-from virtualzarr.dataset.runs import EMPTY, Runs, Splice, concat
+from virtualzarr.dataset.runs import EMPTY, Runs, Splice, concat, is_descending, splice_runs
 from virtualzarr.dataset.snapshot import Entries, Snapshot, StoredRows
 from virtualzarr.dataset.tables import (
     Choice,
@@ -29,6 +29,9 @@ from virtualzarr.dataset.tables import (
 from virtualzarr.errors import MetadataError
 
 _INT64 = np.dtype("<i8")
+
+_MOST_EDITS = 8
+"""Changes of a table that are made one by one, each of which writes a leaf and the nodes above."""
 
 
 def encode_columns(columns: Sequence[Any]) -> bytes:
@@ -195,20 +198,21 @@ def splice_rows(
     """Return the rows after changes, and whether their table is another."""
     table = run_table(limits)
     root = rows.table
-    for splice in splices:
+    for group in _group_splices(tuple(splices), rows.table_rows):
         border = rows.table_rows
-        if splice.position >= border:
-            rows = rows.apply(splice)
+        if group[-1].position >= border:
+            rows = rows.apply(group)
             continue
-        low, high = splice.position, min(splice.position + splice.removed, border)
-        within = Splice(low, high - low, splice.added)
+        low, end = group[-1].position, group[0].position + group[0].removed
+        high = min(end, border)
+        within = [replace(group[0], removed=high - group[0].position), *group[1:]]
 
-        def change(runs: Runs, start: int, within: Splice = within) -> Runs:
-            return replace(within, position=within.position - start).apply(runs)
+        def change(runs: Runs, start: int, within: Sequence[Splice] = within) -> Runs:
+            moved = [replace(splice, position=splice.position - start) for splice in within]
+            return splice_runs(runs, moved)
 
         node = yield from table.edit(rows.table, at_rows(low, high), change, pack)
-        tail = rows.tail.slice(splice.position + splice.removed - high, len(rows.tail))
-        rows = replace(rows, table=node, tail=tail)
+        rows = replace(rows, table=node, tail=rows.tail.slice(end - high, len(rows.tail)))
     if len(rows.tail.first) > limits.runs:
         half = len(rows.tail.first) - limits.runs // 2
         cut = int(rows.tail.starts[half])
@@ -218,6 +222,16 @@ def splice_rows(
         )
         rows = replace(rows, table=node, tail=tail)
     return rows, rows.table is not root
+
+
+def _group_splices(splices: Sequence[Splice], border: int) -> list[Sequence[Splice]]:
+    """Return changes that are made at once: of a table with many, all leaves between are read."""
+    if not is_descending(splices):
+        return [[splice] for splice in splices]
+    inside = [splice for splice in splices if splice.position < border]
+    behind = splices[: len(splices) - len(inside)]
+    single = [[splice] for splice in inside] if len(inside) <= _MOST_EDITS else [inside]
+    return [*([behind] if behind else []), *single]
 
 
 def change_entries(

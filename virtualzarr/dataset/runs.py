@@ -190,3 +190,36 @@ class Splice:
         return concat(
             runs.slice(0, self.position), Runs.of(self.added), runs.slice(stop, len(runs))
         )
+
+
+def is_descending(splices: Sequence[Splice]) -> bool:
+    """Tell whether each of several changes is of rows before those of the one before it."""
+    pairs = zip(splices[1:], splices, strict=False)
+    return all(after.position + after.removed <= before.position for after, before in pairs)
+
+
+def splice_runs(runs: Runs, splices: Sequence[Splice]) -> Runs:
+    """Return runs with changes that follow each other.
+
+    Raises
+    ------
+    MetadataError
+        If one reaches past the end.
+
+    Examples
+    --------
+    >>> splice_runs(Runs.of([(0, 9)]), [Splice(6, 1, ((20, 2),)), Splice(3, 0, ((10, 1),))])
+    <Runs: 11 rows: 0-2, 10-10, 3-5, 20-21, 7-8>
+    """
+    if len(splices) < 2 or not is_descending(splices) or splices[-1].position < 0:
+        for splice in splices:
+            runs = splice.apply(runs)
+        return runs
+    if splices[0].position + splices[0].removed > len(runs):
+        raise MetadataError(f"there are {len(runs)} rows, of which later ones cannot be replaced")
+    # From the end on, none moves what the next one is about: the runs are copied once for all.
+    parts, low = [], 0
+    for splice in reversed(splices):
+        parts += [runs.slice(low, splice.position), Runs.of(splice.added)]
+        low = splice.position + splice.removed
+    return concat(*parts, runs.slice(low, len(runs)))

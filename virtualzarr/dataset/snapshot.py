@@ -15,7 +15,7 @@ from typing import Any
 
 from virtualzarr.dataset.entry import ChunkRuns, Entry
 from virtualzarr.dataset.named import Named, Node
-from virtualzarr.dataset.runs import EMPTY, Runs, Splice
+from virtualzarr.dataset.runs import EMPTY, Runs, Splice, splice_runs
 from virtualzarr.errors import MetadataError
 
 __all__ = [
@@ -60,10 +60,11 @@ class StoredRows:
     def __len__(self) -> int:
         return self.table_rows + len(self.tail)
 
-    def apply(self, splice: Splice) -> StoredRows:
-        """Return the rows with a change of those after the table."""
-        moved = replace(splice, position=splice.position - self.table_rows)
-        return replace(self, tail=moved.apply(self.tail))
+    def apply(self, splices: Sequence[Splice]) -> StoredRows:
+        """Return the rows with changes of those after the table."""
+        border = self.table_rows
+        moved = [replace(splice, position=splice.position - border) for splice in splices]
+        return replace(self, tail=splice_runs(self.tail, moved))
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> StoredRows:
@@ -343,11 +344,10 @@ class Snapshot:
         parts, next_ids = record.parts or Parts(), dict(self.next_ids)
         rows = {**self.rows, **parts.rows}
         for dimension, splices in record.splices.items():
-            for splice in splices:
-                if dimension not in parts.rows:
-                    rows[dimension] = rows.get(dimension, NO_ROWS).apply(splice)
-                ends = [first + count for first, count in splice.added]
-                next_ids[dimension] = max([next_ids.get(dimension, 0), *ends])
+            if dimension not in parts.rows:
+                rows[dimension] = rows.get(dimension, NO_ROWS).apply(splices)
+            ends = [first + count for splice in splices for first, count in splice.added]
+            next_ids[dimension] = max([next_ids.get(dimension, 0), *ends])
         for entry in record.added:
             # Also rows that have no position: no other entry gets their ids.
             for dimension, (first, count) in entry.rows.items():
