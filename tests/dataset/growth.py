@@ -17,27 +17,36 @@ from unittest import mock
 import numpy as np
 
 from virtualzarr.array import Array
+from virtualzarr.dataset import segment_opener
 from virtualzarr.dataset.create import create_dataset
-from virtualzarr.dataset.operations import Put, Replace
+from virtualzarr.dataset.directory import Directory
+from virtualzarr.dataset.operations import Get, Put, Replace
 from virtualzarr.dataset.storage import Storage
 from virtualzarr.hierarchy.group import Group
 from virtualzarr.manifest import Manifest
 from virtualzarr.manifest.sources import Source, Sources
 from virtualzarr.metadata.node_documents import from_documents
+from virtualzarr.stores.files import ByteFile
+from virtualzarr.stores.location import Location
 
 
-def build_group(first: int, variables: int = 10, rows: int = 1, size: int = 8) -> Group:
-    """Return what scanning a file gives: variables of some rows, each row a chunk."""
+def build_group(
+    first: int, variables: int = 10, rows: int = 1, size: int = 8, *, step: int = 1, chunk: int = 1
+) -> Group:
+    """Return what scanning a file gives: variables of some rows, with so many rows to a chunk."""
     uri = f"/data/2031/satellite-{first:012d}.nc"
-    members = {"time": _array("time", (rows,), (rows,), "int64", ["time"])}
-    values = np.arange(first, first + rows, dtype="<i8")
-    members["time"] = Array.from_manifest(
-        members["time"].metadata, Manifest.inline(values.tobytes(), 1), "time"
-    )
+    members = {"time": _array("time", (rows,), (chunk,), "int64", ["time"])}
+    values = first + step * np.arange(rows, dtype="<i8")
+    count = rows // chunk
+    manifest = Manifest(
+        (count,), Sources([Source.inline(values.tobytes())]), 0, 8 * chunk * np.arange(count),
+        8 * chunk,
+    )  # fmt: skip
+    members["time"] = Array.from_manifest(members["time"].metadata, manifest, "time")
     for k in range(variables):
-        array = _array(f"v{k}", (rows, size), (1, size), "float32", ["time", "x"])
-        offset = 4096 + 1000 * k + 4 * size * np.arange(rows)[:, None]
-        manifest = Manifest((rows, 1), Sources([Source(uri)]), 0, offset, 4 * size)
+        array = _array(f"v{k}", (rows, size), (chunk, size), "float32", ["time", "x"])
+        offset = 4096 + 1000 * k + 4 * chunk * size * np.arange(count)[:, None]
+        manifest = Manifest((count, 1), Sources([Source(uri)]), 0, offset, 4 * chunk * size)
         members[f"v{k}"] = Array.from_manifest(array.metadata, manifest, f"v{k}")
     return Group({}, members, "")
 
@@ -96,6 +105,27 @@ def count_writes() -> Iterator[list[int]]:
         mock.patch("os.fsync", return_value=None),
     ):
         yield counts
+
+
+@contextmanager
+def count_reads() -> Iterator[list[str]]:
+    """List the objects of directories that are read, segments included."""
+    names: list[str] = []
+    real, real_open = Directory.get, segment_opener.open_file
+
+    def get(self: Directory, operation: Get) -> tuple[bytes, str] | None:
+        names.append(operation.name)
+        return real(self, operation)
+
+    def open_file(location: Location) -> ByteFile:
+        names.append(location.uri)
+        return real_open(location)
+
+    with (
+        mock.patch.object(Directory, "get", get),
+        mock.patch.object(segment_opener, "open_file", open_file),
+    ):
+        yield names
 
 
 COLUMNS = ("files", "mean ms", "p99 ms", "max ms", "bytes", "max bytes", "writes", "head")

@@ -1,12 +1,13 @@
 """Arrays of one version of a dataset: chunks that are found through runs, entries and segments.
 
-Nothing but the snapshot is needed to open them: it says how the rows of each array are chunked.
-References are looked up in the segments that a selection needs.
+Where all chunks of an array have one length, nothing but the snapshot is needed to open it. Runs,
+entries and references are looked up as a selection needs them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -18,12 +19,13 @@ from virtualzarr.array import Array
 from virtualzarr.array.chunk_source import LocatedChunks, ManifestChunks, open_source
 from virtualzarr.array.read.layers import Layers
 from virtualzarr.config import config
-from virtualzarr.dataset.entry import Entry
+from virtualzarr.dataset.entry import ChunkRuns, Entry
 from virtualzarr.dataset.named import Named
-from virtualzarr.dataset.pieces import Piece, Stretch, find_pieces, find_stretches, to_axis
-from virtualzarr.dataset.row_tables import Contents
+from virtualzarr.dataset.row_cells import CutCells, RowCells, UniformCells
+from virtualzarr.dataset.row_finder import RowFinder
 from virtualzarr.dataset.segment import Segment
 from virtualzarr.dataset.segment_opener import SegmentOpener
+from virtualzarr.dataset.stretches import Stretches
 from virtualzarr.errors import MetadataError, SourceNotFoundError, VirtualZarrError
 from virtualzarr.manifest import Decoder, Manifest, References
 from virtualzarr.manifest.manifest import CANONICAL
@@ -50,9 +52,13 @@ class VersionChunks(ManifestChunks):
     path : str
     axis : int, optional
         The axis of the growing dimension; None for an array that does not have it.
-    pieces : sequence
-        What the axis is made of; for an array that does not grow, the entry that has it.
+    rows : RowCells, optional
+        The cells along that axis.
     open_segment : callable
+    axes : sequence of Axis
+        Those of the array's document, in which entries are chunked unless they say otherwise.
+    fixed : Entry, optional
+        The entry that has an array which does not grow.
     """
 
     def __init__(
@@ -60,44 +66,61 @@ class VersionChunks(ManifestChunks):
         metadata: ArrayMetadata,
         path: str,
         axis: int | None,
-        pieces: Sequence[Piece],
+        rows: RowCells | None,
         open_segment: SegmentOpener,
+        axes: Sequence[Axis] = (),
+        fixed: Entry | None = None,
     ) -> None:
         self.metadata, self.path, self.axis = metadata, path, axis
-        self.pieces, self.open_segment = tuple(pieces), open_segment
-        self.ends = np.cumsum([piece.ncells for piece in pieces]) if axis is not None else None
+        self.rows, self.open_segment = rows, open_segment
+        self.axes, self.fixed = tuple(axes), fixed
         self._files: dict[int, ByteFile] = {}
         self.layers: Layers | None = None
 
     def __str__(self) -> str:
-        count = len(self.pieces)
         grid = "x".join(map(str, self.metadata.grid.grid_shape))
-        text = f"references of {grid or 1} cells in {count} piece{'s' * (count != 1)}"
+        text = f"references of {grid or 1} cells"
         layers = 0 if self.layers is None else len(self.layers.others)
         return f"{text}, and {layers} layer{'s' * (layers != 1)}" if layers else text
 
+    @property
+    def _args(self) -> tuple[Any, ...]:
+        rows = self.metadata, self.path, self.axis, self.rows
+        return *rows, self.open_segment, self.axes, self.fixed
+
     def __reduce__(self) -> tuple[Any, ...]:
-        args = self.metadata, self.path, self.axis, self.pieces, self.open_segment
-        return VersionChunks, args, {"layers": self.layers}
+        return VersionChunks, self._args, {"layers": self.layers}
 
     def __setstate__(self, state: Mapping[str, Any]) -> None:
         self.layers = state["layers"]
 
     def without_layers(self) -> VersionChunks:
         """Return the chunks that all rows have."""
-        return VersionChunks(self.metadata, self.path, self.axis, self.pieces, self.open_segment)
+        return VersionChunks(*self._args)
 
-    def _part(self, number: int) -> Part | None:
-        segment = self.open_segment(self.pieces[number].entry.segment)
-        return segment.part(self.path, self.metadata.ndim)
+    @property
+    def _entries(self) -> Sequence[Entry]:
+        if self.rows is None:
+            return [] if self.fixed is None else [self.fixed]
+        return self.rows.entries
+
+    def _part(self, entry: Entry) -> Part | None:
+        return self.open_segment(entry.segment).part(self.path, self.metadata.ndim)
 
     @property
     def has_decoders(self) -> bool:
         """Whether some chunks may decode otherwise than the array declares."""
-        parts = (self._part(number) for number in range(len(self.pieces)))
-        return any(part is not None and part.has_decoders for part in parts) or any(
-            not self._is_whole(piece) for piece in self.pieces
+        if self.rows is None:
+            return any(self._has_decoders(entry) for entry in self._entries)
+        cells = self.rows.load()
+        return not cells.is_whole or any(
+            self._has_decoders(entry) or self._other_axes(entry) is not None
+            for entry in cells.stretches.list_entries()
         )
+
+    def _has_decoders(self, entry: Entry) -> bool:
+        part = self._part(entry)
+        return part is not None and part.has_decoders
 
     def explain_missing(self, error: SourceNotFoundError) -> VirtualZarrError:
         """Return the error that says why a file is missing: its version may have expired."""
@@ -114,15 +137,13 @@ class VersionChunks(ManifestChunks):
         decoder = np.full(len(cells), CANONICAL, np.int32)
         origin = np.zeros((len(cells), self.metadata.ndim), np.int32)
         decoders: list[Decoder] = []
-        for number, rows in self._by_piece(cells):
-            part = self._part(number)
+        for number, rows, places in self._find_stored(cells):
+            part = self._part(self._entries[number])
             if part is None:
                 continue
-            stored, inside = self._to_stored(number, cells[rows])
-            refs = part.take(stored)
-            refs, own_decoders = self._trim(
-                number, cells[rows], stored, inside, refs, part.decoders
-            )
+            refs, own_decoders = part.take(places.cells), list(part.decoders)
+            if not places.is_whole:
+                refs, own_decoders = self._trim(cells[rows], places, refs, own_decoders)
             is_stored = np.asarray(refs.source) >= 0
             file[rows] = np.where(is_stored, (number << _SHIFT) + refs.source.astype(np.int64), -1)
             offset[rows], length[rows] = refs.offset, refs.length
@@ -138,22 +159,33 @@ class VersionChunks(ManifestChunks):
             None if is_plain else decoder[cell], origin[cell] if origin.any() else None,
         )  # fmt: skip
 
-    def _by_piece(self, cells: Int64) -> list[tuple[int, Int64]]:
-        """Return which cells are in which piece."""
-        if self.ends is None:
-            return [(0, np.arange(len(cells)))] if self.pieces else []
-        which = self.ends.searchsorted(cells[:, self.axis], side="right")
-        return [(number, np.flatnonzero(which == number)) for number in np.unique(which).tolist()]
-
-    def _is_whole(self, piece: Piece) -> bool:
-        """Tell whether all cells of a piece are whole blocks."""
-        if self.axis is None:
-            return True
-        return not (piece.skipped or piece.is_cut) and all(
-            other.has_same_cells(stored)
-            for i, (other, stored) in enumerate(zip(self._axes, piece.axes, strict=True))
-            if i != self.axis
-        )
+    def _find_stored(self, cells: Int64) -> Iterator[tuple[int, Int64, _Places]]:
+        """Yield numbers of entries, which of the cells are in each, and where."""
+        if not len(cells):
+            return
+        if self.rows is None or self.axis is None:
+            nothing = np.empty(0, np.int64)
+            if self.fixed is not None:
+                yield (
+                    0,
+                    np.arange(len(cells)),
+                    _Places(cells, np.zeros_like(cells), (), nothing, True),
+                )
+            return
+        found = self.rows.find(cells[:, self.axis])
+        for number, rows in _group(found.number):
+            stored, inside = cells[rows], np.zeros((len(rows), cells.shape[1]), np.int64)
+            stored[:, self.axis], inside[:, self.axis] = found.cell[rows], found.inside[rows]
+            other_axes = self._other_axes(self._entries[number])
+            if other_axes is not None:
+                for i, (axis, other) in enumerate(zip(self._axes, other_axes, strict=True)):
+                    if i != self.axis:
+                        starts = axis.start(cells[rows, i])
+                        stored[:, i] = other.cell_of(starts)
+                        inside[:, i] = starts - other.start(stored[:, i])
+            is_whole = other_axes is None and self.rows.is_whole
+            axes = other_axes or self._axes
+            yield number, rows, _Places(stored, inside, axes, found.edge[rows], is_whole)
 
     @property
     def _axes(self) -> tuple[Axis, ...]:
@@ -161,44 +193,31 @@ class VersionChunks(ManifestChunks):
         assert isinstance(grid, SeparableGrid)
         return grid.axes
 
-    def _to_stored(self, number: int, cells: Int64) -> tuple[Int64, Int64]:
-        """Return the stored cells that cells are parts of, and where in them they begin."""
-        stored, inside = cells.copy(), np.zeros_like(cells)
-        if self.axis is None or self.ends is None:
-            return stored, inside
-        piece = self.pieces[number]
-        for i, (axis, other) in enumerate(zip(self._axes, piece.axes, strict=True)):
-            if i == self.axis:
-                stored[:, i] += piece.first - (int(self.ends[number]) - piece.ncells)
-                inside[:, i] = np.where(stored[:, i] == piece.first, piece.skipped, 0)
-            elif not axis.has_same_cells(other):
-                starts = axis.start(cells[:, i])
-                stored[:, i] = other.cell_of(starts)
-                inside[:, i] = starts - other.start(stored[:, i])
-        return stored, inside
+    def _other_axes(self, entry: Entry) -> tuple[Axis, ...] | None:
+        """Return how an entry is chunked along axes that do not grow; None if as the version is."""
+        axes = list_axes(entry, self.path, self.axes, self.axis)
+        is_same = all(
+            mine.has_same_cells(other)
+            for i, (mine, other) in enumerate(zip(self._axes, axes, strict=True))
+            if i != self.axis
+        )
+        return None if is_same else axes
 
     def _trim(
-        self,
-        number: int,
-        cells: Int64,
-        stored: Int64,
-        inside: Int64,
-        refs: References,
-        decoders: Sequence[Decoder],
+        self, cells: Int64, places: _Places, refs: References, decoders: list[Decoder]
     ) -> tuple[References, list[Decoder]]:
         """Return references of cells that are parts of stored blocks, and decoders.
 
         Their blocks are longer than the cells, so that decoders must say how long, and the origin
         in the block moves to where the cell begins.
         """
-        all_decoders, piece = list(decoders), self.pieces[number]
-        if self._is_whole(piece):
-            return refs, all_decoders
-        shapes = np.column_stack([a.edge(stored[:, i]) for i, a in enumerate(piece.axes)])
+        inside = places.inside
+        shapes = np.column_stack([a.edge(places.cells[:, i]) for i, a in enumerate(places.axes)])
+        shapes[:, self.axis] = places.edge
         edges = np.column_stack([a.edge(cells[:, i]) for i, a in enumerate(self._axes)])
         rows = np.flatnonzero((inside != 0).any(axis=1) | (edges != shapes).any(axis=1))
         if not len(rows):
-            return refs, all_decoders
+            return refs, decoders
         decoder = (
             np.full(len(cells), CANONICAL, np.int32)
             if refs.decoder is None
@@ -212,24 +231,24 @@ class VersionChunks(ManifestChunks):
         table = []
         for which, *shape in distinct.tolist():
             row = which
-            if which == CANONICAL or all_decoders[which].shape is None:
+            if which == CANONICAL or decoders[which].shape is None:
                 pipeline = (
-                    self.metadata.pipeline if which == CANONICAL else all_decoders[which].pipeline
+                    self.metadata.pipeline if which == CANONICAL else decoders[which].pipeline
                 )
-                row = numbers.setdefault((which, *shape), len(all_decoders))
-                if row == len(all_decoders):
-                    all_decoders.append(Decoder(pipeline, tuple(shape)))
+                row = numbers.setdefault((which, *shape), len(decoders))
+                if row == len(decoders):
+                    decoders.append(Decoder(pipeline, tuple(shape)))
             table.append(row)
         decoder[rows] = np.array(table, np.int32)[inverse.reshape(-1)]
         origin = inside.astype(np.int32)
         if refs.origin is not None:
             origin += refs.origin
-        return References(refs.source, refs.offset, refs.length, decoder, origin), all_decoders
+        return References(refs.source, refs.offset, refs.length, decoder, origin), decoders
 
     def _file(self, row: int) -> ByteFile:
         file = self._files.get(row)
         if file is None:
-            part = self._part(row >> _SHIFT)
+            part = self._part(self._entries[row >> _SHIFT])
             assert part is not None
             source = part.source(row & ((1 << _SHIFT) - 1))
             if source.uri:
@@ -247,106 +266,189 @@ class VersionChunks(ManifestChunks):
     @cached_property
     def manifest(self) -> Manifest:  # type: ignore[override]
         """All references, in memory."""
-        if self.axis is None:
-            part = self._part(0) if self.pieces else None
-            return self._load(part, self.metadata.grid.grid_shape)
-        manifests = [self._load_piece(number) for number in range(len(self.pieces))]
-        if not manifests:
+        if self.rows is None or self.axis is None:
+            part = None if self.fixed is None else self._part(self.fixed)
+            shape = self.metadata.grid.grid_shape
+            return Manifest.missing(shape) if part is None else part.load([slice(n) for n in shape])
+        cells = self.rows.load()
+        if not len(cells.stretches):
             return Manifest.missing(self.metadata.grid.grid_shape)
-        return manifests[0] if len(manifests) == 1 else Manifest.concatenate(manifests, self.axis)
+        numbers = cells.stretches.number
+        lows, highs = cells.first, cells.first + cells.counts
+        if not cells.is_in_order:
+            # Where stretches of an entry lie apart, all that they have is loaded at once.
+            numbers, which = np.unique(numbers, return_inverse=True)
+            lows = np.full(len(numbers), np.iinfo(np.int64).max)
+            np.minimum.at(lows, which, cells.first)
+            highs = np.zeros(len(numbers), np.int64)
+            np.maximum.at(highs, which, cells.first + cells.counts)
+        manifests, lengths, loaded = [], [], []
+        for number, low, high in zip(numbers.tolist(), lows.tolist(), highs.tolist(), strict=True):
+            first = low - int(cells.first_cells[number])
+            loaded.append(np.arange(low, high))
+            lengths.append(np.asarray(cells.stored.edge(loaded[-1])))
+            manifests.append(self._load(cells.entries[number], first, lengths[-1]))
+        joined = Manifest.concatenate(manifests, self.axis) if len(manifests) > 1 else manifests[0]
+        if cells.is_in_order and cells.is_whole:
+            return joined
+        stored, inside = cells.number_cells(np.arange(cells.axis.ncells))
+        at = np.concatenate(loaded)
+        order = np.argsort(at)
+        slices = [AxisSlices.identity(axis) for axis in self._axes]
+        slices[self.axis] = AxisSlices(order[at[order].searchsorted(stored)], inside, cells.axis)
+        return self._slice(joined, self._axes, np.concatenate(lengths), slices)
 
-    def _load(self, part: Part | None, shape: Sequence[int]) -> Manifest:
-        return Manifest.missing(shape) if part is None else part.load([slice(n) for n in shape])
-
-    def _load_piece(self, number: int) -> Manifest:
-        piece, axis = self.pieces[number], self.axis
-        assert axis is not None
+    def _load(self, entry: Entry, first: int, lengths: Int64) -> Manifest:
+        """Return references of some cells of an entry, in the version's cells along other axes."""
+        assert self.axis is not None
+        part, other_axes = self._part(entry), self._other_axes(entry)
         shape = [axis.ncells for axis in self._axes]
-        shape[axis] = piece.ncells
-        part = self._part(number)
+        shape[self.axis] = len(lengths)
         if part is None:
             return Manifest.missing(shape)
-        box = [slice(other.ncells) for other in piece.axes]
-        box[axis] = slice(piece.first, piece.last + 1)
+        box = [slice(axis.ncells) for axis in other_axes or self._axes]
+        box[self.axis] = slice(first, first + len(lengths))
         manifest = part.load(box)
-        if self._is_whole(piece):
+        if other_axes is None:
             return manifest
-        lengths = piece.stored.edge(np.arange(piece.first, piece.last + 1))
-        along = Axis(int(lengths.sum()), lengths)
-        rows = AxisSlices.slice(along, piece.skipped, piece.skipped + piece.stop - piece.start)
-        # Other rows follow: the last cell must not reach over them.
-        end = Axis(rows.axis.extent, *rows.axis.runs(clipped=True))
-        slices = [
-            AxisSlices(rows.cell, rows.start, end)
-            if i == axis
-            else AxisSlices.refine(other, self._axes[i])
-            for i, other in enumerate(piece.axes)
-        ]
-        stored = simplify([along if i == axis else other for i, other in enumerate(piece.axes)])
-        metadata = self.metadata.replace(shape=stored.shape, grid=stored)
+        pairs = zip(other_axes, self._axes, strict=True)
+        slices = [AxisSlices.refine(other, axis) for other, axis in pairs]
+        slices[self.axis] = AxisSlices.identity(Axis(int(lengths.sum()), lengths))
+        return self._slice(manifest, other_axes, lengths, slices)
+
+    def _slice(
+        self,
+        manifest: Manifest,
+        axes: Sequence[Axis],
+        lengths: Int64,
+        slices: Sequence[AxisSlices],
+    ) -> Manifest:
+        """Return references of parts of cells, whose lengths along the growing axis are given."""
+        assert self.axis is not None
+        old = [*axes]
+        old[self.axis] = Axis(int(lengths.sum()), lengths)
+        grid = simplify(old)
+        metadata = self.metadata.replace(shape=grid.shape, grid=grid)
         return apply_axis_slices(Array.from_manifest(metadata, manifest), slices).manifest
 
 
+@dataclass(frozen=True, slots=True)
+class _Places:
+    """Where cells of a version are in one entry.
+
+    Attributes
+    ----------
+    cells, inside : int64 arrays, shape (cells, ndim)
+        The stored cells, and where in them those of the version begin.
+    axes : sequence of Axis
+        How the entry is chunked along axes that do not grow.
+    edge : int64 array
+        The stored chunk lengths along the growing one, of an array that has it.
+    is_whole : bool
+        Whether all are known to be whole stored cells.
+    """
+
+    cells: Int64
+    inside: Int64
+    axes: Sequence[Axis]
+    edge: Int64
+    is_whole: bool
+
+
+def _group(numbers: Int64) -> Iterator[tuple[int, Int64]]:
+    """Yield each number with where it is."""
+    if (numbers == numbers[0]).all():
+        yield int(numbers[0]), np.arange(len(numbers))
+        return
+    order = np.argsort(numbers, kind="stable")
+    begins = np.flatnonzero(np.diff(numbers[order], prepend=-1))
+    for part in np.split(order, begins[1:]):
+        yield int(numbers[part[0]]), part
+
+
+def list_axes(
+    entry: Entry, path: str, axes: tuple[Axis, ...], growing: int | None
+) -> tuple[Axis, ...]:
+    """Return how an entry is chunked, given the axes of the array's document.
+
+    The growing axis is left as it is.
+    """
+    if growing is None or path not in entry.grids:
+        return axes
+    others = iter(entry.grids[path])
+    return tuple(
+        axis if i == growing else _to_axis(axis.extent, next(others)) for i, axis in enumerate(axes)
+    )
+
+
+def _to_axis(extent: int, runs: ChunkRuns) -> Axis:
+    lengths, counts = zip(*runs, strict=True)
+    return Axis(extent, lengths, counts)
+
+
 def build_arrays(
-    state: Contents,
+    rows: RowFinder | Stretches,
+    fixed: Sequence[Entry],
     documents: Mapping[str, ArrayMetadata],
     dimension: str,
     open_segment: SegmentOpener,
-    stretches: Sequence[Stretch] | None = None,
 ) -> dict[str, Array]:
-    """Return the arrays of a version by path, or of some of its rows."""
-    if stretches is None:
-        stretches = find_stretches(state, dimension) if dimension in state.runs else []
-    axes: dict[tuple[Any, ...], Axis] = {}
-    return {
-        path: build_array(path, metadata, dimension, stretches, axes, open_segment)
-        if dimension in (metadata.dimension_names or ())
-        else _build_static_array(path, metadata, state, open_segment)
-        for path, metadata in documents.items()
-    }
-
-
-def _build_static_array(
-    path: str, metadata: ArrayMetadata, state: Contents, open_segment: SegmentOpener
-) -> Array:
-    entry = _entry_of(state, path, open_segment)
-    piece = [] if entry is None else [Piece(entry, (Axis(1, [1]),), 0, 0, 1)]
-    return Array(metadata, VersionChunks(metadata, path, None, piece, open_segment), path)
-
-
-def build_array(
-    path: str,
-    metadata: ArrayMetadata,
-    dimension: str,
-    stretches: Sequence[Stretch],
-    axes: dict[tuple[Any, ...], Axis],
-    open_segment: SegmentOpener,
-) -> Array:
-    """Return an array that grows, with some rows.
+    """Return the arrays of a version by path, or of some of its rows.
 
     Parameters
     ----------
-    metadata : ArrayMetadata
-        As its document has them.
-    axes : dict
-        Growing axes that arrays with the same chunks share; this one's is added.
+    rows : RowFinder or Stretches
+        Those of the growing dimension.
+    fixed : sequence of Entry
+        Those that may have arrays which do not grow, the newest one last.
     """
+    cut: dict[Any, CutCells] = {}
+    arrays = {}
+    for path, metadata in documents.items():
+        names = metadata.dimension_names or ()
+        if dimension not in names:
+            entry = _find_fixed(fixed, path, open_segment)
+            chunks = VersionChunks(metadata, path, None, None, open_segment, fixed=entry)
+            arrays[path] = Array(metadata, chunks, path)
+            continue
+        length = rows.find_chunk_length(path) if isinstance(rows, RowFinder) else None
+        cells: RowCells
+        if length is None:
+            cells = _cut_cells(path, rows.load(), dimension, cut)
+        else:
+            cells = UniformCells(path, rows, len(rows), length, dimension)
+        arrays[path] = build_array(path, metadata, dimension, cells, open_segment)
+    return arrays
+
+
+def _cut_cells(
+    path: str, stretches: Stretches, dimension: str, others: dict[Any, CutCells]
+) -> CutCells:
+    """Return the cells of an array; those of arrays that are chunked alike are shared."""
+    key = tuple(entry.chunks_of(path) for entry in stretches.entries)
+    if key not in others:
+        others[key] = CutCells(path, stretches, dimension)
+    return others[key]
+
+
+def build_array(
+    path: str, metadata: ArrayMetadata, dimension: str, cells: RowCells, open_segment: SegmentOpener
+) -> Array:
+    """Return an array that grows, with some rows; its document has the metadata."""
     axis, grid = (metadata.dimension_names or ()).index(dimension), metadata.grid
     assert isinstance(grid, SeparableGrid)
-    pieces = find_pieces(stretches, path, dimension, axis, grid.axes)
-    key = tuple(stretch.entry.chunks_of(path) for stretch in stretches)
-    along = axes.get(key)
-    if along is None:
-        runs = [run for piece in pieces for run in piece.runs()] or [(1, 1)]
-        along = axes[key] = to_axis(sum(s.stop - s.start for s in stretches), tuple(runs))
-    # Pieces that are chunked in different ways along another axis are cut into common cells.
-    new_axes = [
-        along if i == axis else _refine([piece.axes[i] for piece in pieces] or [other])
-        for i, other in enumerate(grid.axes)
-    ]
+    new_axes = [*grid.axes]
+    if isinstance(cells, CutCells):
+        # Entries that are chunked in different ways along another axis are cut into common cells.
+        used = cells.stretches.list_entries()
+        listed = {list_axes(entry, path, grid.axes, axis) for entry in used} or {grid.axes}
+        new_axes = [_refine([axes[i] for axes in listed]) for i in range(len(grid.axes))]
+    new_axes[axis] = cells.axis
     new = simplify(new_axes)
     metadata = metadata.replace(shape=new.shape, grid=new)
-    return Array(metadata, VersionChunks(metadata, path, axis, pieces, open_segment), path)
+    return Array(
+        metadata, VersionChunks(metadata, path, axis, cells, open_segment, grid.axes), path
+    )
 
 
 def _refine(axes: Sequence[Axis]) -> Axis:
@@ -357,9 +459,9 @@ def _refine(axes: Sequence[Axis]) -> Axis:
     return refine([from_axes([axis]) for axis in distinct]).axes[0]
 
 
-def _entry_of(state: Contents, path: str, open_segment: Opener) -> Entry | None:
+def _find_fixed(fixed: Sequence[Entry], path: str, open_segment: Opener) -> Entry | None:
     """Return the newest entry that has an array which does not grow."""
-    for entry in reversed(state.entries):
+    for entry in reversed(fixed):
         if entry.is_static and path in open_segment(entry.segment).paths:
             return entry
     return None

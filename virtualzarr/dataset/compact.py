@@ -18,9 +18,9 @@ from virtualzarr.array import Array
 from virtualzarr.choices import Keep, check_choice
 from virtualzarr.dataset.layers import mask_covered
 from virtualzarr.dataset.own_chunks import ChunkWriter
-from virtualzarr.dataset.pieces import Stretch
 from virtualzarr.dataset.row_replacement import request_layer, request_replacement
 from virtualzarr.dataset.segment import chunk_runs, list_other_runs
+from virtualzarr.dataset.stretches import Stretch
 from virtualzarr.errors import CommitFailedError, MismatchError
 from virtualzarr.hierarchy.group import Group
 from virtualzarr.virtual.rechunk import get_axes

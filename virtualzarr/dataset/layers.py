@@ -15,16 +15,17 @@ from numpy.typing import NDArray
 from grids import SeparableGrid
 from virtualzarr.array import Array
 from virtualzarr.array.read.layers import Chunking, Layer, Layers, Span, join_spans
-from virtualzarr.dataset.arrays import VersionChunks, build_array
+from virtualzarr.dataset.arrays import VersionChunks, build_array, list_axes
 from virtualzarr.dataset.commit import Change, record
 from virtualzarr.dataset.entry import Entry, LayerRows
 from virtualzarr.dataset.head import Head
 from virtualzarr.dataset.operations import Protocol
-from virtualzarr.dataset.pieces import Stretch
+from virtualzarr.dataset.row_cells import CutCells
 from virtualzarr.dataset.row_tables import Contents, at_ids, read_entries
 from virtualzarr.dataset.runs import Runs
 from virtualzarr.dataset.segment_opener import SegmentOpener
 from virtualzarr.dataset.snapshot import Record
+from virtualzarr.dataset.stretches import Stretch, Stretches
 from virtualzarr.errors import MismatchError
 from virtualzarr.metadata import ArrayMetadata
 
@@ -167,8 +168,8 @@ def _build_layer(
     dimension: str,
     open_segment: SegmentOpener,
 ) -> Layer:
-    stretches = [each.stretch for each in covered]
-    array = build_array(path, metadata, dimension, stretches, {}, open_segment)
+    cells = CutCells(path, Stretches.of(each.stretch for each in covered), dimension)
+    array = build_array(path, metadata, dimension, cells, open_segment)
     source = array.chunk_source
     assert isinstance(source, VersionChunks)
     return Layer(
@@ -181,10 +182,11 @@ def _build_layer(
 def _list_spans(source: VersionChunks, axis: int, array: Array) -> tuple[Span, ...]:
     """Return how the stored blocks of an array are cut along its other axes."""
     spans, position, along = [], 0, _grid(array).axes[axis]
-    for piece in source.pieces:
-        stop = position + piece.stop - piece.start
-        axes = (*piece.axes[:axis], along, *piece.axes[axis + 1 :])
-        spans.append(Span(position, stop, axes))
+    assert source.rows is not None
+    for stretch in source.rows.load().stretches:
+        stop = position + stretch.stop - stretch.start
+        axes = list_axes(stretch.entry, source.path, source.axes, axis)
+        spans.append(Span(position, stop, (*axes[:axis], along, *axes[axis + 1 :])))
         position = stop
     return join_spans(spans)
 

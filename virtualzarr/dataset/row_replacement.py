@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +20,6 @@ from virtualzarr.dataset.layers import check_not_covered
 from virtualzarr.dataset.merge import group_chunks
 from virtualzarr.dataset.operations import Protocol
 from virtualzarr.dataset.own_chunks import ChunkWriter
-from virtualzarr.dataset.pieces import Stretch
 from virtualzarr.dataset.row_tables import read_runs
 from virtualzarr.dataset.runs import Runs, Splice
 from virtualzarr.dataset.schema import OutdatedError
@@ -96,7 +95,7 @@ def _store(
     """Store a segment for some rows: for all arrays, or for those that a layer is to have."""
     dimension = dataset.dimension
     start = locate_ids(dataset.read_runs(), ids, dimension)
-    part = cut_stretches(dataset.read_stretches(), start, start + len(ids))
+    part = dataset.read_stretches().cut(start, start + len(ids))
     group = dataset.select_rows(part)
     epoch = dataset.snapshot.epoch
     writer = ChunkWriter(lambda kind, data: dataset.put_object(kind, data), dataset.path)
@@ -203,15 +202,3 @@ def locate_ids(runs: Runs, ids: Runs, dimension: str) -> int:
     if start < 0 or runs.slice(start, start + len(ids)) != ids:
         raise MismatchError(f"another commit has changed some of these rows along {dimension!r}")
     return start
-
-
-def cut_stretches(stretches: Sequence[Stretch], start: int, stop: int) -> list[Stretch]:
-    """Return where the rows at some positions lie."""
-    result, position = [], 0
-    for stretch in stretches:
-        count = stretch.stop - stretch.start
-        low, high = max(start - position, 0), min(stop - position, count)
-        if low < high:
-            result.append(Stretch(stretch.entry, stretch.start + low, stretch.start + high))
-        position += count
-    return result

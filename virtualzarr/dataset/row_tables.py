@@ -5,14 +5,17 @@ Source: ``specs/dataset.md``, *Tables*.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import zstandard
+from numpy.typing import NDArray
 
 from virtualzarr.dataset import objects
+from virtualzarr.dataset.chunk_lengths import describe_chunks, find_step, join_chunks
 from virtualzarr.dataset.entry import Entry
 from virtualzarr.dataset.limits import Limits
 from virtualzarr.dataset.operations import Protocol
@@ -60,7 +63,7 @@ def decode_columns(data: bytes, dtypes: Sequence[np.dtype[Any]]) -> list[Any]:
 
 
 class RunTable(Table[Runs]):
-    """Runs of row ids; the summary has how many rows there are."""
+    """Runs of row ids; the summary has how many rows there are, and their step, see `find_step`."""
 
     def encode(self, items: Runs) -> bytes:
         """Return a leaf."""
@@ -84,16 +87,17 @@ class RunTable(Table[Runs]):
 
     def summarize(self, items: Runs) -> tuple[Any, ...]:
         """Return the summary of a leaf."""
-        return (len(items),)
+        return len(items), find_step(items)
 
     def combine(self, summaries: Summaries) -> tuple[Any, ...]:
         """Return the summary of a node with such children."""
-        return (sum(summary[0] for summary in summaries),)
+        rows, steps = zip(*summaries, strict=True)
+        return sum(rows), math.gcd(*steps)
 
 
 class EntryTable(Table[list[Entry]]):
-    """Entries; the summary has their sequences and ids, from the least to the greatest, and how
-    many have no rows of any growing dimension.
+    """Entries; the summary has their sequences and ids, from the least to the greatest, how many
+    have no rows of any growing dimension, and how the others are chunked, see `describe_chunks`.
     """
 
     def encode(self, items: list[Entry]) -> bytes:
@@ -118,7 +122,7 @@ class EntryTable(Table[list[Entry]]):
                 for first, count in entry.layer.ids:
                     _widen(ids, entry.layer.dimension, first, first + count)
         static = sum(entry.is_static for entry in items)
-        return items[0].sequence, items[-1].sequence, ids, static
+        return items[0].sequence, items[-1].sequence, ids, static, describe_chunks(items)
 
     def combine(self, summaries: Summaries) -> tuple[Any, ...]:
         """Return the summary of a node with such children."""
@@ -127,7 +131,8 @@ class EntryTable(Table[list[Entry]]):
             for name, (low, high) in summary[2].items():
                 _widen(ids, name, low, high)
         static = sum(summary[3] for summary in summaries)
-        return summaries[0][0], summaries[-1][1], ids, static
+        chunks = join_chunks(summary[4] for summary in summaries)
+        return summaries[0][0], summaries[-1][1], ids, static, chunks
 
 
 def _widen(ids: dict[str, list[int]], name: str, low: int, high: int) -> None:
@@ -180,6 +185,17 @@ def at_ids(dimension: str, low: int, high: int) -> Choice:
     def choose(summaries: Summaries, start: int) -> tuple[Sequence[int], int]:
         ids = [summary[2].get(dimension, (0, 0)) for summary in summaries]
         return [k for k, (least, most) in enumerate(ids) if least < high and most > low], start
+
+    return choose
+
+
+def at_any_id(dimension: str, ids: NDArray[np.int64]) -> Choice:
+    """Choose children that may have any of some ids, which increase."""
+
+    def choose(summaries: Summaries, start: int) -> tuple[Sequence[int], int]:
+        bounds = np.array([s[2].get(dimension, (0, 0)) for s in summaries], np.int64).reshape(-1, 2)
+        low, high = ids.searchsorted(bounds[:, 0]), ids.searchsorted(bounds[:, 1])
+        return np.flatnonzero(low < high).tolist(), start
 
     return choose
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeVar
 
 from numpy.typing import NDArray
 
@@ -12,6 +12,7 @@ from virtualzarr.dataset.named import Named
 from virtualzarr.dataset.open_storage import open_storage
 from virtualzarr.dataset.operations import Protocol
 from virtualzarr.dataset.segment import Segment
+from virtualzarr.dataset.storage import Storage
 from virtualzarr.errors import (
     MetadataError,
     SourceNotFoundError,
@@ -22,20 +23,22 @@ from virtualzarr.stores.files import open_file
 from virtualzarr.stores.location import Location
 from virtualzarr.stores.lru_cache import LRUCache
 
+T = TypeVar("T")
+
 _MOST_SEGMENTS = 128
 
 
 class SegmentOpener:
     """Opens segments for a version of a dataset, and keeps those that were used lately."""
 
-    def __init__(self, location: Location, version: int) -> None:
+    def __init__(self, location: Location, version: int, storage: Storage | None = None) -> None:
         self.location, self.folder = location, location.uri.rstrip("/")
-        self.version = version
+        self.version, self._storage = version, storage
         self._segments: LRUCache[str, Segment] = LRUCache(_MOST_SEGMENTS)
 
     def at(self, version: int) -> SegmentOpener:
         """Return what opens segments for another version; those that were read are shared."""
-        opener = SegmentOpener(self.location, version)
+        opener = SegmentOpener(self.location, version, self._storage)
         opener._segments = self._segments
         return opener
 
@@ -53,6 +56,21 @@ class SegmentOpener:
 
     def __reduce__(self) -> tuple[Any, ...]:
         return SegmentOpener, (self.location, self.version)
+
+    def run(self, protocol: Protocol[T]) -> T:
+        """Run a protocol that reads what the version names.
+
+        Raises
+        ------
+        VersionExpiredError
+            That is not there any more.
+        """
+        if self._storage is None:
+            self._storage = open_storage(self.location)
+        try:
+            return self._storage.run(protocol)
+        except SourceNotFoundError as error:
+            raise self.explain_missing(error) from error
 
     def explain_missing(self, error: SourceNotFoundError) -> VirtualZarrError:
         """Tell a version that a vacuum took away from a dataset that is damaged.

@@ -22,9 +22,8 @@ from virtualzarr.dataset.layers import Covered, LayerInfo, add_layers, find_laye
 from virtualzarr.dataset.named import Named
 from virtualzarr.dataset.open_storage import open_storage
 from virtualzarr.dataset.operations import HEAD, Protocol
-from virtualzarr.dataset.pieces import Stretch, find_stretches
+from virtualzarr.dataset.row_finder import RowFinder
 from virtualzarr.dataset.row_tables import (
-    Contents,
     RowLookup,
     at_static,
     read_contents,
@@ -37,6 +36,7 @@ from virtualzarr.dataset.segment import DATA
 from virtualzarr.dataset.segment_opener import SegmentOpener
 from virtualzarr.dataset.snapshot import Snapshot
 from virtualzarr.dataset.sources import select_new_files
+from virtualzarr.dataset.stretches import Stretch, Stretches
 from virtualzarr.dataset.verbs import Stored
 from virtualzarr.errors import SourceNotFoundError, VersionExpiredError
 from virtualzarr.hierarchy.group import Group
@@ -102,7 +102,7 @@ class DatasetVersion:
         self._place = open_storage(location, single_writer)
         self._schemas: dict[Named | None, Schema] = {}
         head = self._place.run(read_head())
-        self._open = SegmentOpener(location, head.snapshot.version)
+        self._open = SegmentOpener(location, head.snapshot.version, self._place)
         if tag is not None:
             if tag not in head.snapshot.tags:
                 raise KeyError(f"there is no tag {tag!r}, but {sorted(head.snapshot.tags)}")
@@ -204,27 +204,27 @@ class DatasetVersion:
     @property
     def group(self) -> Group:
         """All arrays and groups, read as they are needed; they stay at this version."""
-        return self._group(None)
+        return self._group(self._find_rows())
 
-    def _group(self, stretches: Sequence[Stretch] | None) -> Group:
-        arrays = self._schema.arrays
-        if stretches is None:
-            contents = self.run(read_contents(self.snapshot))
-        else:
-            # Those that do not grow; rows are given.
-            contents = Contents({}, tuple(self.run(read_entries(self.snapshot, at_static))))
+    def _group(self, rows: RowFinder | Stretches) -> Group:
+        schema = self._schema
+        has_fixed = len(schema.axes) < len(schema.arrays)
+        fixed = self.run(read_entries(self.snapshot, at_static)) if has_fixed else []
         with objects.parse_errors(f"{self.path}/{HEAD}"):
-            built = build_arrays(contents, arrays, self.dimension, self._open, stretches)
-            add_layers(built, arrays, contents, self.dimension, self._open)
-        return _nest(self._schema.groups, built, "")
+            built = build_arrays(rows, fixed, schema.arrays, self.dimension, self._open)
+            if isinstance(rows, RowFinder) and rows.may_have_layers:
+                add_layers(built, schema.arrays, rows.contents, self.dimension, self._open)
+        return _nest(schema.groups, built, "")
+
+    def _find_rows(self) -> RowFinder:
+        return RowFinder(self.snapshot, self.dimension, self._open.run)
 
     def growing_arrays(self) -> dict[str, Array]:
         """Return the arrays that grow as their documents have them, by path, without chunks."""
         arrays = self._schema.arrays
-        return {
-            path: Array(arrays[path], VersionChunks(arrays[path], path, None, (), self._open), path)
-            for path in self._schema.axes
-        }
+        chunks = {path: VersionChunks(arrays[path], path, None, None, self._open)
+                  for path in self._schema.axes}  # fmt: skip
+        return {path: Array(arrays[path], chunks[path], path) for path in chunks}
 
     @property
     def layers(self) -> list[LayerInfo]:
@@ -240,11 +240,11 @@ class DatasetVersion:
         """Return all rows along the growing dimension."""
         return self.run(read_runs(self.snapshot, self.dimension))
 
-    def read_stretches(self) -> list[Stretch]:
+    def read_stretches(self) -> Stretches:
         """Return where all rows lie."""
-        return find_stretches(self.run(read_contents(self.snapshot)), self.dimension)
+        return self._find_rows().load()
 
-    def select_rows(self, stretches: Sequence[Stretch]) -> Group:
+    def select_rows(self, stretches: Stretches) -> Group:
         """Return all arrays with some rows only."""
         return self._group(stretches)
 
@@ -293,14 +293,14 @@ class DatasetVersion:
             last = self.run(RowLookup(self.snapshot, self.dimension).find(count - 1))
             row = last.offset + count - 1 - last.start
             stretches = [Stretch(last.entry, row, row + 1)]
-        return self._group(stretches)
+        return self._group(Stretches.of(stretches))
 
     def fixed_arrays(self) -> dict[str, Array]:
         """Return the arrays that do not grow, by path."""
         arrays = self._schema.arrays
         fixed = {path: arrays[path] for path in arrays if path not in self._schema.axes}
-        contents = Contents({}, tuple(self._place.run(read_entries(self.snapshot, at_static))))
-        return build_arrays(contents, fixed, self.dimension, self._open, [])
+        entries = self.run(read_entries(self.snapshot, at_static)) if fixed else []
+        return build_arrays(Stretches.of([]), entries, fixed, self.dimension, self._open)
 
     def refresh(self) -> Self:
         """Return the dataset at its newest version."""
