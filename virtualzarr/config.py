@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from virtualzarr.limits import Limits, Settings
+from virtualzarr.tuning import Tuning
 
 
 @dataclass
@@ -61,6 +62,8 @@ class Config(Settings):
         crash of the whole machine, not only of a process, leaves old or new bytes.
     limits : Limits
         The most of each thing that a file or document may claim.
+    tuning : Tuning
+        Sizes of batches and thresholds, which change what things cost.
 
     Examples
     --------
@@ -91,6 +94,7 @@ class Config(Settings):
     verify_sources: bool = True
     sync_files: bool = False
     limits: Limits = field(default_factory=Limits)
+    tuning: Tuning = field(default_factory=Tuning)
 
 
 config = Config()

@@ -85,6 +85,16 @@ class Limits(Settings):
         Bytes of one element of an array: its fill value takes as many, and some copies.
     attribute_elements : int
         Elements of one attribute: each becomes a Python number.
+    derived_cells : int
+        Cells of the grid of an array that is made of others without a copy: by taking scattered
+        indices, by cutting chunks, or by joining arrays whose chunks are cut differently. And cells
+        of all datasets of one HDF5 file that are lengthened to their unlimited dimensions.
+    sparse_cells : int
+        Cells of the grid of an HDF5 dataset of which fewer than one in 64 is stored.
+    repeated_links : int
+        Links met in one scan that lead to groups of HDF5 files which have been listed already.
+    chunk_queries : int
+        Chunks of one array that are looked for one by one, at a server that does not list them.
     document_bytes : int
         Bytes of a metadata document that is compressed in a zip file, or comes from a server, or of
         a small reference file that is compressed.
@@ -107,6 +117,10 @@ class Limits(Settings):
     virtual_sources: int = 1_000_000
     element_bytes: int = 1 << 26
     attribute_elements: int = 1 << 22
+    derived_cells: int = 10_000_000
+    sparse_cells: int = 1 << 22
+    repeated_links: int = 10_000
+    chunk_queries: int = 10_000
     document_bytes: int = 1 << 28
 
     def check(self, limit: str, count: int, items: str, variable: str | None = None) -> None:

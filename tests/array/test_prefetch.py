@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 import virtualzarr as vz
-from virtualzarr.array.read import prefetch as ahead
 from virtualzarr.errors import ChunkNotFoundError, CodecError, SourceError
 from virtualzarr.stores import LocalStore, MemoryStore
 
@@ -18,7 +17,7 @@ SHUFFLE = {"name": "numcodecs.shuffle", "configuration": {"elementsize": 4}}
 @pytest.fixture(autouse=True)
 def _small_batches(monkeypatch):
     monkeypatch.setattr(vz.config, "batch_bytes", 2000)
-    monkeypatch.setattr(ahead, "BATCHES_PER_TASK", 3)
+    monkeypatch.setattr(vz.config.tuning, "prefetch_batches", 3)
     monkeypatch.setattr(vz.config, "threads", 2)
 
 

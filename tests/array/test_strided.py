@@ -30,8 +30,8 @@ PIPELINES = [
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch):
     """Place as few chunks as two together, and count how often that is done."""
-    monkeypatch.setattr(together, "MIN_CHUNKS", 2)
-    monkeypatch.setattr(together, "MIN_CHUNKS_PER_READ", 1)
+    monkeypatch.setattr(config.tuning, "strided_chunks", 2)
+    monkeypatch.setattr(config.tuning, "strided_chunks_per_read", 1)
     placed = []
     read = together._StridedReads._read
     monkeypatch.setattr(
@@ -155,7 +155,7 @@ def test_reads_are_no_longer_than_they_may_be(tmp_path, monkeypatch, at_once):
     np.testing.assert_array_equal(array[...], values)
     assert len(at_once) == 10
     monkeypatch.setattr(config, "local_gap", 4)
-    monkeypatch.setattr(together, "MIN_CHUNKS_PER_READ", 2)
+    monkeypatch.setattr(config.tuning, "strided_chunks_per_read", 2)
     np.testing.assert_array_equal(array[...], values)
     assert len(at_once) == 10
 

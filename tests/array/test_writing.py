@@ -12,7 +12,6 @@ import virtualzarr
 from grids import RectilinearGrid, RegularGrid
 from tests.array.stored import ZSTD, chunk_keys, create, reopen
 from virtualzarr import Array
-from virtualzarr.array import write as writer
 from virtualzarr.codecs import make
 from virtualzarr.errors import AccessError, CodecError, UnsupportedError
 from virtualzarr.manifest import Manifest
@@ -140,8 +139,8 @@ def test_orthogonal_point_mask_and_block_selections(data, case, seed):
 def test_many_chunks_in_threads(tmp_path, monkeypatch, threads, kind):
     monkeypatch.setattr(virtualzarr.config, "threads", threads)
     monkeypatch.setattr(virtualzarr.config, "batch_bytes", 1000)
-    monkeypatch.setattr(writer, "CELLS_PER_SLAB", 17)
-    monkeypatch.setattr(writer, "SMALL_CHUNK", 0)
+    monkeypatch.setattr(virtualzarr.config.tuning, "write_cells", 17)
+    monkeypatch.setattr(virtualzarr.config.tuning, "small_chunk_bytes", 0)
     store = MemoryStore() if kind == "memory" else LocalStore(tmp_path)
     array = create(RegularGrid((100, 60), (7, 11)), "f8", fill=np.nan, store=store)
     model = np.full((100, 60), np.nan)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from unittest import mock
 
 import numpy as np
 import pytest
@@ -94,7 +93,7 @@ def test_times_beyond_the_finer_unit_are_an_error_when_read():
 def test_cells_beyond_counting_are_refused():
     tiles = [virtual_array(numbers((2, 30)), (2, edge), pipeline=ZLIB) for edge in (2, 3)]
     with (
-        mock.patch("virtualzarr.combine.common_chunks.MAX_CELLS", 39),
+        vz.config.limits.set(derived_cells=39),
         pytest.raises(UnsupportedError, match="would be 40, with at most 39 allowed"),
     ):
         vz.concat(tiles)

@@ -189,7 +189,7 @@ def test_attributes_of_what_lacks_the_dimension():
 
 
 def test_long_values_are_compared_in_parts(monkeypatch):
-    monkeypatch.setattr("virtualzarr.combine.value_checks.WINDOW_BYTES", 64)
+    monkeypatch.setattr(vz.config.tuning, "compared_bytes", 64)
     values = numbers((50, 4), "f8")
     other = values.copy()
     other[47, 2] = np.nan

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pickle
-from unittest import mock
 
 import h5py
 import numpy as np
@@ -12,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import virtualzarr as vz
-from virtualzarr.dataset import commit, merge
+from virtualzarr.dataset import commit
 from virtualzarr.dataset.create import create_dataset
 from virtualzarr.dataset.dataset import Dataset
 from virtualzarr.dataset.verbs import drop_rows
@@ -162,7 +161,7 @@ def test_others_refuse_it(tmp_path, dataset):
 def test_any_history(tmp_path_factory, data):
     """Random appends, inserts, replacements and drops: every version equal to numpy's."""
     folder = tmp_path_factory.mktemp("any")
-    with mock.patch.object(merge, "FAN_IN", data.draw(st.sampled_from([2, 3, 10]))):
+    with vz.config.tuning.set(merge_fan_in=data.draw(st.sampled_from([2, 3, 10]))):
         check_any_history(folder, data)
 
 

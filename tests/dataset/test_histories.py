@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from unittest import mock
 
 import numpy as np
 import pytest
@@ -12,7 +11,6 @@ from hypothesis import strategies as st
 
 import virtualzarr as vz
 from tests.dataset.files import write
-from virtualzarr.dataset import merge
 from virtualzarr.errors import BelowFloorError, MismatchError, VersionExpiredError
 
 FILL = 0.0
@@ -233,7 +231,7 @@ class History:
 def test_all_verbs(tmp_path_factory, data):
     folder = tmp_path_factory.mktemp("any")
     fan_in = data.draw(st.sampled_from([2, 3, 10]))
-    with mock.patch.object(merge, "FAN_IN", fan_in):
+    with vz.config.tuning.set(merge_fan_in=fan_in):
         history = History(folder, data)
         for _ in range(data.draw(st.integers(1, 9))):
             history.step()

@@ -23,7 +23,7 @@ from tests.dataset import racing
 from tests.dataset.racing import append, check_answers, collect, read_names, read_rows
 from tests.dataset.s3_server import check_counter, count_rounds, etag, running
 from tests.dataset.test_dataset import write
-from virtualzarr.dataset import object_store
+from virtualzarr.dataset import directory, object_store
 from virtualzarr.dataset.commit import commit, create
 from virtualzarr.dataset.create import create_dataset
 from virtualzarr.dataset.dataset import Dataset
@@ -292,7 +292,8 @@ def test_file_systems_without_reliable_locks(tmp_path, monkeypatch):
     mounts = tmp_path / "mountinfo"
     root = "1 1 8:1 / / rw - ext4 /dev/vda rw\n"
     mounts.write_text(f"{root}2 1 0:9 / {tmp_path} rw shared:1 - nfs4 server:/feed rw,vers=4.2\n")
-    monkeypatch.setattr(file_systems, "_MOUNTS", str(mounts))
+    find_file_system = functools.partial(file_systems.find_file_system, mounts=str(mounts))
+    monkeypatch.setattr(directory, "find_file_system", find_file_system)
     storage = open_storage(Location(str(tmp_path / "feed")))
     with pytest.raises(AccessError, match="nfs4"):
         storage.run(create())

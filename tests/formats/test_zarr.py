@@ -12,7 +12,6 @@ import zarr
 
 import virtualzarr as vz
 from tests.formats.damage import flip_everywhere, truncate_everywhere
-from virtualzarr.array import chunk_source as chunks
 from virtualzarr.errors import (
     AccessError,
     MetadataError,
@@ -319,7 +318,7 @@ def test_a_server_that_does_not_list_is_asked_for_each_chunk(
     group.publish(tmp_path / "refs.json")
     for name, expected in values.items():
         np.testing.assert_array_equal(vz.open(tmp_path / "refs.json")[name][...], expected)
-    monkeypatch.setattr(chunks, "MAX_CHUNK_QUERIES", 3)
+    monkeypatch.setattr(vz.config.limits, "chunk_queries", 3)
     with pytest.raises(UnsupportedError, match=r"does not list which chunks.*x\.zarr.*variable a"):
         group["a"].chunk_exists()
     with pytest.raises(UnsupportedError, match="does not list which chunks"):

@@ -36,7 +36,7 @@ def paths(tmp_path):
 @pytest.fixture(params=["fork", "spawn", "dask"])
 def parallel(request, monkeypatch):
     """Return what scans files elsewhere, some at a time."""
-    monkeypatch.setattr(scanning, "_MESSAGES", 6)
+    monkeypatch.setattr(config.tuning, "scan_messages", 6)
     if request.param == "dask":
         distributed = pytest.importorskip("distributed")
         options = {"n_workers": 1, "threads_per_worker": 2, "dashboard_address": None}
@@ -95,7 +95,7 @@ def test_files_are_shared_out():
 
 
 def test_threads_take_one_at_a_time_and_warn_once(paths, monkeypatch):
-    monkeypatch.setattr(scanning, "_MESSAGES", 1)
+    monkeypatch.setattr(config.tuning, "scan_messages", 1)
     with h5py.File(paths[3], "a") as file:
         file["gone"] = h5py.SoftLink("/nowhere")
     with ThreadPoolExecutor(2) as pool, warnings.catch_warnings(record=True) as caught:

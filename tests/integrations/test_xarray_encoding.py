@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import virtualzarr as vz
+from virtualzarr.config import config
 from virtualzarr.hierarchy.group import Group
 
 xr = pytest.importorskip("xarray")
@@ -94,12 +95,11 @@ class TestNetCDF:
         assert ours["v"].encoding["original_shape"] == (2,)
 
     def test_long_text_stays_as_it_is(self, tmp_path, monkeypatch):
-        from virtualzarr.integrations import xarray_encoding
 
         names = np.array(["a" * 100, "b"], object)
         xr.Dataset({"s": ("x", names)}).to_netcdf(tmp_path / "a.nc", engine="h5netcdf")
         assert xr.open_dataset(tmp_path / "a.nc", engine="virtualzarr")["s"].dtype == "U100"
-        monkeypatch.setattr(xarray_encoding, "_MAX_TEXT", 500)
+        monkeypatch.setattr(config.tuning, "xarray_text_bytes", 500)
         lazy = xr.open_dataset(tmp_path / "a.nc", engine="virtualzarr")
         assert lazy["s"].dtype == object
         lazy.to_netcdf(tmp_path / "b.nc", engine="netcdf4")

@@ -230,9 +230,7 @@ class TestReferences:
         assert array.lazy[::150].nchunks == 7
 
     def test_scattered_indices_that_would_take_too_many_cells(self, monkeypatch):
-        from virtualzarr.virtual import transforms as views
-
-        monkeypatch.setattr(views, "MAX_CELLS", 20)
+        monkeypatch.setattr(vz.config.limits, "derived_cells", 20)
         array = virtual_array(numbers((8, 8)))
         shuffled = [0, 5, 1, 7, 3]
         assert array.lazy.oindex[shuffled].shape == (5, 8)

@@ -30,9 +30,6 @@ from virtualzarr.stores.files import (
     is_url,
 )
 
-MAX_CHUNK_QUERIES = 10_000
-"""The most chunks to query one by one, where a server does not list them."""
-
 _NO_CHUNK = -2
 
 
@@ -231,13 +228,13 @@ class StoreChunks:
         Raises
         ------
         UnsupportedError
-            The server does not list, and there are more than `MAX_CHUNK_QUERIES` cells.
+            The server does not list, and there are more cells than `config.limits.chunk_queries`.
         """
         try:
             cells, sizes = self.list_cells(len(shape))
         except UnsupportedError as error:
             query_size: Any = getattr(self.store, "size", None)
-            if query_size is None or math.prod(shape) > MAX_CHUNK_QUERIES:
+            if query_size is None or math.prod(shape) > config.limits.chunk_queries:
                 raise
             # The reshape keeps two axes also where the array has no axes, or no cells.
             cells = np.array([*np.ndindex(*shape)], np.int64).reshape(math.prod(shape), len(shape))

@@ -33,12 +33,6 @@ from virtualzarr.errors import VirtualZarrError
 from virtualzarr.metadata import ArrayMetadata, default_fill
 from virtualzarr.stores.files import Buffer
 
-SMALL_CHUNK = 16 * 1024
-"""Below this chunk size, opening one file per chunk dominates."""
-
-CELLS_PER_SLAB = 1 << 16
-"""Cells that are planned at a time, as a bound on memory."""
-
 NUMBER_KINDS = frozenset("biufc")
 Part = tuple[Any, Any, bool]
 
@@ -232,7 +226,8 @@ class _WriteRequest:
                 batch, size = [], 0
         if batch:
             tasks.append(partial(_run_all, batch))
-        run_tasks(tasks, remote, total > config.batch_bytes, io_bound=total < SMALL_CHUNK * chunks)
+        small = config.tuning.small_chunk_bytes * chunks
+        run_tasks(tasks, remote, total > config.batch_bytes, io_bound=total < small)
 
 
 def _run_all(batch: list[Task]) -> None:
@@ -244,12 +239,13 @@ def _write_cells(request: _WriteRequest) -> None:
     """Write the cells of an array without shards."""
     projection, total = request.projection, len(request.projection)
     grid, itemsize = request.metadata.grid, request.metadata.itemsize
-    for first in range(0, total, CELLS_PER_SLAB):
+    step = config.tuning.write_cells
+    for first in range(0, total, step):
         # Keys are strings of some 100 bytes a cell: a huge array would need more memory for the
         # names of its chunks than for their contents.
         slab: NDArray[np.int64] | None = None
-        if total > CELLS_PER_SLAB:
-            slab = np.arange(first, min(first + CELLS_PER_SLAB, total))
+        if total > step:
+            slab = np.arange(first, min(first + step, total))
         cells = projection.cells(slab)
         keys = request.chunks.keys(cells)
         shapes: Iterator[tuple[int, ...]]
@@ -305,8 +301,8 @@ def _write_shards(request: _WriteRequest, grid: SeparableGrid, codec: Sharding) 
             shard_write = _ShardWrite(request, key, cells[i], shard, positions, inside[i])
             yield shard_write, len(members) * math.prod(smallest.tolist()) * itemsize
 
-    writes = plan_writes()
-    while slab := list(islice(writes, CELLS_PER_SLAB)):
+    writes, step = plan_writes(), config.tuning.write_cells
+    while slab := list(islice(writes, step)):
         request.run(iter(slab))
 
 

@@ -11,13 +11,11 @@ import grids
 from grids import Axis, GridError
 from virtualzarr.array import Array
 from virtualzarr.combine.compatibility import format_axis, has_same_cells
+from virtualzarr.config import config
 from virtualzarr.errors import UnsupportedError
 from virtualzarr.manifest import Manifest
 from virtualzarr.virtual.axis_slices import AxisSlices
 from virtualzarr.virtual.rechunk import apply_axis_slices, get_axes, with_planes
-
-MAX_CELLS = 10_000_000
-"""Grids are refined to no more cells than this."""
 
 Axes = tuple[Axis, ...]
 
@@ -60,10 +58,12 @@ def find_common_chunks(arrays: Sequence[Array], axis: int | None) -> Axes:
     # Checked before anything is allocated: two chunk lengths without a common divisor would give a
     # cell for nearly every element.
     cells = along * math.prod(chunks.ncells for i, chunks in enumerate(common) if i != axis)
-    if cells > MAX_CELLS:
+    most = config.limits.derived_cells
+    if cells > most:
         raise UnsupportedError(
             f"the chunks are cut so differently that common cells of all would be {cells:,}, with "
-            f"at most {MAX_CELLS:,} allowed; copy the arrays that differ most to other chunks first"
+            f"at most {most:,} allowed (virtualzarr.config.limits.derived_cells); copy the arrays "
+            "that differ most to other chunks first"
         )
     return tuple(common)
 

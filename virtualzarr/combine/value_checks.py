@@ -19,9 +19,6 @@ from virtualzarr.combine.error_report import ErrorReport
 from virtualzarr.config import config
 from virtualzarr.stores.files import is_url
 
-WINDOW_BYTES = 64 * 1024 * 1024
-"""Values held at once while arrays are compared."""
-
 
 def check_equal(arrays: Sequence[Array], report: ErrorReport, variable: str) -> None:
     """Note arrays that are not equal to the first, in metadata or values. Storage may differ."""
@@ -78,11 +75,12 @@ def _has_same_chunks(a: Array, b: Array) -> bool:
 
 def _iter_slabs(array: Array) -> Iterator[Any]:
     """Yield selections that cover an array, each of a bounded size where the first axis allows."""
-    if array.ndim == 0 or array.nbytes <= WINDOW_BYTES:
+    most = config.tuning.compared_bytes
+    if array.ndim == 0 or array.nbytes <= most:
         yield ...
         return
     # Slabs of the first axis are whole chunks more often than any other cut.
-    rows = max(1, WINDOW_BYTES // (array.nbytes // array.shape[0] or 1))
+    rows = max(1, most // (array.nbytes // array.shape[0] or 1))
     for start in range(0, array.shape[0], rows):
         yield slice(start, start + rows)
 
@@ -95,7 +93,7 @@ def read_each(arrays: Sequence[Array], part: Any = ...) -> Iterator[Any]:
             yield array[part]
         return
     each = max(1, arrays[0].nbytes)
-    window = max(1, min(len(arrays), WINDOW_BYTES // each))
+    window = max(1, min(len(arrays), config.tuning.compared_bytes // each))
     with ThreadPoolExecutor(min(config.requests, window)) as pool:
         for start in range(0, len(arrays), window):
             yield from pool.map(lambda array: array[part], arrays[start : start + window])

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from virtualzarr.config import config
 from virtualzarr.dataset.arrays import Opener
 from virtualzarr.dataset.commit import Change, record
 from virtualzarr.dataset.entry import ChunkRuns, Entry
@@ -28,7 +29,6 @@ from virtualzarr.errors import MismatchError
 from virtualzarr.manifest import Manifest, Sources
 from virtualzarr.references.native.parts import Part
 
-FAN_IN = 10
 LARGEST = 4 << 20
 """Bytes from which on a segment is not merged any more."""
 
@@ -75,7 +75,7 @@ class Due:
 def find_due(state: Snapshot, dimension: str, fan_in: int | None = None) -> Protocol[Due | None]:
     """Return entries that should be merged, the oldest of the lowest level that has enough."""
     entries = yield from read_entries(state, choose_last)
-    chosen = _choose(entries, dimension, fan_in or FAN_IN)
+    chosen = _choose(entries, dimension, fan_in or config.tuning.merge_fan_in)
     if not chosen:
         return None
     runs = yield from read_runs(state, dimension)

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from virtualzarr.config import config
 from virtualzarr.errors import SourceError
 from virtualzarr.formats.headers import file_size
 from virtualzarr.manifest import Source
@@ -26,7 +27,6 @@ Parser = Generator[Any, Any, Any]
 
 PAGE = 16 * 1024
 GAP = 64 * 1024
-FIRST = 1024 * 1024
 # Most bytes of one request, as lengths come from files that may be damaged.
 _MOST = 1 << 30
 
@@ -60,7 +60,7 @@ class PageCache:
         self._ready: list[tuple[Parser, Any, int | None]] = []
         self.rounds = self.requests = self.nbytes = 0
         self.rebase(0)
-        self.load([(0, FIRST)])
+        self.load([(0, config.tuning.remote_header_bytes)])
 
     def rebase(self, base: int) -> None:
         """Set the byte of the file that addresses are relative to."""
@@ -69,7 +69,7 @@ class PageCache:
 
     def widen(self, page: int) -> None:
         """Fetch the first page of a file whose metadata lie in pages of this length."""
-        if FIRST < page <= _MOST:
+        if config.tuning.remote_header_bytes < page <= _MOST:
             self.load([(0, page)])
 
     def spawn(self, parser: Parser) -> None:

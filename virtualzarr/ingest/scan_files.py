@@ -29,7 +29,6 @@ from virtualzarr.stores.files import Connection, Location, is_url
 _log = logging.getLogger(__name__)
 
 # Files are sent to other processes in about this many messages, or this many files in each.
-_MESSAGES = 200
 _AT_ONCE = 16
 
 PROGRESS_FROM = 10
@@ -144,7 +143,7 @@ def _scan_parallel(
     """
     # Few messages for few files, so that all workers have some; at most 16 files in each, so that
     # the last worker does not keep the others waiting.
-    size = min(max(len(files) // _MESSAGES, 1), _AT_ONCE)
+    size = min(max(len(files) // config.tuning.scan_messages, 1), _AT_ONCE)
     # Threads get no message: batches would only delay the first results.
     if isinstance(executor, ThreadPoolExecutor):
         size = 1

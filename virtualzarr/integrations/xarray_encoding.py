@@ -19,15 +19,13 @@ from grids import RegularGrid
 from virtualzarr.array import Array
 from virtualzarr.array.file_layout import FileLayout
 from virtualzarr.codecs import Codec, Pipeline
+from virtualzarr.config import config
 from virtualzarr.errors import VirtualZarrError
 from virtualzarr.metadata import array_to_v2, array_to_v3
 from virtualzarr.metadata.dtypes import vlen_kind
 
 _MAX_LENGTHS = 1_000_000
 """Chunk lengths along one axis beyond which dask is not told of them one by one."""
-
-_MAX_TEXT = 1 << 28
-"""Bytes of text of equal length beyond which text of variable length is left as it is."""
 
 _NETCDF_COMPRESSORS = ("zlib", "szip", "zstd", "bzip2", "blosc")
 # Names of codecs by the words of netCDF4.
@@ -122,7 +120,7 @@ def _is_short_text(array: Array) -> bool:
     if not array.is_virtual or not all(source.is_inline for source in array.manifest.sources):
         return False
     longest = max(map(len, np.ravel(array[...])), default=0)
-    return 4 * longest * array.size <= _MAX_TEXT
+    return 4 * longest * array.size <= config.tuning.xarray_text_bytes
 
 
 def _netcdf_filters(pipeline: Pipeline) -> dict[str, Any] | None:

@@ -6,8 +6,6 @@ import os
 import re
 from pathlib import Path
 
-_MOUNTS = "/proc/self/mountinfo"
-
 _UNRELIABLE = frozenset(
     ["nfs", "nfs4", "cifs", "smb2", "smb3", "smbfs", "ncpfs", "afs", "9p", "v9fs", "drvfs",
      "vboxsf", "prl_fs", "virtiofs", "lustre", "beegfs", "ceph"]
@@ -18,16 +16,22 @@ _LOCAL_FUSE = frozenset(["fuseblk", "fuse.fuse-overlayfs", "fuse.lxcfs"])
 """Of file systems in user space, those whose files no other machine has."""
 
 
-def find_file_system(path: str) -> str:
+def find_file_system(path: str, mounts: str = "/proc/self/mountinfo") -> str:
     """Return the type of the file system that a path lies on, or would; "" if that is not said.
 
     Only Linux says it.
+
+    Parameters
+    ----------
+    path : str
+    mounts : str
+        The file in which Linux describes all mounts.
     """
     try:
-        mounts = Path(_MOUNTS).read_text("utf-8", "surrogateescape")
+        text = Path(mounts).read_text("utf-8", "surrogateescape")
     except OSError:
         return ""
-    return parse_mounts(mounts, os.path.realpath(path))
+    return parse_mounts(text, os.path.realpath(path))
 
 
 def parse_mounts(mounts: str, path: str) -> str:

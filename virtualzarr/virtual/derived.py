@@ -9,6 +9,7 @@ from typing import Any
 import grids
 from grids import GridError
 from virtualzarr.array.array import Array
+from virtualzarr.config import config
 from virtualzarr.errors import UnsupportedError
 from virtualzarr.keywords import strict_keywords
 from virtualzarr.manifest import Manifest
@@ -16,9 +17,6 @@ from virtualzarr.metadata import ArrayMetadata
 from virtualzarr.virtual.axis_slices import AxisSlices
 from virtualzarr.virtual.from_store import as_virtual
 from virtualzarr.virtual.rechunk import apply_axis_slices, get_axes
-
-MAX_CELLS = 10_000_000
-"""The most chunks that `split_chunks` makes."""
 
 
 @strict_keywords()
@@ -38,7 +36,8 @@ def split_chunks(array: Array, chunks: Any) -> Array:
     Raises
     ------
     UnsupportedError
-        References cannot point to the array's chunks, or there would be more than ten million.
+        References cannot point to the array's chunks, or there would be more of them than
+        `config.limits.derived_cells`.
 
     Examples
     --------
@@ -63,9 +62,12 @@ def split_chunks(array: Array, chunks: Any) -> Array:
     except GridError as error:
         raise UnsupportedError(f"chunks: {error}", variable=array.path) from error
     cells = math.prod(axis.ncells for axis in finer)
-    if cells > MAX_CELLS:
+    most = config.limits.derived_cells
+    if cells > most:
         raise UnsupportedError(
-            f"{cells:,} chunks would be made, at most {MAX_CELLS:,} are", variable=array.path
+            f"{cells:,} chunks would be made, at most {most:,} are "
+            "(virtualzarr.config.limits.derived_cells)",
+            variable=array.path,
         )
     return apply_axis_slices(
         as_virtual(array), [AxisSlices.refine(a, b) for a, b in zip(axes, finer, strict=True)]

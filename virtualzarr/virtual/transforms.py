@@ -20,15 +20,13 @@ from virtualzarr.codecs import Codec, Pipeline, make
 from virtualzarr.codecs.constant import constant_bytes
 from virtualzarr.codecs.core.widen import narrow_pipeline, widen_pipeline
 from virtualzarr.codecs.transpose import Transpose
+from virtualzarr.config import config
 from virtualzarr.errors import CodecError, UnsupportedError
 from virtualzarr.manifest import Affine, Decoder, Manifest, Source, Sources
 from virtualzarr.manifest.manifest import CANONICAL
 from virtualzarr.metadata.dimension_units import axis_members
 from virtualzarr.virtual import rechunk
 from virtualzarr.virtual.axis_slices import AxisSlices
-
-MAX_CELLS = 10_000_000
-"""The most cells of a result, unless the array has more already."""
 
 REPEATED_ELEMENTS = 1 << 20
 """About how many elements a cell has that repeats a block along an axis."""
@@ -52,10 +50,12 @@ def slice_axes(array: Array, pieces: Sequence[AxisSlices | None]) -> Array:
     chosen = [p or AxisSlices.identity(axis) for p, axis in zip(pieces, axes, strict=True)]
     # Before any column is made: scattered indices on several axes multiply.
     cells = math.prod(piece.axis.ncells for piece in chosen)
-    if cells > max(MAX_CELLS, array.manifest.ncells):
+    most = config.limits.derived_cells
+    if cells > max(most, array.manifest.ncells):
         raise UnsupportedError(
             f"the indices do not follow one another: each run of them would be a cell of its own, "
-            f"{cells:,} in all, with at most {MAX_CELLS:,} allowed; read the elements instead",
+            f"{cells:,} in all, with at most {most:,} allowed (virtualzarr.config.limits."
+            "derived_cells); read the elements instead",
             variable=array.path,
         )
     return rechunk.apply_axis_slices(array, chosen)

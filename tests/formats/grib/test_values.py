@@ -13,8 +13,8 @@ from tests.fidelity.runner import report, run
 from tests.formats.grib.helpers import eccodes, message, outcomes
 from tests.realdata import real_files
 from virtualzarr.codecs.grib import message as messages
+from virtualzarr.config import config
 from virtualzarr.errors import SkippedVariableWarning, UnsupportedError, VirtualZarrError
-from virtualzarr.formats.grib import grids
 from virtualzarr.formats.grib.grids import regular_lines
 
 PACKINGS = {
@@ -121,7 +121,7 @@ def test_large_grids(tmp_path, monkeypatch, edition, sample, mode):
     path.write_bytes(message(edition, sample=f"{sample}_grib{edition}", scanningMode=mode))
     known = vz.open(path)
     regular_lines.cache_clear()
-    monkeypatch.setattr(grids, "_AT_ONCE", 0)
+    monkeypatch.setattr(config.tuning, "grib_compared_points", 0)
     group = vz.open(path)
     regular_lines.cache_clear()
     assert group["t"].dims == ("latitude", "longitude")

@@ -8,9 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.formats.hdf5.helpers import source_of
+from virtualzarr.config import config
 from virtualzarr.errors import SourceError
-from virtualzarr.formats.hdf5.byte_source import FIRST, GAP, PAGE, Gather, LocalPages, read_exactly
+from virtualzarr.formats.hdf5.byte_source import GAP, PAGE, Gather, LocalPages, read_exactly
 
+FIRST = config.tuning.remote_header_bytes
 RAW = np.random.default_rng(0).bytes(3 * FIRST + 77)
 
 

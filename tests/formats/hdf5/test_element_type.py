@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 from tests.formats.hdf5.helpers import assert_same, low_level, scan_all
+from virtualzarr.config import config
 from virtualzarr.errors import SkippedVariableWarning, UnsupportedError
-from virtualzarr.formats.hdf5 import dataset, scan
+from virtualzarr.formats.hdf5 import scan
 
 PLAIN = [f"{order}{kind}{size}" for order in "<>" for kind in "iu" for size in (1, 2, 4, 8)]
 PLAIN += [f"{order}f{size}" for order in "<>" for size in (2, 4, 8)]
@@ -77,7 +78,7 @@ def test_small_datasets_of_clean_strings_need_no_codec(
         stored.id.write(h5py.h5s.ALL, h5py.h5s.ALL, values, mtype=tid)
     names = [codec.name for codec in assert_same(path)["x"].metadata.pipeline.codecs]
     assert ("virtualzarr.strings" in names) == (not clean)
-    monkeypatch.setattr(dataset, "_MAX_CHECKED_STRINGS", 15)
+    monkeypatch.setattr(config.tuning, "hdf5_checked_string_bytes", 15)
     names = [codec.name for codec in assert_same(path)["x"].metadata.pipeline.codecs]
     assert "virtualzarr.strings" in names
 

@@ -13,10 +13,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.formats.hdf5.helpers import assert_same, low_level, objects_of, scan_all, source_of
+from virtualzarr.config import config
 from virtualzarr.errors import SourceError, UnsupportedError
-from virtualzarr.formats.hdf5 import btree_v2
 from virtualzarr.formats.hdf5.checksum import compute_checksums
-from virtualzarr.formats.hdf5.indexes import btree_v1, columns
+from virtualzarr.formats.hdf5.indexes import columns
 from virtualzarr.formats.hdf5.indexes.columns import (
     Chunks,
     ColumnBuilder,
@@ -225,7 +225,7 @@ def test_placed_chunks_must_be_distinct_and_within():
 
 
 def test_a_large_and_empty_grid_is_refused(monkeypatch):
-    monkeypatch.setattr(columns, "DENSE_CELLS", 100)
+    monkeypatch.setattr(config.limits, "sparse_cells", 100)
     grids = Grids.of((10, 100), (10, None), (1, 1))
     with pytest.raises(UnsupportedError, match="only 2 of 1000 chunks"):
         place_chunks([[0, 0], [9, 99]], chunks(5, 6), grids, 100, 0)
@@ -283,8 +283,8 @@ def test_large_trees_are_read_some_nodes_at_a_time(tmp_path, monkeypatch, libver
         data = np.arange(1600).reshape(40, 40)
         file.create_dataset("x", data=data, chunks=(1, 1), maxshape=grows)
     at_once = scan_all(path)["x"].manifest
-    monkeypatch.setattr(btree_v1, "_NODES", 3)
-    monkeypatch.setattr(btree_v2, "_AT_ONCE", 5000)
+    monkeypatch.setattr(config.tuning, "hdf5_node_count", 3)
+    monkeypatch.setattr(config.tuning, "hdf5_node_bytes", 5000)
     by_and_by = scan_all(path)["x"].manifest
     assert by_and_by == at_once
     assert by_and_by.nrefs == 1600

@@ -8,13 +8,14 @@ import pytest
 
 import virtualzarr
 from tests.formats.hdf5.helpers import assert_same, scan_all
+from virtualzarr.config import config
 from virtualzarr.errors import (
     NodeNotFoundError,
     SkippedVariableWarning,
     SourceError,
     UnsupportedError,
 )
-from virtualzarr.formats.hdf5 import scan, walk
+from virtualzarr.formats.hdf5 import scan
 
 
 @pytest.fixture(params=["earliest", "latest"])
@@ -230,12 +231,12 @@ def test_many_other_files(path):
 
 
 def test_exponentially_many_ways_through_other_files(path, monkeypatch):
-    monkeypatch.setattr(walk, "_MAX_REPEATS", 50)
+    monkeypatch.setattr(config.limits, "repeated_links", 50)
     for k in range(12):
         with h5py.File(path.parent / f"{k}.h5", "w") as file:
             for name in "abcd":
                 file[name] = h5py.ExternalLink(f"{(k + 1) % 12}.h5", "/")
-    with pytest.warns(SkippedVariableWarning, match="links lead to known groups"):
+    with pytest.warns(SkippedVariableWarning, match=r"51 links that lead .*limits\.repeated_links"):
         scan(path.parent / "0.h5", on_error="warn")
 
 
@@ -297,7 +298,7 @@ def test_groups_reachable_in_exponentially_many_ways(tmp_path):
             inner = group.create_group("a")
             group["b"] = inner
             group = inner
-    with pytest.warns(SkippedVariableWarning, match="links lead to known groups"):
+    with pytest.warns(SkippedVariableWarning, match=r"10001 links that lead .*limits\.repeated_links"):
         scan(path, on_error="warn")
 
 

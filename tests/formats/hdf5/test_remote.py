@@ -8,7 +8,7 @@ import pytest
 
 from tests.formats.hdf5.helpers import assert_same, scan_all, source_of
 from virtualzarr.array import Array
-from virtualzarr.formats.hdf5.byte_source import FIRST
+from virtualzarr.config import config
 from virtualzarr.formats.hdf5.objects import Objects
 from virtualzarr.formats.hdf5.open_file import open_hdf5
 
@@ -19,7 +19,7 @@ VARIABLES, STEPS = 20, 250
 def path(tmp_path_factory):
     """Write time step by time step, so that all variables' chunks and indexes are interleaved."""
     path = tmp_path_factory.mktemp("remote") / "steps.h5"
-    random = np.random.default_rng(0)
+    random, first = np.random.default_rng(0), config.tuning.remote_header_bytes
     with h5py.File(path, "w") as file:
         datasets = [
             file.create_dataset(f"v{k}", (0, 8), "f4", chunks=(1, 8), maxshape=(None, 8))
@@ -32,7 +32,7 @@ def path(tmp_path_factory):
                 dataset.resize(step + 1, axis=0)
                 dataset[step] = random.normal(size=8)
             if step % 50 == 0:  # something long between, so that nothing is near anything
-                file[f"long{step}"] = np.frombuffer(random.bytes(FIRST), "u1")
+                file[f"long{step}"] = np.frombuffer(random.bytes(first), "u1")
     return path
 
 

@@ -22,7 +22,6 @@ from virtualzarr.errors import (
     VirtualZarrError,
 )
 from virtualzarr.formats.hdf5 import heaps, inline_values, scan
-from virtualzarr.formats.hdf5.byte_source import FIRST
 from virtualzarr.formats.hdf5.open_file import open_hdf5
 
 TEXT = h5py.string_dtype()
@@ -195,7 +194,7 @@ def test_references_to_regions(path, library_requests, libver):
 @pytest.mark.parametrize("many", [1, 10**9])
 def test_many_collections(path, library_requests, monkeypatch, many):
     """One after the other, and side by side."""
-    monkeypatch.setattr(heaps, "_MANY", many)
+    monkeypatch.setattr(config.tuning, "hdf5_vectorized_heaps", many)
     random = np.random.default_rng(0)
     with h5py.File(path, "w") as file:
         dataset = file.create_dataset("x", (3000,), TEXT, chunks=(100,))
@@ -244,12 +243,12 @@ def test_text_ends_before_a_nul_and_is_utf8(path):
 
 def test_over_a_link(path, http_server, library_requests):
     """All variables in the same few rounds, and h5py is not library_requests."""
-    random = np.random.default_rng(0)
+    random, first = np.random.default_rng(0), config.tuning.remote_header_bytes
     with h5py.File(path, "w") as file:
         datasets = [file.create_dataset(f"v{k}", (300,), TEXT, chunks=(50,)) for k in range(20)]
         datasets.append(file.create_dataset("n", (300,), h5py.vlen_dtype("f8"), chunks=(50,)))
         for start in range(0, 300, 50):
-            file[f"between{start}"] = np.frombuffer(random.bytes(FIRST), "u1")
+            file[f"between{start}"] = np.frombuffer(random.bytes(first), "u1")
             for dataset in datasets[:-1]:
                 dataset[start : start + 50] = [f"{k} {dataset.name}" for k in range(50)]
             part = np.empty(50, object)
@@ -291,7 +290,7 @@ def collections(raw):
 
 @pytest.mark.parametrize("many", [1, 10**9])
 def test_broken_heaps(path, monkeypatch, many):
-    monkeypatch.setattr(heaps, "_MANY", many)
+    monkeypatch.setattr(config.tuning, "hdf5_vectorized_heaps", many)
     with h5py.File(path, "w") as file:
         for k in range(3):
             file.create_dataset(f"x{k}", data=["abc", "d" * 3000], dtype=TEXT)

@@ -12,9 +12,10 @@ import tifffile
 from tests.formats.tiff.helpers import check_file, ramp, same
 from tests.formats.tiff.rawtiff import Writer, image
 from tests.formats.tiff.test_series import write_ome
+from virtualzarr.config import config
 from virtualzarr.errors import SourceError, UnsupportedError
 from virtualzarr.formats import paging
-from virtualzarr.formats.tiff import files, remote, scan
+from virtualzarr.formats.tiff import files, scan
 from virtualzarr.formats.tiff.remote import Chain, PagedFile, coalesce_ranges
 
 NOISE = np.random.default_rng(0).integers(0, 256, (700, 700), "u1")
@@ -125,8 +126,7 @@ def test_tables_of_all_pages_are_fetched_together(tmp_path, scan_far, monkeypatc
         raw[at : at + 4] = (len(raw) + 100_000).to_bytes(4, "little")
         raw += bytes(100_000) + values
     path.write_bytes(raw)
-    monkeypatch.setattr(paging, "FIRST", 1 << 14)
-    monkeypatch.setattr(remote, "FIRST", 1 << 14)
+    monkeypatch.setattr(config.tuning, "remote_header_bytes", 1 << 14)
     group, cache = scan_far(path)
     check_same(scan(path), group)
     one_by_one = 12 * 2
@@ -141,7 +141,7 @@ def test_sub_directories_are_fetched_together(tmp_path, scan_far, monkeypatch, c
             tiff.write(NOISE[:400], tile=(64, 64), subifds=2, metadata=None, contiguous=False)
             for step in (2, 4):
                 tiff.write(NOISE[:400:step, ::step], tile=(64, 64), subfiletype=1, metadata=None)
-    monkeypatch.setattr(paging, "FIRST", 1 << 14)
+    monkeypatch.setattr(config.tuning, "remote_header_bytes", 1 << 14)
     group, cache = scan_far(path)
     check_same(scan(path), group)
     assert cache.rounds <= 12
@@ -218,7 +218,7 @@ def test_what_cannot_be_fetched_is_an_error(tmp_path, monkeypatch):
         return paging.PageCache(fetch, len(data))
 
     fsspec.filesystem("memory").pipe_file("/far/down.tif", data)
-    monkeypatch.setattr(paging, "FIRST", 1 << 14)
+    monkeypatch.setattr(config.tuning, "remote_header_bytes", 1 << 14)
     monkeypatch.setattr(files, "pages_of", pages_of)
     monkeypatch.setattr(files, "read_ahead", lambda *args: None)
     with pytest.raises(SourceError, match="link is down"):
@@ -238,7 +238,7 @@ def cached(data):
 
 
 def test_a_stream_of_pages_reads_as_a_file(tmp_path):
-    data = np.random.default_rng(1).bytes(3 * paging.FIRST + 5)
+    data = np.random.default_rng(1).bytes(3 * config.tuning.remote_header_bytes + 5)
     path = tmp_path / "a"
     path.write_bytes(data)
     rng = np.random.default_rng(2)
@@ -259,7 +259,7 @@ def test_a_stream_of_pages_reads_as_a_file(tmp_path):
 
 
 def test_reading_on_and_on_takes_few_rounds():
-    data = bytes(20 * paging.FIRST)
+    data = bytes(20 * config.tuning.remote_header_bytes)
     cache = cached(data)
     file = PagedFile(cache)
     while file.read(1000):
@@ -268,13 +268,13 @@ def test_reading_on_and_on_takes_few_rounds():
 
 
 def test_wrong_guesses_stay_small():
-    cache = cached(bytes(200 * paging.FIRST))
+    cache = cached(bytes(200 * config.tuning.remote_header_bytes))
     chain = Chain(PagedFile(cache))
     offset = 0
     for step in np.repeat([500_000, 700_000, 510_000, 1_500_000], 4).tolist():
         offset += step
         chain.reach(offset, 500)
-    assert cache.nbytes <= paging.FIRST + 5 * 32 * 2 * paging.PAGE
+    assert cache.nbytes <= config.tuning.remote_header_bytes + 5 * 32 * 2 * paging.PAGE
 
 
 def test_places_are_merged():

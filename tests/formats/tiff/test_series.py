@@ -9,6 +9,7 @@ import tifffile
 
 from tests.formats.tiff.helpers import check_file, patch_tag, ramp, same
 from virtualzarr import Array, Group
+from virtualzarr.config import config
 from virtualzarr.errors import (
     SkippedVariableWarning,
     SourceError,
@@ -356,7 +357,7 @@ def test_slides_of_jpeg_with_restart_markers(tmp_path, sampling, monkeypatch):
     array = check_file(path)["0"]
     assert array.nchunks == (1 if sampling != (1, 1) else 20)
     # Larger pages are read by tiles, each as tifffile decodes it.
-    monkeypatch.setattr("virtualzarr.formats.tiff.pipeline._LARGEST_JPEG", 100)
+    monkeypatch.setattr(config.tuning, "tiff_jpeg_page_bytes", 100)
     array = scan(path)["0"]
     assert array.chunks == (8 * sampling[1], 16 * sampling[0], 3)
     for index, tile in enumerate(tiles):

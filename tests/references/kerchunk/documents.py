@@ -9,7 +9,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from virtualzarr.references.kerchunk import document
+from virtualzarr.config import config
 
 GROUP = '{"zarr_format":2}'
 
@@ -49,12 +49,8 @@ def zarr_json(shape: list[int], chunks: list[int], data_type: str = "uint8", **c
 @contextmanager
 def looking_at(smallest: int) -> Iterator[None]:
     """Documents of at least so many bytes are looked at by array operations."""
-    before = document.SMALL
-    document.SMALL = smallest
-    try:
+    with config.tuning.set(json_vectorized_bytes=smallest):
         yield
-    finally:
-        document.SMALL = before
 
 
 ALWAYS, NEVER = 0, 1 << 60

@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
+from virtualzarr.config import config
 from virtualzarr.manifest import Affine, Manifest, Source, Sources
 from virtualzarr.metadata import KeyEncoding
 from virtualzarr.references.kerchunk import json_text as text
-from virtualzarr.references.kerchunk import write_json as stream
 from virtualzarr.references.kerchunk.write_json import reference_text
 from virtualzarr.references.report import Counts
 
@@ -107,12 +107,9 @@ def manifests(draw):
     st.sampled_from([7, 100]),
 )
 def test_reference_text(manifest, path, keys, block):
-    before, stream.BLOCK = stream.BLOCK, block
-    try:
-        counts = Counts()
+    counts = Counts()
+    with config.tuning.set(json_cells=block):
         pieces = b"".join(reference_text(manifest, path, keys, counts))
-    finally:
-        stream.BLOCK = before
     expected = slowly(manifest, path, keys)
     assert json.loads(b"{" + pieces[1:] + b"}") == expected
     assert counts.references == len(expected)
@@ -131,7 +128,7 @@ def test_columns_that_take_no_memory():
 
 @pytest.mark.parametrize("size", [0, 1, 2, 3, 1000, 1 << 20])
 def test_large_inline_chunks_are_written_in_pieces(size, monkeypatch):
-    monkeypatch.setattr(stream, "_INLINE_CHARACTERS", 1 << 12)
+    monkeypatch.setattr(config.tuning, "json_inline_characters", 1 << 12)
     data = np.random.default_rng(0).bytes(size + 5)
     manifest = Manifest((5,), Sources([Source.inline(data)]), 0, np.arange(5), size)
     written = b"".join(reference_text(manifest, "", KeyEncoding("v2"), Counts()))

@@ -17,7 +17,6 @@ from tests.references.native.helpers import RAW, build, contiguous
 from virtualzarr import Array, Group, Manifest
 from virtualzarr.errors import MismatchError, SourceChangedError, SourceError, UnsupportedError
 from virtualzarr.metadata import ArrayMetadata
-from virtualzarr.references.native import manifest_growth
 from virtualzarr.references.native.append import append
 from virtualzarr.references.native.save import save
 from virtualzarr.stores import LocalStore, MemoryStore
@@ -48,7 +47,7 @@ def series(draw):
 def test_any_appends_against_numpy(plan, data):
     axis, made = plan
     with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory() as folder:
-        patch.setattr(manifest_growth, "FEW", 3)
+        patch.setattr(vz.config.tuning, "small_parts", 3)
         dims = ("t", "x")[: made[0][0].ndim]
         built = [build(*one, folder, dims, f"f{i}") for i, one in enumerate(made)]
         store = {}

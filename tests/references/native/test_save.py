@@ -47,8 +47,8 @@ def rows_of(manifest):
 
 @pytest.fixture(autouse=True)
 def _small_blocks(monkeypatch):
-    monkeypatch.setattr(columns, "CELLS", 8)
-    monkeypatch.setattr(columns, "LISTED", 3)
+    monkeypatch.setattr(vz.config.tuning, "column_cells", 8)
+    monkeypatch.setattr(vz.config.tuning, "listed_values", 3)
 
 
 @settings(max_examples=60)
@@ -314,7 +314,7 @@ def test_published_from_the_native_form(tmp_path):
 
 @pytest.mark.parametrize("shape", [(), (0,), (5,), (10**8,), (1000, 100, 100), (3, 10**6)])
 def test_chunk_shapes_of_columns(shape, monkeypatch):
-    monkeypatch.setattr(columns, "CELLS", 1 << 16)
+    monkeypatch.setattr(vz.config.tuning, "column_cells", 1 << 16)
     chunks = chunk_shape(shape)
     assert len(chunks) == len(shape)
     assert np.prod(chunks, dtype=int) <= 1 << 16

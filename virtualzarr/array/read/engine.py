@@ -49,9 +49,6 @@ from virtualzarr.metadata import ArrayMetadata
 from virtualzarr.stores.coalesce import plan_reads
 from virtualzarr.stores.files import Buffer
 
-SMALL_CHUNK = 16 * 1024
-"""Below this chunk size, opening one file per chunk dominates."""
-
 MANY_CHUNKS, TINY_CHUNK = 1024, 4096
 """From this many chunks below this size on, reading uncompressed local ones beats the cache."""
 
@@ -160,7 +157,7 @@ class ReadRequest:
     @property
     def is_io_bound(self) -> bool:
         """Whether opening files costs more than decoding what is in them."""
-        small = SMALL_CHUNK * len(self.located)
+        small = config.tuning.small_chunk_bytes * len(self.located)
         return self.located.read_small is not None and self.decoded_nbytes < small
 
     def _block_codecs(self) -> tuple[list[tuple[BlockCodec, tuple[int, ...]]], NDArray[np.int64]]:
@@ -319,7 +316,7 @@ class ReadRequest:
         pipeline, (codec, shape) = self.metadata.pipeline, self.block_codecs[0]
         decode = getattr(pipeline.codecs[-1], "decode_many", None)
         several = len(self.block_codecs) > 1 or self.located.decoder is not None
-        if decode is None or several or codec.nbytes >= SMALL_CHUNK:
+        if decode is None or several or codec.nbytes >= config.tuning.small_chunk_bytes:
             return None
         others = pipeline.without(-1).for_block(shape, codec.dtype, self.fill)
         if others.encoded_size is None:

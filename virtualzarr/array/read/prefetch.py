@@ -14,10 +14,8 @@ from typing import Protocol
 
 from grids.projection import Part
 from virtualzarr.array.thread_pools import Task, submit
+from virtualzarr.config import config
 from virtualzarr.stores.files import Buffer
-
-BATCHES_PER_TASK = 64
-"""After so many batches, `run_tasks` measures again whether reading has to wait for the disk."""
 
 FileChunk = tuple[int, Part, bytes | None]
 BatchDecode = Callable[[list[bytes]], Sequence[Buffer] | None]
@@ -51,7 +49,9 @@ def plan_prefetch(
         decodes the others. It returns None where chunks have to be decoded one by one.
     """
     # The first task is a single batch, so that waiting for the disk is noticed at once.
-    bounds = [0, *range(1, len(batches), BATCHES_PER_TASK), len(batches)]
+    # Between tasks, `run_tasks` measures again whether reading has to wait for the disk.
+    step = config.tuning.prefetch_batches
+    bounds = [0, *range(1, len(batches), step), len(batches)]
     return [_PrefetchTask(request, batches[i:j], decode_batch) for i, j in pairwise(bounds)]
 
 

@@ -19,17 +19,12 @@ from grids.box_projection import Run
 from virtualzarr.array.read.partial import UncompressedBlock
 from virtualzarr.array.thread_pools import Task
 from virtualzarr.codecs.core.strided import StridedLayout
+from virtualzarr.config import config
 from virtualzarr.stores.coalesce import ReadPlan, plan_reads
 from virtualzarr.stores.files import Buffer
 
 if TYPE_CHECKING:
     from virtualzarr.array.read.engine import ReadRequest
-
-MIN_CHUNKS = 32
-"""For fewer chunks it makes no difference."""
-
-MIN_CHUNKS_PER_READ = 8
-"""With fewer chunks per read, system calls dominate."""
 
 MAX_RUNS = 3
 """Runs of cells along one axis that are tried: first, last, and all others are common."""
@@ -47,8 +42,9 @@ def plan_strided_reads(
         Which of the located chunks to read.
     """
     located, projection = request.located, request.projection
+    minimum, per_read = config.tuning.strided_chunks, config.tuning.strided_chunks_per_read
     plain = located.origin is None and located.relocate is None and not located.may_be_missing
-    if len(remaining) < MIN_CHUNKS or not plain or not isinstance(projection, BoxProjection):
+    if len(remaining) < minimum or not plain or not isinstance(projection, BoxProjection):
         return [], remaining
     # Only blocks that are stored in memory layout: anything compressed is decoded one by one.
     numbers = [number for number, (codec, _) in enumerate(request.block_codecs)
@@ -58,20 +54,20 @@ def plan_strided_reads(
     runs = [sorted(along, key=lambda run: run.first - run.last)[:MAX_RUNS] for along in runs]
     tasks: list[Task] = []
     for number, box in product(numbers, product(*runs)):
-        if len(remaining) < MIN_CHUNKS:
+        if len(remaining) < minimum:
             break
         layout = request.block_codecs[number][0].strided
         assert layout is not None
         group = _StridedGroup(request, layout, box, projection.cell_shape)
         fits = group.select(remaining, number)
         chunks = remaining if fits is None else remaining[fits]
-        if len(chunks) < MIN_CHUNKS:
+        if len(chunks) < minimum:
             continue
         every = slice(None) if len(chunks) == len(located) else chunks
         columns = located.file[every], located.offset[every], located.length[every]
         plan = plan_reads(*columns, gap=request.gap, limit=request.limit)
         # Scattered chunks: with few in a read, the ordinary way does the same with less setup.
-        if len(chunks) < MIN_CHUNKS_PER_READ * len(plan):
+        if len(chunks) < per_read * len(plan):
             continue
         tasks += group.plan_tasks(plan, chunks)
         remaining = remaining[:0] if fits is None else remaining[~fits]

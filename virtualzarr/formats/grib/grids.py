@@ -16,6 +16,7 @@ from virtualzarr.array import Array
 from virtualzarr.codecs import Pipeline, make
 from virtualzarr.codecs.grib.base import to_rows
 from virtualzarr.codecs.grib.grid import COORDINATES, compute_coordinates, grid_message
+from virtualzarr.config import config
 from virtualzarr.errors import SourceError, VirtualZarrError
 from virtualzarr.formats.grib.index import Fields, Note, Steps, note_all, unique_rows
 from virtualzarr.formats.grib.keys import read_grid_keys, with_prefix
@@ -30,9 +31,6 @@ _PROJECTED = (
     "mercator", "lambert", "lambert_azimuthal_equal_area", "albers", "polar_stereographic",
 )  # fmt: skip
 _LISTED = ("reduced_gg", "reduced_ll", "reduced_rotated_gg", "healpix")
-
-_AT_ONCE = 1 << 23
-"""Most points of a regular grid of which all coordinates are compared to verify that it is."""
 
 _MOST = 1 << 30
 
@@ -218,7 +216,7 @@ def regular_lines(
     data: bytes, shape: tuple[int, ...]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]] | None:
     """Return latitudes by row and longitudes by column; None if points do not share them."""
-    if shape[0] * shape[1] > _AT_ONCE:
+    if shape[0] * shape[1] > config.tuning.grib_compared_points:
         return _lines_of_large(data, shape)
     computed = [compute_coordinates(data, key, shape[0] * shape[1]) for key in COORDINATES]
     for order in ("rows", "columns"):

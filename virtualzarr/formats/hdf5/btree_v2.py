@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from virtualzarr.config import config
 from virtualzarr.errors import SourceError
 from virtualzarr.formats.hdf5.byte_source import Gather, Parsing, read_exactly
 from virtualzarr.formats.hdf5.superblock import Superblock
@@ -18,8 +19,6 @@ Rows = NDArray[np.uint8]
 
 _PREFIX, _CHECKSUM = 6, 4
 _MAX_DEPTH = 32
-# Bytes of nodes that are in memory at a time.
-_AT_ONCE = 1 << 22
 _PARAMETERS = struct.Struct("<IHH")
 
 
@@ -128,7 +127,7 @@ class Tree:
             below, level_keys = [], []
             # In batches: all nodes of a level of a large tree at once would be the file's index in
             # memory twice.
-            step = max(_AT_ONCE // self.node_bytes, 1)
+            step = max(config.tuning.hdf5_node_bytes // self.node_bytes, 1)
             for start in range(0, len(addresses), step):
                 some = slice(start, start + step)
                 nodes: Rows = yield Gather(addresses[some], self.node_bytes)

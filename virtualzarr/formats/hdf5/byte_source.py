@@ -11,10 +11,9 @@ from typing import Any, Protocol, TypeVar
 
 from virtualzarr.errors import SourceError, VirtualZarrError
 from virtualzarr.formats.local_pages import LocalPages
-from virtualzarr.formats.paging import FIRST, GAP, PAGE, Buffer, Gather, PageCache, Parser
+from virtualzarr.formats.paging import GAP, PAGE, Buffer, Gather, PageCache, Parser
 
 __all__ = [
-    "FIRST",
     "GAP",
     "PAGE",
     "Buffer",

@@ -33,9 +33,6 @@ from virtualzarr.manifest import Decoder, Manifest
 from virtualzarr.metadata import STRING, ArrayMetadata
 from virtualzarr.stores.files import is_url
 
-# Strings of datasets up to this size are looked at.
-_MAX_CHECKED_STRINGS = 1 << 18
-
 
 @dataclass(slots=True)
 class Values:
@@ -197,7 +194,8 @@ def _is_clean(dataset: Dataset) -> bool:
 
     They then need no codec that other readers do not have. Large datasets are not looked at.
     """
-    if dataset.description.external or not 0 < dataset.nbytes <= _MAX_CHECKED_STRINGS:
+    most = config.tuning.hdf5_checked_string_bytes
+    if dataset.description.external or not 0 < dataset.nbytes <= most:
         return False
     if is_url(dataset.context.file.source.uri):
         return False

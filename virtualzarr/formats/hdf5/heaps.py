@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from virtualzarr.config import config
 from virtualzarr.errors import SourceError
 from virtualzarr.formats.hdf5.byte_source import Buffer, Gather, Parsing, read_exactly
 from virtualzarr.formats.hdf5.superblock import Superblock
@@ -17,8 +18,6 @@ Rows = NDArray[np.uint8]
 
 _GLOBAL_GUESS = 4096
 _SIGNATURE = b"GCOL\x01"
-# So many collections are listed side by side; fewer of them one after the other.
-_MANY = 64
 
 # Of objects of global heaps: collection and index in one number, in order; start; length.
 _ObjectColumns = tuple[Ints, Ints, Ints]
@@ -202,7 +201,7 @@ class GlobalHeap:
         self, addresses: list[int], buffer: bytes, data: Rows, bounds: Ints
     ) -> _ObjectColumns:
         """List the objects of collections, in order."""
-        if bounds.shape[1] >= _MANY:
+        if bounds.shape[1] >= config.tuning.hdf5_vectorized_heaps:
             columns = _list_side_by_side(data, bounds, self._head, self.superblock.length_size)
         else:
             columns = []

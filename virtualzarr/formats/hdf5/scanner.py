@@ -16,6 +16,7 @@ from virtualzarr.array import Array
 from virtualzarr.array.file_layout import FileLayout
 from virtualzarr.array.read.cache_policy import CachePolicy
 from virtualzarr.choices import OnError
+from virtualzarr.config import config
 from virtualzarr.formats.hdf5 import dimensions
 from virtualzarr.formats.hdf5.attributes import Attribute, Attributes
 from virtualzarr.formats.hdf5.byte_source import UnknownStructureError
@@ -35,7 +36,7 @@ from virtualzarr.stores.files import is_url
 from virtualzarr.stores.location import Location
 from virtualzarr.virtual.axis_slices import AxisSlices
 from virtualzarr.virtual.rechunk import get_axes
-from virtualzarr.virtual.transforms import MAX_CELLS, slice_with_fill
+from virtualzarr.virtual.transforms import slice_with_fill
 
 # Kinds of dtypes whose scalars are told apart by their type and bytes.
 _PLAIN = frozenset("biufcSU")
@@ -343,7 +344,7 @@ class Growth:
     """
 
     def __init__(self) -> None:
-        self._left = MAX_CELLS
+        self._most = self._left = config.limits.derived_cells
 
     def grow(self, array: Array, lengths: tuple[int, ...], fill_value: Any) -> Array:
         """Return an array that is longer, with missing chunks past its old end.
@@ -365,7 +366,8 @@ class Growth:
         if self._left < 0:
             raise errors.UnsupportedError(
                 f"it is shorter than its unlimited dimensions, which make it {lengths}: with the "
-                f"chunks that are missing there would be more than {MAX_CELLS:,} in the file"
+                f"chunks that are missing there would be more than {self._most:,} in the file "
+                "(virtualzarr.config.limits.derived_cells)"
             )
         pieces = [
             AxisSlices.grow(axis, length) if length > axis.extent else None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
+from virtualzarr.config import config
 from virtualzarr.errors import SourceError, UnsupportedError, VirtualZarrError
 from virtualzarr.formats.hdf5.byte_source import UnknownStructureError
 from virtualzarr.formats.hdf5.h5py_fallback import Library
@@ -13,8 +14,6 @@ from virtualzarr.formats.hdf5.objects import Objects
 
 _MAX_DEPTH = 64
 _MAX_NODES = 1_000_000
-# Links to groups that were listed already under another name: more than this is no archive.
-_MAX_REPEATS = 10_000
 _MAX_HOPS = 32
 
 Refuse = Callable[[str, VirtualZarrError], None]
@@ -264,8 +263,9 @@ class Walker:
         # twice are a thousand paths: that is bounded by the number of repeats.
         if node.address in self._seen:
             self.limits.repeats += 1
-            if self.limits.repeats > _MAX_REPEATS:
-                raise UnsupportedError(f"more than {_MAX_REPEATS} links lead to known groups")
+            config.limits.check(
+                "repeated_links", self.limits.repeats, "links that lead to groups listed before"
+            )
 
     def _resolve(
         self, resolved: bytes, address: int, path: bytes

@@ -12,6 +12,7 @@ from virtualzarr.codecs import Codec, Pipeline, make
 from virtualzarr.codecs.core.base import ChunkSpec
 from virtualzarr.codecs.tiff.jpeg_frame import read_jpeg_frame
 from virtualzarr.codecs.tiff.segment import CODECS, JPEG, TiffSegment
+from virtualzarr.config import config
 from virtualzarr.errors import UnsupportedError
 from virtualzarr.formats.tiff.layout import Segments
 
@@ -57,10 +58,6 @@ _PREDICTORS = {
     34895: ("floatpred", 4),
 }
 """Horizontal differencing of samples, or of the byte planes of floats: kind and distance."""
-
-
-_LARGEST_JPEG = 1 << 29
-"""Bytes of a page that is decoded as a whole."""
 
 
 def check_supported(page: Any) -> None:
@@ -234,7 +231,7 @@ def is_one_jpeg(page: Any) -> bool:
         return False
     # 65500 is the largest dimension of libjpeg. 0x11 is a component without subsampling (1 by 1).
     alike = set(frame.sampling) == {0x11} and page.photometric in (1, 6)
-    return not alike and math.prod(page.shaped) <= _LARGEST_JPEG
+    return not alike and math.prod(page.shaped) <= config.tuning.tiff_jpeg_page_bytes
 
 
 def row_bytes(page: Any) -> int:

@@ -10,8 +10,9 @@ from typing import Any
 
 import numpy as np
 
+from virtualzarr.config import config
 from virtualzarr.errors import VirtualZarrError
-from virtualzarr.formats.paging import FIRST, GAP, PAGE, Buffer, PageCache, Request
+from virtualzarr.formats.paging import GAP, PAGE, Buffer, PageCache, Request
 from virtualzarr.formats.tiff.directories import Directories
 
 _LOADED = (
@@ -49,7 +50,7 @@ class PagedFile(io.RawIOBase):
         self.failure: VirtualZarrError | None = None
         self._pages = pages
         self._at = 0
-        self._stop, self._window = FIRST, 0
+        self._stop, self._window = config.tuning.remote_header_bytes, 0
 
     def readable(self) -> bool:  # noqa: D102
         return True
@@ -119,7 +120,7 @@ class Chain:
         self._file = file
         self._last: deque[int] = deque(maxlen=9)
         self._through = _THROUGH
-        self._window = FIRST
+        self._window = config.tuning.remote_header_bytes
         self._step = 0
         self._count = _FEW
 

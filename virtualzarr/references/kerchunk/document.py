@@ -22,9 +22,6 @@ from virtualzarr.references.kerchunk.members import (
     find_styles,
 )
 
-SMALL = 1 << 14
-"""Documents up to this many bytes are not worth looking at by array operations."""
-
 _ZSTD, _GZIP = b"\x28\xb5\x2f\xfd", b"\x1f\x8b"
 _MOST_EXPANSION = 500
 
@@ -74,7 +71,9 @@ def read_document(data: bytes | Mapping[str, Any]) -> Document:
     if isinstance(data, Mapping):
         return _from_object(data)
     data = _decompress(data)
-    document = _read_regular(data) if len(data) > SMALL + 2 * MARGIN else None
+    # Array operations are not worth it for less.
+    minimum = config.tuning.json_vectorized_bytes + 2 * MARGIN
+    document = _read_regular(data) if len(data) > minimum else None
     return document or _from_object(_loads(data))
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from virtualzarr.config import config
 from virtualzarr.manifest import Affine, Manifest, Sources
 from virtualzarr.metadata import KeyEncoding
 from virtualzarr.references.kerchunk import json_text
@@ -19,11 +20,6 @@ from virtualzarr.references.report import Counts
 from virtualzarr.references.several_writers import LostRaceError
 from virtualzarr.references.write_plan import WriteTask
 from virtualzarr.stores.atomic_files import AtomicFile
-
-BLOCK = 1 << 14
-"""Cells whose text is made at once: what that takes stays in the processor's cache."""
-
-_INLINE_CHARACTERS = 1 << 22
 
 
 def write_json(task: WriteTask, commits: Sequence[str] = ()) -> int:
@@ -115,8 +111,9 @@ def reference_text(
     columns = [flat_reader(column, shape) for column in stored]
     sources = _SourceTexts(manifest.sources)
     # What takes a block of cells stays in the processor's cache; larger blocks are slower.
-    for first in range(0, manifest.ncells, BLOCK):
-        last = min(first + BLOCK, manifest.ncells)
+    block = config.tuning.json_cells
+    for first in range(0, manifest.ncells, block):
+        last = min(first + block, manifest.ncells)
         source, offset, length = (column(first, last) for column in columns)
         cells = np.arange(first, last)
         for kind, rows in sources.kinds(source, length):
@@ -191,11 +188,12 @@ def _inline(
     key: list[Field], sources: Sources, source: npt.NDArray[Any], offset: Ints, length: Ints
 ) -> Iterator[bytes]:
     """Members with the chunks themselves, in pieces of bounded size."""
+    most = config.tuning.json_inline_characters
     for number in np.unique(source).tolist():
         data = np.frombuffer(sources[number].data or b"", np.uint8)
         rows = np.flatnonzero(source == number)
         size = np.where(length[rows] < 0, len(data) - offset[rows], length[rows])
-        step = max(1, _INLINE_CHARACTERS // (int(size.max(initial=0)) * 4 // 3 + 64))
+        step = max(1, most // (int(size.max(initial=0)) * 4 // 3 + 64))
         for first in range(0, len(rows), step):
             part = rows[first : first + step]
             characters = json_text.base64_rows(data, offset[part], size[first : first + step])

@@ -13,6 +13,7 @@ from grids import RegularGrid
 from grids.grouping import group_keys, rank_rows
 from virtualzarr.array import Array
 from virtualzarr.codecs import Pipeline, make
+from virtualzarr.config import config
 from virtualzarr.errors import BadReferenceError, MetadataError
 from virtualzarr.manifest import Affine
 from virtualzarr.metadata import (
@@ -32,16 +33,13 @@ from virtualzarr.stores.read_only import unwrap
 Int64 = NDArray[np.int64]
 Bounds = tuple[int, int]
 
-CELLS = 1 << 16
-"""About so many cells are in one chunk of a column."""
+_MOST_CELLS = 1 << 22
+"""Cells of a column's chunk from which on it is refused: far more than any writer makes."""
 
 NAMES = ("source", "offset", "length", "decoder", "origin", "uri", "size", "mtime_ns", "etag")
 
 KEPT = 64 * 1024 * 1024
 """Memory for blocks of columns used lately, shared by all arrays."""
-
-LISTED = 64
-"""Columns of at most so many entries are listed in the part's document."""
 
 _INTEGERS = ("i1", "i2", "i4", "i8")
 
@@ -57,7 +55,7 @@ def chunk_shape(shape: Sequence[int]) -> tuple[int, ...]:
     >>> chunk_shape((1000, 100, 100)), chunk_shape((10**8,)), chunk_shape(())
     ((6, 100, 100), (65536,), ())
     """
-    chunks, room = [], CELLS
+    chunks, room = [], config.tuning.column_cells
     # Whole rows, as reads and appends go along the first axis mostly.
     for count in reversed(shape):
         chunks.append(max(1, min(count, room)))
@@ -86,7 +84,7 @@ def save_numbers(store: Store, path: str, values: Any) -> dict[str, Any]:
     low, high = int(distinct.min()), int(distinct.max())
     if low == high:
         return {"constant": low}
-    if values.size <= LISTED:
+    if values.size <= config.tuning.listed_values:
         return {"values": values.reshape(-1).tolist()}
     # The narrowest type that holds all: less to shuffle, to compress, and to cache.
     dtype = next(d for d in map(np.dtype, _INTEGERS)
@@ -105,7 +103,7 @@ def save_texts(store: Store, path: str, values: Sequence[str]) -> dict[str, Any]
     """Store a column of texts, and return what a part's document says of it."""
     if not len(values) or all(value == values[0] for value in values):
         return {"constant": values[0] if len(values) else ""}
-    if len(values) <= LISTED:
+    if len(values) <= config.tuning.listed_values:
         return {"values": list(values)}
     column = np.empty(len(values), object)
     column[:] = values
@@ -258,7 +256,7 @@ class Column:
             uncut = all(c >= n for c, n in zip(grid.chunk_shape[self.ndim :], self.corner,
                                                 strict=True))  # fmt: skip
             # A hostile document must not make us take more memory than columns ever need.
-            if math.prod(grid.chunk_shape) > CELLS * 64 or not uncut:
+            if math.prod(grid.chunk_shape) > _MOST_CELLS or not uncut:
                 raise MetadataError("the column's chunks are too large, or cut corners", file=file)
             self._array = Array.from_store(metadata, self.store, path)
             self._array.fill_missing = False

@@ -14,21 +14,18 @@ from grids import Axis, ChunkGrid, SeparableGrid
 from virtualzarr.array import Array
 from virtualzarr.combine.attributes import iter_meaning_differences
 from virtualzarr.combine.cf_time import TimeUnit
+from virtualzarr.config import config
 from virtualzarr.errors import MismatchError, UnsupportedError
 from virtualzarr.manifest import Manifest
 from virtualzarr.metadata import ArrayMetadata, attribute_dtypes
 from virtualzarr.metadata.dimension_names import find_differing_names
 from virtualzarr.metadata.fill import is_same_fill
 from virtualzarr.metadata.portable import with_typed_mask
-from virtualzarr.references.native.columns import CELLS
 from virtualzarr.references.native.manifest_chunks import NativeChunks
 from virtualzarr.references.native.parts import save_part
 from virtualzarr.references.native.storage_transformer import Configuration, Stretch
 from virtualzarr.stores import Store
 from virtualzarr.virtual.rechunk import with_decoder
-
-FEW = 16
-"""When so many small parts follow one another, the next append makes one of them."""
 
 
 def save_manifest(
@@ -140,7 +137,7 @@ def extend(array: Array, joined: Array, axis: int) -> ArrayMetadata:
     # Parts are never rewritten one by one: when many small ones have gathered, they become one,
     # as in a log-structured merge.
     large = _large_parts(parts)
-    if len(parts) - len(large) >= FEW:
+    if len(parts) - len(large) >= config.tuning.small_parts:
         begin = sum(part.shape[axis] for part in large)
         again = chunks.references(axis, begin, unchanged)
         manifest, parts = Manifest.concatenate([again, manifest], axis), large
@@ -232,7 +229,8 @@ def _iter_changed_meaning(
 
 def _cuts(axis: Axis) -> tuple[Any, ...]:
     cells = np.arange(axis.ncells)
-    return tuple(axis.edge(cells).tolist()) if axis.ncells < CELLS else (axis,)
+    is_short = axis.ncells < config.tuning.column_cells
+    return tuple(axis.edge(cells).tolist()) if is_short else (axis,)
 
 
 def _refuse_native(chunks: NativeChunks, array: Array, axis: int, last: int) -> None:
@@ -273,7 +271,7 @@ def _end_at(
 
 def _large_parts(parts: tuple[Stretch, ...]) -> tuple[Stretch, ...]:
     """Return the parts without the small ones at the end."""
-    count = len(parts)
-    while count and math.prod(parts[count - 1].shape) < CELLS:
+    count, small = len(parts), config.tuning.column_cells
+    while count and math.prod(parts[count - 1].shape) < small:
         count -= 1
     return parts[:count]

@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 from grids import ChunkGrid, SeparableGrid
 from virtualzarr.array.chunk_source import StoreChunks
 from virtualzarr.codecs.core.fill_value import full_block
-from virtualzarr.references.native.columns import CELLS, chunk_shape
+from virtualzarr.config import config
+from virtualzarr.references.native.columns import chunk_shape
 from virtualzarr.references.native.storage_transformer import Configuration
 from virtualzarr.references.native.written_cells import PENDING, STORED, Marks
 from virtualzarr.stores import Store
@@ -70,7 +71,7 @@ class NativeWriter(StoreChunks):
                 if value.native is None:
                     shape = [*found.grid.grid_shape]
                     if shape:
-                        shape[value.axis] = CELLS  # there may be many more
+                        shape[value.axis] = config.tuning.column_cells  # there may be many more
                     value = replace(value, native=chunk_shape(shape))
                 return {"storage_transformers": (value.to_json(),)}
 

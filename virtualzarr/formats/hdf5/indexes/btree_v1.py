@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from virtualzarr.config import config
 from virtualzarr.errors import SourceError
 from virtualzarr.formats.hdf5.btree_v2 import is_less
 from virtualzarr.formats.hdf5.byte_source import Buffer, Gather, Parsing
@@ -22,8 +23,6 @@ _CHUNKS = 1
 # Of a node with addresses of 8 bytes, before its entries.
 _HEAD = 24
 _FEW = 8
-# Nodes that are in memory at a time: of large trees, far more than the columns made of them.
-_NODES = 2048
 
 
 @lru_cache(64)
@@ -114,13 +113,15 @@ def read(
     addresses: NDArray[Any] = np.array([layout.address], dtype=np.uint64).astype(np.int64)
     expected: int | None = None
     above: tuple[NDArray[np.int64], NDArray[np.int64]] | None = None
+    # Nodes of large trees would take far more memory at once than the columns made of them.
+    step = config.tuning.hdf5_node_count
     while True:
         _check_addresses(addresses, superblock)
         below: list[NDArray[np.int64]] = []
         around: list[tuple[NDArray[np.int64], NDArray[np.int64]]] = []
         builder: columns.ColumnBuilder | None = None
-        for start in range(0, len(addresses), _NODES):
-            some = addresses[start : start + _NODES]
+        for start in range(0, len(addresses), step):
+            some = addresses[start : start + step]
             # Nodes are as long as the file's chunk K says, full or not, but the last may be cut
             # off.
             superblock.spend(len(some) * length)

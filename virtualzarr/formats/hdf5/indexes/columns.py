@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from virtualzarr.config import config
 from virtualzarr.errors import SourceError, UnsupportedError
 from virtualzarr.formats.hdf5.btree_v2 import is_less
 
-# A grid is kept densely. One that is nearly empty and larger than this is refused.
-DENSE_CELLS = 1 << 22
+# A grid is kept densely: large ones need at least one chunk in this many cells.
 CELLS_PER_CHUNK = 64
 _MAX_NUMBER = 1 << 62
 
@@ -286,10 +286,10 @@ def check_sparsity(stored: int, cells: int) -> None:
 
     Raises `UnsupportedError`.
     """
-    if stored and cells > max(DENSE_CELLS, CELLS_PER_CHUNK * stored):
+    if stored and cells > max(config.limits.sparse_cells, CELLS_PER_CHUNK * stored):
         raise UnsupportedError(
             f"only {stored} of {cells} chunks are stored; a grid that large and that empty is "
-            "not supported"
+            "not supported (virtualzarr.config.limits.sparse_cells)"
         )
 
 
@@ -328,7 +328,7 @@ def _reshape_dense(numbered: NumberedChunks, grids: Grids) -> ChunkIndex | None:
     # but the slowest, more cells may be numbered than the present extent has.
     count = outer * math.prod(inner)
     nstored = sum(len(chunks.address) for _, chunks in numbered.runs)
-    if count > max(DENSE_CELLS, CELLS_PER_CHUNK * nstored):
+    if count > max(config.limits.sparse_cells, CELLS_PER_CHUNK * nstored):
         return None
     chunks = _join_runs(numbered.runs, count)
 
