@@ -29,6 +29,9 @@ class Tuning(Settings):
         are not worth the planning.
     strided_chunks_per_read : int
         They are so only if that many share a read on average. More where a system call is slow.
+    chunk_cost_bytes : int
+        Decoded bytes that take as long as one more chunk: by it, reads choose the cheaper of two
+        chunkings of the same rows. More where each chunk is a request.
     write_cells : int
         Chunks that a write plans at a time: each takes some 100 bytes of memory while it is.
     compared_bytes : int
@@ -93,6 +96,7 @@ class Tuning(Settings):
     prefetch_batches: int = 64
     strided_chunks: int = 32
     strided_chunks_per_read: int = 8
+    chunk_cost_bytes: int = 64 * 1024
     write_cells: int = 1 << 16
     compared_bytes: int = 64 * 1024 * 1024
     scan_messages: int = 200

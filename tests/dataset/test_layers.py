@@ -281,9 +281,8 @@ def test_any_history(tmp_path_factory, data):
         check_layers(air, values)
         check_layers(dataset.group["time"], np.array(times))
         rows = slice(low, None, data.draw(st.sampled_from([1, 2, -1])))
-        with pytest.MonkeyPatch.context() as patch:
-            # What is cheaper depends on it.
-            patch.setattr(reading, "CHUNK_COST", data.draw(st.sampled_from([0, 1, 1 << 16])))
+        # What is cheaper depends on it.
+        with vz.config.tuning.set(chunk_cost_bytes=data.draw(st.sampled_from([0, 1, 1 << 16]))):
             np.testing.assert_array_equal(air[...], values)
             np.testing.assert_array_equal(air[rows, 1], values[rows, 1])
             np.testing.assert_array_equal(air[rows, ::-2], values[rows, ::-2])

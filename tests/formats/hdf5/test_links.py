@@ -298,7 +298,9 @@ def test_groups_reachable_in_exponentially_many_ways(tmp_path):
             inner = group.create_group("a")
             group["b"] = inner
             group = inner
-    with pytest.warns(SkippedVariableWarning, match=r"10001 links that lead .*limits\.repeated_links"):
+    with pytest.warns(
+        SkippedVariableWarning, match=r"10001 links that lead .*limits\.repeated_links"
+    ):
         scan(path, on_error="warn")
 
 

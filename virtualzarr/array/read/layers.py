@@ -18,14 +18,12 @@ from grids.grouping import rank_rows
 from grids.selection import Box, Indexed, Mode, Points, Strided, resolve
 from virtualzarr.array.chunk_source import ChunkSource
 from virtualzarr.array.read.output import allocate, check_out
+from virtualzarr.config import config
 
 if TYPE_CHECKING:
     from virtualzarr.array.array import Array
 
 Int64 = NDArray[np.int64]
-
-CHUNK_COST = 1 << 16
-"""Bytes that can be decoded in the time that one more block takes."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -192,7 +190,7 @@ def compute_cost(
         else:
             count = int(np.prod([len(each) for each in cells], dtype=object))
             elements = float(np.prod([float(edge.sum()) for edge in edges]))
-        cost += count * CHUNK_COST + int(elements) * indices.itemsize
+        cost += count * config.tuning.chunk_cost_bytes + int(elements) * indices.itemsize
     return cost
 
 
