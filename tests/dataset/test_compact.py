@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import shutil
+from itertools import pairwise
+from pathlib import Path
 
 import h5py
 import numpy as np
@@ -12,10 +15,11 @@ from hypothesis import strategies as st
 
 import virtualzarr as vz
 from tests.dataset.test_dataset import scan, write
+from virtualzarr.dataset.check import check_objects
 from virtualzarr.dataset.compact import compact
 from virtualzarr.dataset.create import create_dataset
 from virtualzarr.dataset.dataset import Dataset
-from virtualzarr.errors import MismatchError, UnsupportedError
+from virtualzarr.errors import CodecError, MismatchError, UnsupportedError
 
 
 def grow(folder, lengths, chunk=3):
@@ -168,7 +172,10 @@ def test_any_folding(tmp_path_factory, data):
             chunks = {"time": data.draw(st.integers(1, 7))}
             if data.draw(st.booleans()):
                 chunks["x"] = data.draw(st.integers(1, 6))
-            dataset.compact(chunks, memory=data.draw(st.sampled_from([1, 200, 1 << 20])))
+            memory, shards = data.draw(st.sampled_from([1, 200, 1 << 20])), None
+            if data.draw(st.booleans()):
+                shards = {name: n * data.draw(st.integers(1, 3)) for name, n in chunks.items()}
+            dataset.compact(chunks, memory=memory, shards=shards)
         elif verb == "drop" and len(times) > 1:
             low = data.draw(st.integers(0, len(times) - 2))
             high = data.draw(st.integers(low, len(times) - 2))
@@ -185,3 +192,80 @@ def test_any_folding(tmp_path_factory, data):
             dataset.vacuum(keep=1)
         dataset = check(dataset, values)
         assert dataset.group["time"][...].tolist() == times
+
+
+def test_shards_are_those_of_zarr(tmp_path):
+    zarr = pytest.importorskip("zarr")
+    dataset, values = grow(tmp_path, [8, 8, 3], chunk=1)
+    report = dataset.compact({"time": 2, "x": 2}, shards={"time": 8, "x": 4})
+    assert (report.rows, report.remaining) == (16, 0)
+    dataset = check(dataset, values)
+    manifest = dataset.group["air"].manifest
+    assert len([*(tmp_path / "d" / "data").iterdir()]) == 1
+    # Shards lie one after the other, each with its index at the end; what comes then is `time`.
+    path = Path(manifest.sources[int(manifest.source[0, 0])].uri)
+    starts = sorted((int(manifest.offset[4 * i, 2 * j]), i, j) for i in (0, 1) for j in (0, 1))
+    codecs = dataset.group["air"].metadata.pipeline.to_v3(2)
+    sharding = {"chunk_shape": [2, 2], "codecs": codecs, "index_location": "end",
+                "index_codecs": [{"name": "bytes", "configuration": {"endian": "little"}},
+                                 {"name": "crc32c"}]}  # fmt: skip
+    document = {
+        "zarr_format": 3, "node_type": "array", "shape": [16, 5], "data_type": "float32",
+        "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [8, 4]}},
+        "chunk_key_encoding": {"name": "default"}, "fill_value": 0,
+        "codecs": [{"name": "sharding_indexed", "configuration": sharding}],
+    }  # fmt: skip
+    store = tmp_path / "shards.zarr"
+    for (start, i, j), (stop, *_) in pairwise(starts):
+        (store / f"c/{i}").mkdir(parents=True, exist_ok=True)
+        (store / f"c/{i}/{j}").write_bytes(path.read_bytes()[start:stop])
+    (store / "zarr.json").write_text(json.dumps(document))
+    opened = zarr.open_array(store, mode="r")
+    for _, i, j in starts[:-1]:
+        part = np.s_[8 * i : 8 * i + 8, 4 * j : 4 * j + 4]
+        np.testing.assert_array_equal(opened[part], values[:16][part])
+    # What has this shape stays.
+    assert dataset.compact({"time": 2, "x": 2}, shards={"time": 8, "x": 4}).regions == 0
+
+
+def test_wrong_shards_are_refused(tmp_path):
+    dataset, _ = grow(tmp_path, [8], chunk=1)
+    with pytest.raises(ValueError, match="not made of whole chunks"):
+        dataset.compact(3, shards=8)
+    with pytest.raises(ValueError, match="not made of whole chunks"):
+        dataset.compact(2, shards={"x": 4})
+    with pytest.raises(ValueError, match="shards: no array"):
+        dataset.compact(2, shards={"time": 4, "z": 4})
+    with pytest.raises(ValueError, match="shards: lengths"):
+        dataset.compact(2, shards=0)
+
+
+@pytest.mark.parametrize("verb", ["compact", "both", "write"])
+@pytest.mark.parametrize("compression", [None, "gzip", "lzf"])
+def test_damage_of_own_chunks_is_an_error(tmp_path, compression, verb):
+    values = np.arange(40, dtype="f4").reshape(8, 5)
+    with h5py.File(tmp_path / "0.h5", "w") as file:
+        file["time"] = np.arange(8)
+        file["time"].make_scale("time")
+        air = file.create_dataset("air", data=values, chunks=(1, 5), compression=compression)
+        air.dims[0].attach_scale(file["time"])
+    dataset = create_dataset(tmp_path / "d", scan(tmp_path / "0.h5"), "time")
+    if verb == "write":
+        dataset.write("air", ..., values[::-1])
+        values = values[::-1]
+    else:
+        dataset.compact(8, keep="both" if verb == "both" else "new")
+    column = dataset.refresh().group["air"][:, 1]
+    np.testing.assert_array_equal(column, values[:, 1])
+    (path,) = (tmp_path / "d" / "data").iterdir()
+    data = path.read_bytes()
+    errors = 0
+    for at in range(0, len(data), 7):
+        path.write_bytes(data[:at] + bytes([data[at] ^ 16]) + data[at + 1 :])
+        try:
+            np.testing.assert_array_equal(Dataset(dataset.path).group["air"][...], values)
+            np.testing.assert_array_equal(Dataset(dataset.path).group["air"][:, 1], values[:, 1])
+        except CodecError:
+            errors += 1
+    assert errors > len(data) // 14
+    assert check_objects(dataset.path).damaged

@@ -16,12 +16,13 @@ import numpy as np
 from grids import Axis, from_axes
 from virtualzarr.array import Array
 from virtualzarr.choices import Keep, check_choice
+from virtualzarr.codecs.sharding import Sharding
 from virtualzarr.dataset.layers import mask_covered
 from virtualzarr.dataset.own_chunks import ChunkWriter
 from virtualzarr.dataset.row_replacement import request_layer, request_replacement
 from virtualzarr.dataset.segment import chunk_runs, list_other_runs
 from virtualzarr.dataset.stretches import Stretch
-from virtualzarr.errors import CommitFailedError, MismatchError
+from virtualzarr.errors import CommitFailedError, MismatchError, UnsupportedError
 from virtualzarr.hierarchy.group import Group
 from virtualzarr.virtual.rechunk import get_axes
 
@@ -66,11 +67,37 @@ class ReadShape:
         Chunk length along it.
     lengths : mapping of str to int
         Chunk lengths along other dimensions; as in the arrays' documents where there is none.
+    shards : mapping of str to int
+        Lengths of shards by dimension; as of chunks where there is none.
     """
 
     dimension: str
     rows: int
     lengths: Mapping[str, int]
+    shards: Mapping[str, int]
+
+    @property
+    def unit(self) -> int:
+        """How many rows are folded together: those of a chunk, or of a shard."""
+        return self.shards.get(self.dimension, self.rows)
+
+    def shard_axes(self, array: Array, rows: int) -> list[Axis] | None:
+        """Return which chunks of an array are stored together; None if each is by itself."""
+        if not self.shards:
+            return None
+        axes = []
+        for name, axis in zip(array.dims, self.axes(array, rows), strict=True):
+            length = self.shards.get(str(name))
+            if name == self.dimension:
+                axes.append(_cut(rows, self.unit))
+            elif length is None or axis.uniform is None:
+                axes.append(axis)
+            else:
+                # A chunk may be longer than the axis, and then is as long as that.
+                edge = axis.uniform
+                count = min(max(length // edge, 1), axis.ncells)
+                axes.append(Axis.bare(axis.extent, count * edge))
+        return axes
 
     def as_chunks(self) -> dict[str, int]:
         """Return all lengths by dimension."""
@@ -81,14 +108,19 @@ class ReadShape:
         axes = []
         for name, axis in zip(array.dims, get_axes(array), strict=True):
             if name == self.dimension:
-                whole, partial = divmod(rows, self.rows)
-                runs = [(self.rows, whole), (partial, min(partial, 1))]
-                axes.append(Axis(rows, *zip(*[run for run in runs if run[1]], strict=True)))
+                axes.append(_cut(rows, self.rows))
             elif name in self.lengths and axis.extent:
                 axes.append(Axis.bare(axis.extent, min(self.lengths[str(name)], axis.extent)))
             else:
                 axes.append(axis)
         return axes
+
+
+def _cut(rows: int, length: int) -> Axis:
+    """Return rows in chunks of a length, the last one as short as need be."""
+    whole, partial = divmod(rows, length)
+    runs = [(length, whole), (partial, min(partial, 1))]
+    return Axis(rows, *zip(*[run for run in runs if run[1]], strict=True))
 
 
 def compact(
@@ -99,13 +131,14 @@ def compact(
     budget: int | None = None,
     message: str | None = None,
     keep: Keep = "new",
+    shards: int | Mapping[str, int] | None = None,
 ) -> CompactReport:
     """Fold chunks; see `Dataset.compact`."""
     check_choice("keep", keep, Keep)
-    shape = _read_shape(dataset, chunks)
+    shape = _read_shape(dataset, chunks, shards)
     arrays = dataset.growing_arrays()
     row_nbytes = sum(_row_nbytes(array, shape.dimension) for array in arrays.values())
-    step = max(memory // max(row_nbytes, 1) // shape.rows, 1) * shape.rows
+    step = max(memory // max(row_nbytes, 1) // shape.unit, 1) * shape.unit
     regions, rows, nbytes, lost = 0, 0, 0, 0
     due = list(_find_regions(_list_rows(dataset, arrays, shape, keep), shape, step))
     for number, (start, stop) in enumerate(due):
@@ -121,18 +154,42 @@ def compact(
     return CompactReport(regions, rows, nbytes, lost)
 
 
-def _read_shape(dataset: Dataset, chunks: int | Mapping[str, int]) -> ReadShape:
+def _read_shape(
+    dataset: Dataset, chunks: int | Mapping[str, int], shards: int | Mapping[str, int] | None
+) -> ReadShape:
     dimension = dataset.dimension
-    lengths = {dimension: chunks} if isinstance(chunks, int) else dict(chunks)
+    lengths = _check_lengths(dataset, "chunks", chunks)
     if dimension not in lengths:
         raise ValueError(f"chunks must say how many rows along {dimension!r} a chunk has")
-    names = sorted({str(n) for array in dataset.growing_arrays().values() for n in array.dims})
-    if unknown := sorted(set(lengths) - {*names}):
-        raise ValueError(f"no array has the dimensions {unknown}, but {names}")
-    if wrong := {name: n for name, n in lengths.items() if type(n) is not int or n < 1}:
-        raise ValueError(f"chunk lengths are integers of at least 1, not {wrong}")
+    together = {} if shards is None else _check_lengths(dataset, "shards", shards)
+    for name, length in together.items():
+        if name not in lengths or length % lengths[name]:
+            raise ValueError(
+                f"shards of {length} along {name!r} are not made of whole chunks: chunks must say "
+                "of which length"
+            )
+    if together:
+        sharded = [
+            path
+            for path, array in dataset.growing_arrays().items()
+            if any(isinstance(codec, Sharding) for codec in array.metadata.pipeline.codecs)
+        ]
+        if sharded:
+            raise UnsupportedError("the chunks are shards already", variable=sharded[0])
     rows = lengths.pop(dimension)
-    return ReadShape(dimension, rows, lengths)
+    return ReadShape(dimension, rows, lengths, together)
+
+
+def _check_lengths(
+    dataset: Dataset, parameter: str, lengths: int | Mapping[str, int]
+) -> dict[str, int]:
+    by_name = {dataset.dimension: lengths} if isinstance(lengths, int) else dict(lengths)
+    names = sorted({str(n) for array in dataset.growing_arrays().values() for n in array.dims})
+    if unknown := sorted(set(by_name) - {*names}):
+        raise ValueError(f"{parameter}: no array has the dimensions {unknown}, but {names}")
+    if wrong := {name: n for name, n in by_name.items() if type(n) is not int or n < 1}:
+        raise ValueError(f"{parameter}: lengths are integers of at least 1, not {wrong}")
+    return by_name
 
 
 def _row_nbytes(array: Array, dimension: str) -> int:
@@ -173,9 +230,9 @@ def _find_regions(
         position = stop
         if is_folded:
             continue
-        # At the end, rows that do not fill a chunk wait for more. Between others they never will:
-        # several stretches of them become one.
-        whole = stop - (stop - start) % shape.rows
+        # At the end, rows that do not fill a chunk, or a shard, wait for more. Between others they
+        # never will: several stretches of them become one.
+        whole = stop - (stop - start) % shape.unit
         if number + 1 < len(groups) and (whole > start or len(group) > 1):
             whole = stop
         for low in range(start, whole, step):
@@ -216,7 +273,8 @@ def _fold(
         for path, document in dataset.growing_arrays().items():
             array, axes = group[path], shape.axes(document, stop - start)
             assert isinstance(array, Array)
-            encoded[path] = (array, from_axes(axes), writer.encode(array, axes, memory))
+            shards = shape.shard_axes(document, stop - start)
+            encoded[path] = (array, from_axes(axes), writer.encode(array, axes, memory, shards))
         writer.finish()
         nbytes = writer.nbytes
         return {

@@ -382,6 +382,7 @@ class Dataset(DatasetVersion):
         *,
         memory: int = 1 << 28,
         keep: Keep = "new",
+        shards: int | Mapping[str, int] | None = None,
         budget: int | None = None,
         message: str | None = None,
     ) -> CompactReport:
@@ -393,6 +394,8 @@ class Dataset(DatasetVersion):
             Chunk length along the growing dimension, or along this and others.
         memory : int
             Bytes of values that are in memory at a time, unless one chunk needs more.
+        shards : int or mapping of str to int, optional
+            Lengths of shards of Zarr v3 in which chunks are stored together, in whole chunks.
         keep : {"new", "both"}
             With "both", rows keep their chunks, and get others beside them: a layer, named by its
             chunk lengths. Each read takes what costs it less. Rows that change leave the layer,
@@ -411,8 +414,10 @@ class Dataset(DatasetVersion):
         UnsupportedError
             The codecs of an array do not give its values back.
         """
-        options: Any = {"memory": memory, "budget": budget, "message": message, "keep": keep}
-        return compact(self.refresh(), chunks, **options)
+        return compact(
+            self.refresh(), chunks,
+            memory=memory, budget=budget, message=message, keep=keep, shards=shards,
+        )  # fmt: skip
 
     def delete_layer(
         self, chunks: Mapping[str, int], *, message: str | None = None, commit_id: str | None = None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,13 +10,23 @@ from numpy.typing import NDArray
 
 from grids import Axis, from_axes
 from virtualzarr.array import Array
+from virtualzarr.codecs import Pipeline, make
+from virtualzarr.codecs.checksums import Checksum
 from virtualzarr.codecs.core.fill_value import full_block, is_filled
+from virtualzarr.codecs.sharding import Sharding
 from virtualzarr.dataset.segment import DATA
 from virtualzarr.dataset.snapshot import Named
 from virtualzarr.errors import UnsupportedError
-from virtualzarr.manifest import Manifest, Source, Sources
+from virtualzarr.manifest import Decoder, Manifest, Source, Sources
+from virtualzarr.manifest.manifest import CANONICAL
 from virtualzarr.metadata import ArrayMetadata, default_fill
 from virtualzarr.rechunk.blocks import least_memory, plan_blocks
+
+Cell = tuple[int, ...]
+Box = tuple[slice, ...]
+
+_CHECKED = {"gzip", "zlib", "numcodecs.gzip", "numcodecs.zlib"}
+"""Formats of compressed data that end with a checksum, which is compared."""
 
 LARGEST_OBJECT = 64 << 20
 """Bytes from which on chunks go to another object."""
@@ -47,7 +57,13 @@ class ChunkWriter:
         self._waiting: list[bytes] = []
         self._size = 0
 
-    def encode(self, source: Array, axes: Sequence[Axis], memory: int) -> Callable[[], Manifest]:
+    def encode(
+        self,
+        source: Array,
+        axes: Sequence[Axis],
+        memory: int,
+        shards: Sequence[Axis] | None = None,
+    ) -> Callable[[], Manifest]:
         """Encode an array in chunks of other lengths.
 
         Parameters
@@ -58,6 +74,8 @@ class ChunkWriter:
             The new chunks.
         memory : int
             How many bytes a block of values may have, at least what the chunks need.
+        shards : sequence of Axis, optional
+            Chunks that are stored together, as a shard of Zarr v3 where they fill it.
 
         Returns
         -------
@@ -69,26 +87,41 @@ class ChunkWriter:
         UnsupportedError
             A chunk does not decode to the values that it was encoded from.
         """
-        metadata, target = source.metadata, from_axes(axes)
-        batch = _Batch(target.grid_shape)
+        metadata, written = source.metadata, from_axes(axes if shards is None else shards)
+        batch = _Batch(metadata.replace(grid=from_axes(axes)))
         itemsize = max(metadata.dtype.itemsize, 1)
         old = source.grid
-        need = least_memory(old, target, itemsize)  # type: ignore[arg-type]
-        blocks = plan_blocks(old, target, itemsize, max(memory, need))  # type: ignore[arg-type]
+        need = least_memory(old, written, itemsize)  # type: ignore[arg-type]
+        blocks = plan_blocks(old, written, itemsize, max(memory, need))  # type: ignore[arg-type]
         for number in np.ndindex(blocks.grid.grid_shape):
             box = _box_of(blocks.grid.axes, number)
             block = np.asarray(source[box]).reshape([part.stop - part.start for part in box])
-            # Blocks are whole chunks of the target: their first and last cells bound them.
-            first = [axis.cell_of(part.start) for axis, part in zip(axes, box, strict=True)]
-            last = [axis.cell_of(part.stop - 1) for axis, part in zip(axes, box, strict=True)]
-            for steps in np.ndindex(*(b - a + 1 for a, b in zip(first, last, strict=True))):
-                cell = tuple(a + step for a, step in zip(first, steps, strict=True))
-                inside = _box_of(axes, cell, [part.start for part in box])
-                shape = tuple(axis.edge(n) for axis, n in zip(axes, cell, strict=True))
-                data = encode_chunk(metadata, block[inside], shape, source.path)
-                if data is not None:
-                    batch.add(cell, *self.add(data))
+            for cell in _list_cells(written.axes, box):
+                part = _box_of(written.axes, cell)
+                chunks, shape = batch.encode(axes, part, block, box, source.path)
+                if shards is not None and chunks and shape is not None:
+                    first = next(_list_cells(axes, part))
+                    self._add_shard(batch, chunks, first, shape, _shape_of(shards, cell))
+                    continue
+                for chunk, data in chunks.items():
+                    batch.add(chunk, *self.add(data))
         return lambda: self._to_manifest(batch)
+
+    def _add_shard(
+        self, batch: _Batch, chunks: dict[Cell, bytes], first: Cell, shape: Cell, whole: Cell
+    ) -> None:
+        """Store chunks as a shard, with its index at the end, and refer to each of them."""
+        codec = Sharding("sharding_indexed", {"chunk_shape": list(shape), "codecs": batch.pipeline})
+        shard = codec.shard(whole)
+        numbers = {
+            cell: int(np.ravel_multi_index(np.subtract(cell, first).tolist(), shard.counts))
+            for cell in chunks
+        }
+        data = shard.join({number: chunks[cell] for cell, number in numbers.items()})
+        index = shard.read_index(shard.slice_index(memoryview(data)), len(data))
+        source, start, _ = self.add(data)
+        for cell, number in numbers.items():
+            batch.add(cell, source, start + int(index.offset[number]), int(index.length[number]))
 
     def finish(self) -> None:
         """Store what is still in memory."""
@@ -112,23 +145,61 @@ class ChunkWriter:
         return Sources([*others, *own])
 
     def _to_manifest(self, batch: _Batch) -> Manifest:
-        shape = batch.source.shape
-        return Manifest(shape, self.sources(), batch.source, batch.offset, batch.length)
+        decoders: dict[str, Any] = {}
+        if batch.pipeline is not batch.metadata.pipeline:
+            decoders["decoders"] = (Decoder(batch.pipeline),)
+            decoders["decoder"] = np.where(batch.source < 0, CANONICAL, 0).astype(np.int32)
+        return Manifest(
+            batch.source.shape, self.sources(), batch.source, batch.offset, batch.length, **decoders
+        )
 
 
 class _Batch:
     """The references of one array."""
 
-    def __init__(self, shape: tuple[int, ...]) -> None:
+    def __init__(self, metadata: ArrayMetadata) -> None:
+        self.metadata, self.pipeline = metadata, with_checksum(metadata.pipeline)
+        shape = metadata.grid.grid_shape
         self.source = np.full(shape, -1, np.int32)
         self.offset, self.length = np.zeros(shape, np.int64), np.zeros(shape, np.int64)
 
-    def add(self, cell: tuple[int, ...], source: int, offset: int, length: int) -> None:
+    def encode(
+        self, axes: Sequence[Axis], part: Box, block: NDArray[Any], box: Box, path: str
+    ) -> tuple[dict[Cell, bytes], Cell | None]:
+        """Return the chunks of a part of a block, and their shape if they all have the same."""
+        base = [each.start for each in box]
+        chunks, shapes = {}, set()
+        for cell in _list_cells(axes, part):
+            shape = _shape_of(axes, cell)
+            values = block[_box_of(axes, cell, base)]
+            data = encode_chunk(self.pipeline, self.metadata, values, shape, path)
+            shapes.add(shape)
+            if data is not None:
+                chunks[cell] = data
+        return chunks, shapes.pop() if len(shapes) == 1 else None
+
+    def add(self, cell: Cell, source: int, offset: int, length: int) -> None:
         self.source[cell], self.offset[cell], self.length[cell] = source, offset, length
 
 
+def with_checksum(pipeline: Pipeline) -> Pipeline:
+    """Return a pipeline with a checksum of what it encodes; those that have one as they are.
+
+    The last codec of a shard is not followed by others: its sub-chunks could not be read alone.
+    """
+    codec = pipeline.codecs[-1]
+    is_checked = codec.name in _CHECKED or codec.configuration.get("checksum")
+    if is_checked or isinstance(codec, Checksum | Sharding):
+        return pipeline
+    return Pipeline([*pipeline.codecs, make("crc32c")])
+
+
 def encode_chunk(
-    metadata: ArrayMetadata, values: NDArray[Any], shape: tuple[int, ...], path: str
+    pipeline: Pipeline,
+    metadata: ArrayMetadata,
+    values: NDArray[Any],
+    shape: tuple[int, ...],
+    path: str,
 ) -> bytes | None:
     """Return values as a chunk of a shape, None if they are all the fill value.
 
@@ -144,7 +215,7 @@ def encode_chunk(
         block[tuple(slice(n) for n in values.shape)] = values
     if metadata.fill_value is not None and is_filled(block, fill):
         return None
-    codec = metadata.pipeline.for_block(shape, metadata.dtype, fill)
+    codec = pipeline.for_block(shape, metadata.dtype, fill)
     data = codec.encode(block)
     if not _is_same(codec.decode(data), block):
         raise UnsupportedError(
@@ -163,9 +234,19 @@ def _is_same(a: NDArray[Any], b: NDArray[Any]) -> bool:
     return native.shape == b.shape and native.tobytes() == b.tobytes()
 
 
-def _box_of(
-    axes: Sequence[Axis], cell: Sequence[int], base: Sequence[int] | None = None
-) -> tuple[slice, ...]:
+def _shape_of(axes: Sequence[Axis], cell: Cell) -> tuple[int, ...]:
+    return tuple(axis.edge(n) for axis, n in zip(axes, cell, strict=True))
+
+
+def _list_cells(axes: Sequence[Axis], box: Box) -> Iterator[Cell]:
+    """Yield the cells of a box that begins and ends where cells do."""
+    first = [axis.cell_of(part.start) for axis, part in zip(axes, box, strict=True)]
+    last = [axis.cell_of(part.stop - 1) for axis, part in zip(axes, box, strict=True)]
+    for steps in np.ndindex(*(b - a + 1 for a, b in zip(first, last, strict=True))):
+        yield tuple(a + step for a, step in zip(first, steps, strict=True))
+
+
+def _box_of(axes: Sequence[Axis], cell: Sequence[int], base: Sequence[int] | None = None) -> Box:
     """Return the elements of a cell, relative to others."""
     starts = [axis.start(int(n)) for axis, n in zip(axes, cell, strict=True)]
     lengths = [axis.length(int(n)) for axis, n in zip(axes, cell, strict=True)]

@@ -11,12 +11,12 @@ from numpy.typing import NDArray
 
 from virtualzarr.array import Array
 from virtualzarr.dataset.editing import Edit, Request
-from virtualzarr.dataset.own_chunks import ChunkWriter, encode_chunk
+from virtualzarr.dataset.own_chunks import ChunkWriter, encode_chunk, with_checksum
 from virtualzarr.dataset.row_replacement import request_replacement
 from virtualzarr.dataset.verbs import NothingToDoError
 from virtualzarr.errors import UnsupportedError
 from virtualzarr.hierarchy.group import Group
-from virtualzarr.manifest import Manifest
+from virtualzarr.manifest import Decoder, Manifest
 from virtualzarr.manifest.manifest import CANONICAL
 from virtualzarr.virtual.rechunk import get_axes
 
@@ -125,6 +125,11 @@ def replace_elements(
     length = np.array(manifest.length)
     decoder = None if manifest.decoder is None else np.array(manifest.decoder)
     origin = None if manifest.origin is None else np.array(manifest.origin)
+    decoders, pipeline = manifest.decoders, with_checksum(array.metadata.pipeline)
+    own = CANONICAL
+    if pipeline is not array.metadata.pipeline:
+        own, decoders = len(decoders), (*decoders, Decoder(pipeline))
+        decoder = np.full(manifest.shape, CANONICAL, np.int32) if decoder is None else decoder
     changed = []
     for numbers in product(*(cells.tolist() for cells in touched)):
         box, inner, outer = [], [], []
@@ -138,9 +143,9 @@ def replace_elements(
         block = np.array(array[tuple(box)]).reshape([part.stop - part.start for part in box])
         block[np.ix_(*inner)] = values[tuple(outer)]
         shape = tuple(axis.edge(cell) for axis, cell in zip(axes, numbers, strict=True))
-        data = encode_chunk(array.metadata, block, shape, array.path)
+        data = encode_chunk(pipeline, array.metadata, block, shape, array.path)
         if decoder is not None:
-            decoder[numbers] = CANONICAL
+            decoder[numbers] = own
         if origin is not None:
             origin[numbers] = 0
         changed.append((numbers, data if data is None else writer.add(data)))
@@ -153,6 +158,6 @@ def replace_elements(
             source[numbers] = count + number
     new = Manifest(
         manifest.shape, writer.sources(manifest.sources), source, offset, length,
-        decoders=manifest.decoders, decoder=decoder, origin=origin,
+        decoders=decoders, decoder=decoder, origin=origin,
     )  # fmt: skip
     return array.replace(array.metadata, new)

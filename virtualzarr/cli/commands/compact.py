@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any
+from typing import Any, get_args
 
+from virtualzarr.choices import Keep
 from virtualzarr.cli import dataset_options
 from virtualzarr.cli import options as shared
 from virtualzarr.cli.commands.copy import lengths, memory
@@ -26,6 +27,11 @@ def add_command(commands: Any, common: argparse.ArgumentParser) -> None:
     add("--chunks", type=row_lengths, metavar="LENGTHS", required=True,
         help="chunk length along the growing dimension (240), or by the names of dimensions "
         "(time=240,x=100)")  # fmt: skip
+    add("--shards", type=row_lengths, metavar="LENGTHS",
+        help="lengths of shards in which chunks are stored together, spelled alike")  # fmt: skip
+    add("--keep", choices=get_args(Keep), default="new",
+        help="with 'both', rows keep their chunks and get others beside them, and each read takes "
+        "the cheaper ones")  # fmt: skip
     add("--memory", type=memory, metavar="BYTES", default=1 << 28,
         help="to be used for values, such as 512MB (default: 256MiB)")  # fmt: skip
     add("--budget", type=memory, metavar="BYTES",
@@ -52,7 +58,12 @@ def add_command(commands: Any, common: argparse.ArgumentParser) -> None:
 def run_compact(options: argparse.Namespace) -> int:
     """Run the command ``compact``."""
     report = dataset_options.open_dataset(options).compact(
-        options.chunks, memory=options.memory, budget=options.budget, message=options.message
+        options.chunks,
+        shards=options.shards,
+        keep=options.keep,
+        memory=options.memory,
+        budget=options.budget,
+        message=options.message,
     )
     plural = "s" * (report.regions != 1)
     text = f"{report.rows:,} rows folded in {report.regions:,} commit{plural}, "
