@@ -102,7 +102,7 @@ def test_a_reader_of_parquet_notices_that_all_was_replaced(tmp_path):
     old = vz.open(refs)
     with pytest.raises(PublishError, match="new folder"):
         append(refs, files[1], "time")
-    publish(vz.virtualize(files, "time"), refs)
+    publish(vz.virtualize(files, "time"), refs, overwrite=True)
     with pytest.raises(SourceChangedError, match="written anew"):
         old["air"][:]
     assert vz.open(refs)["air"].shape == (6, 8)
@@ -113,7 +113,7 @@ def test_folders_are_replaced_also_where_they_cannot_be_exchanged(tmp_path, monk
     refs = tmp_path / "refs.parq"
     publish(vz.virtualize(files[0]), refs)
     monkeypatch.setattr(atomic_files, "exchange_names", lambda one, other: False)
-    publish(vz.virtualize(files, "time"), refs)
+    publish(vz.virtualize(files, "time"), refs, overwrite=True)
     assert vz.open(refs)["air"].shape == (6, 8)
     assert not list(tmp_path.glob(".*"))
 

@@ -96,7 +96,13 @@ class DatasetForm(ReferenceForm):
         return _report(addition, uri)
 
     def rename_paths(
-        self, location: Location, names: NewNames, *, dry_run: bool, relative: bool | None
+        self,
+        location: Location,
+        names: NewNames,
+        *,
+        dry_run: bool,
+        relative: bool | None,
+        single_writer: bool = False,
     ) -> dict[str, str]:
         """Refuse: what versions refer to never changes.
 

@@ -26,8 +26,11 @@ from virtualzarr.stores.retry import back_off_seconds
 
 T = TypeVar("T")
 
-_enforcing: set[str] = set()
-"""Places that were tried and keep conditions, each for the whole process."""
+_enforcing: set[tuple[str, int]] = set()
+"""Places that were tried and keep conditions, each for the whole process.
+
+With a hash of the options: by other ones, the same URL is at another server.
+"""
 
 
 class ObjectStore(Storage):
@@ -53,7 +56,8 @@ class ObjectStore(Storage):
 
     def check_commits(self) -> None:
         """Try whether the store refuses to create an object twice, and to replace what changed."""
-        if self.single_writer or self.uri in _enforcing:
+        place = (self.uri, hash(repr(self.location.storage_options)))
+        if self.single_writer or place in _enforcing:
             return
         try:
             # The vacuum of another may delete the object meanwhile, which looks like a store that
@@ -69,7 +73,7 @@ class ObjectStore(Storage):
                 f"can: {error}",
                 file=self.uri,
             ) from None
-        _enforcing.add(self.uri)
+        _enforcing.add(place)
 
     def _find_fault(self) -> str | None:
         """Try what the store makes of conditions that hold and of others; None if all is right."""

@@ -174,6 +174,12 @@ class ReferenceForm(ABC):
 
     @abstractmethod
     def rename_paths(
-        self, location: Location, names: NewNames, *, dry_run: bool, relative: bool | None
+        self,
+        location: Location,
+        names: NewNames,
+        *,
+        dry_run: bool,
+        relative: bool | None,
+        single_writer: bool = False,
     ) -> dict[str, str]:
         """Rename source files; return new names by old ones."""

@@ -62,7 +62,7 @@ def check_replaceable(
     remedy = "overwrite=True replaces it"
     if not form.overwrites_anything:
         remedy = "remove it, or write to another place"
-    raise NodeExistsError(f"there is {_describe(path)} already; {remedy}", file=uri)
+    raise NodeExistsError(f"there is {_describe(path, form)} already; {remedy}", file=uri)
 
 
 def check_sources(path: str, sources: Iterable[Source]) -> None:
@@ -96,7 +96,7 @@ def _is_source(uri: str, source: str) -> NodeExistsError:
     )
 
 
-def _describe(path: str) -> str:
+def _describe(path: str, form: PortableForm) -> str:
     """Return in words what is at a place."""
     noun = "folder" if os.path.isdir(path) else "file"
     try:
@@ -105,6 +105,8 @@ def _describe(path: str) -> str:
         return f"a {noun} that holds no references"
     if kind != "kerchunk":
         return f"a {noun} of the format {kind}"
+    if noun == "folder" and form.recognizes(path, kind):
+        return "a folder of references, of which readers that are open load more later,"
     return f"a {noun} that holds " + ("no references" if noun == "file" else "other references")
 
 

@@ -69,6 +69,10 @@ class PortableForm(ReferenceForm):
         """Return what `write` needs for new references."""
         return {}
 
+    def condition(self, location: Location, options: PublishOptions) -> dict[str, Any]:
+        """Return what `write` needs in order to replace only what is there now."""
+        return {}
+
     def layout_to_replace(self, opened: OpenedReferences, state: object) -> dict[str, Any]:
         """Return what `write` needs in order to replace references by others of their layout."""
         return dict(opened.layout)
@@ -105,6 +109,7 @@ class PortableForm(ReferenceForm):
         self, node: Group | Array, location: Location, options: PublishOptions
     ) -> PublishReport:
         """Plan, then write with the lock held; what lies there is checked before and after."""
+        condition = self.condition(location, options)
         # Before the plan, which may take long, and again with the lock held, as now the sources
         # are known: none of them may be replaced.
         check_replaceable(self, location, overwrite=options.overwrite)
@@ -118,7 +123,7 @@ class PortableForm(ReferenceForm):
             check_replaceable(self, location, sources, overwrite=options.overwrite)
             return write_plan(
                 self, plan, location, notes, progress=options.progress, relative=options.relative,
-                digests=options.digests, layout=self.layout_to_publish(options),
+                digests=options.digests, layout=self.layout_to_publish(options) | condition,
             )  # fmt: skip
 
     def preview(
@@ -165,9 +170,17 @@ class PortableForm(ReferenceForm):
         )  # fmt: skip
 
     def rename_paths(
-        self, location: Location, names: NewNames, *, dry_run: bool, relative: bool | None
+        self,
+        location: Location,
+        names: NewNames,
+        *,
+        dry_run: bool,
+        relative: bool | None,
+        single_writer: bool = False,
     ) -> dict[str, str]:
         """Write the references again with other names; a dry run takes no lock."""
+        if not dry_run:
+            self.check_writers(location, single_writer)
         with nullcontext() if dry_run else lock_for_writing(location.uri):
             return rebase(lambda: self._rename_paths(location, names, dry_run, relative))
 

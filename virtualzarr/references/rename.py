@@ -17,6 +17,7 @@ def rename_paths(
     *,
     dry_run: bool = False,
     relative: bool | None = None,
+    single_writer: bool = False,
     storage_options: Mapping[str, Any] | None = None,
 ) -> dict[str, str]:
     """Give the source files of published references other names; no source is looked at.
@@ -33,6 +34,9 @@ def rename_paths(
         Whether nothing is written.
     relative : bool, optional
         Whether the new names are written as seen from the references; by default as it was.
+    single_writer : bool
+        Whether nobody else writes the references at the same time. Then they are also changed where
+        nothing keeps several writers apart: at URLs in Parquet and in the native form.
     storage_options : mapping, optional
         How fsspec opens the target.
 
@@ -43,6 +47,8 @@ def rename_paths(
 
     Raises
     ------
+    AccessError
+        Changes of several writers could be lost there.
     MismatchError
         No source of the references has, or lies below, any of the names.
 
@@ -57,4 +63,6 @@ def rename_paths(
     """
     location = locate_target(target, storage_options)
     form = find_form(location)
-    return form.rename_paths(location, names, dry_run=dry_run, relative=relative)
+    return form.rename_paths(
+        location, names, dry_run=dry_run, relative=relative, single_writer=single_writer
+    )

@@ -18,7 +18,12 @@ def add_command(commands: Any, common: argparse.ArgumentParser) -> None:
     parser.add_argument("target", metavar="REFS", help="references")
     parser.add_argument("old", metavar="OLD", help="URL or path of a file or a folder")
     parser.add_argument("new", metavar="NEW", help="what it is called from now on")
-    add_flags(parser, dry_run="write nothing")
+    add_flags(
+        parser,
+        dry_run="write nothing",
+        single_writer="write also where nothing keeps several writers apart: you answer for it "
+        "that nobody else writes at the same time",
+    )
 
 
 def run(options: argparse.Namespace) -> int:
@@ -30,6 +35,7 @@ def run(options: argparse.Namespace) -> int:
         options.target,
         {options.old: options.new},
         dry_run=options.dry_run,
+        single_writer=options.single_writer,
         storage_options=options.storage_options,
     )
     lines = [f"{old} -> {name}" for old, name in new.items()]

@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import Any
 
 from virtualzarr.errors import AccessError, MissingDependencyError, UnsupportedError
-from virtualzarr.references.form import Capabilities, OpenedReferences
+from virtualzarr.references.form import Capabilities, OpenedReferences, PublishOptions
 from virtualzarr.references.kerchunk.read_parquet import is_folder
 from virtualzarr.references.kerchunk.scan import open_references
 from virtualzarr.references.kerchunk.write_json import replace_json, write_json
@@ -73,16 +73,27 @@ class JsonForm(PortableForm):
         commits = (*opened.layout["commits"][1 - LONGEST_LOG :], secrets.token_hex(8))
         return {"state": state, "commits": commits}
 
+    def condition(self, location: Location, options: PublishOptions) -> dict[str, Any]:
+        """Return the version of the object that is there, unless whatever is there is replaced."""
+        if options.overwrite or not is_object_store(location):
+            return {}
+        try:
+            target = open_conditional(location)
+        except (AccessError, MissingDependencyError, UnsupportedError) as error:
+            return {"unconditional": error.message}
+        return {"target": target, "state": target.tag(), "commits": (secrets.token_hex(8),)}
+
     def write(self, task: WriteTask) -> Written:
         """Replace the file at once."""
         state, commits = task.layout.get("state"), task.layout.get("commits", ())
+        target, notes = task.layout.get("target"), _notes(task.plan)
         # What is no tag of an object store was asked of something else.
-        if is_object_store(task.location) and isinstance(state, str):
+        if target is None and is_object_store(task.location) and isinstance(state, str):
             target = open_conditional(task.location)
-            nbytes = replace_json(task, target, state, commits)
-        else:
-            nbytes = write_json(task)
-        return Written(nbytes, notes=_notes(task.plan))
+        nbytes = write_json(task) if target is None else replace_json(task, target, state, commits)
+        if reason := task.layout.get("unconditional"):
+            notes.append(f"who else writes there at the same time is not noticed: {reason}")
+        return Written(nbytes, notes=notes)
 
 
 def is_reference_file(path: str) -> bool:

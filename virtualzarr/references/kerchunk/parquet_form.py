@@ -36,8 +36,8 @@ class ParquetForm(PortableForm):
         return is_folder(uri)
 
     def is_replaceable(self, path: str) -> bool:
-        """Tell whether a folder is empty, or holds references."""
-        return not os.listdir(path) or is_folder(path)
+        """Tell whether a folder is empty: of another, readers that are open load records later."""
+        return not os.listdir(path)
 
     def state(self, location: Location) -> object:
         """Return that of the file that is written last."""

@@ -103,7 +103,13 @@ class NativeForm(ReferenceForm):
             )  # fmt: skip
 
     def rename_paths(
-        self, location: Location, names: NewNames, *, dry_run: bool, relative: bool | None
+        self,
+        location: Location,
+        names: NewNames,
+        *,
+        dry_run: bool,
+        relative: bool | None,
+        single_writer: bool = False,
     ) -> dict[str, str]:
         """Store the manifests again with other names; what was written over them stays.
 
@@ -114,6 +120,7 @@ class NativeForm(ReferenceForm):
         location = store_location(store, ANYWHERE, location.storage_options)
         if dry_run:
             return _rename(store, location, names, relative, write=False)
+        check_writers(location, "arrays are changed one by one", single_writer)
         check_writable(store)
         with hierarchy_lock(store):
             settle(*find_topmost(store, "")[:2])
