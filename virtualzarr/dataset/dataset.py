@@ -21,11 +21,10 @@ from virtualzarr.dataset.editing import (
     request_drop,
     request_replace,
 )
-from virtualzarr.dataset.head import read_head
 from virtualzarr.dataset.history import to_nanoseconds
 from virtualzarr.dataset.joined_changes import join_changes
 from virtualzarr.dataset.layers import delete_layer
-from virtualzarr.dataset.merge import find_due, merge
+from virtualzarr.dataset.merge import AFTER_APPENDS, IN_VACUUMS, Largest, find_due, merge
 from virtualzarr.dataset.schema import OutdatedError
 from virtualzarr.dataset.staging import StagedRows, request_commit, stage
 from virtualzarr.dataset.transaction import Transaction
@@ -305,17 +304,21 @@ class Dataset(DatasetVersion):
     def merge(self) -> Dataset:
         """Make one segment of several small ones if it is time to; return the dataset then.
 
-        Each commit does one merge at most, so that none takes long: ten make one due, and ten of
-        these another. A later merge does what this one cannot, as it met another writer.
+        Each commit does one merge at most, and none of large segments, so that none takes long: ten
+        make one due, and ten of these another. A later merge, or a vacuum, does what this one
+        cannot, as it met another writer.
         """
+        return self._merge(AFTER_APPENDS) or self
+
+    def _merge(self, largest: Largest) -> Dataset | None:
         try:
-            due = self.run(find_due(self.snapshot, self.dimension))
+            due = self.run(find_due(self.snapshot, self.dimension, largest=largest))
             if due is None:
-                return self
+                return None
             return self._commit(merge(due, self._schema.axes, self._open))
         except (MismatchError, CommitFailedError, CommitUnknownError, VersionExpiredError):
             # What made it due was done, and must not look as if it was not.
-            return self
+            return None
 
     def tag(
         self,
@@ -362,10 +365,13 @@ class Dataset(DatasetVersion):
     ) -> VacuumReport:
         """Let old versions expire, and delete what nothing but these needs.
 
+        Segments that are too large to be merged after appends are merged first.
+
         Parameters
         ----------
         keep : int
-            How many of the last versions stay, whatever their age. Those with a tag stay as well.
+            How many of the last versions stay, whatever their age, those not counted that the
+            vacuum makes itself. Those with a tag stay as well.
         older_than : timedelta, optional
             Versions that were the newest at any time since so long ago stay, too.
         grace : timedelta, optional
@@ -373,8 +379,11 @@ class Dataset(DatasetVersion):
         """
         period = max((each for each in (older_than, grace) if each is not None), default=None)
         ago = None if period is None else period // timedelta(microseconds=1) * 1000
-        head = self._place.run(read_head())
-        return self._place.run(vacuum(head, keep, ago))
+        newest: Dataset = self.refresh()
+        version = newest.version
+        while (merged := newest._merge(IN_VACUUMS)) is not None:
+            newest = merged
+        return self._place.run(vacuum(newest.head, keep, ago, before=version))
 
     def compact(
         self,

@@ -87,6 +87,8 @@ class Entry:
         Objects of the dataset's own that its references lie in.
     layer : LayerRows, optional
         The rows that the segment has a second time; `rows` is empty then.
+    cells : int
+        How many cells its arrays have in all; 0 if that was not counted.
     """
 
     segment: Named
@@ -98,6 +100,7 @@ class Entry:
     commits: int = 1
     data: tuple[Named, ...] = ()
     layer: LayerRows | None = None
+    cells: int = 0
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> Entry:
@@ -119,6 +122,7 @@ class Entry:
             int(document.get("commits", 1)),
             tuple(map(Named.from_json, document.get("data", ()))),
             None if layer is None else LayerRows.from_json(layer),
+            int(document.get("cells", 0)),
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -137,6 +141,8 @@ class Entry:
             }
         if self.commits > 1:
             document["commits"] = self.commits
+        if self.cells:
+            document["cells"] = self.cells
         if self.data:
             document["data"] = [item.to_json() for item in self.data]
         if self.layer is not None:

@@ -91,9 +91,9 @@ def at_hashes(hashes: NDArray[Any]) -> Choice:
 
 
 def find_files(
-    state: Snapshot, dimension: str, uris: Iterable[str]
+    state: Snapshot, dimension: str, uris: Iterable[str], runs: Runs | None = None
 ) -> Protocol[dict[str, list[tuple[int, int]]]]:
-    """Return which source files have rows along a dimension now.
+    """Return which source files have rows along a dimension now; `runs` are all, if at hand.
 
     Returns
     -------
@@ -114,7 +114,7 @@ def find_files(
     hits = hits[np.isin(hits["hash"], hashes)]
     if not len(hits):
         return {}
-    hits = hits[is_live(hits, (yield from read_runs(state, dimension)))]
+    hits = hits[is_live(hits, (yield from read_runs(state, dimension)) if runs is None else runs)]
     found: dict[str, list[tuple[int, int]]] = {}
     for name, first, count in hits.tolist():
         found.setdefault(by_hash[name.decode()], []).append((first, count))

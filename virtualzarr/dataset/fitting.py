@@ -92,6 +92,7 @@ class Addition:
             schema,
             self.grids,
             tuple((uri, 0, self.count) for uri in names),
+            sum(cells.manifest.ncells for cells in self.cells.values()),
         )
 
     @property

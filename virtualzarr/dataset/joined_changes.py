@@ -7,10 +7,11 @@ from dataclasses import replace
 from typing import Any
 
 from virtualzarr.dataset.commit import Change, record
-from virtualzarr.dataset.head import Head
+from virtualzarr.dataset.head import Head, change_parts
+from virtualzarr.dataset.limits import LIMITS
 from virtualzarr.dataset.operations import Protocol
-from virtualzarr.dataset.row_tables import load_tables
 from virtualzarr.dataset.snapshot import Record
+from virtualzarr.dataset.tables import Pack
 from virtualzarr.dataset.verbs import NothingToDoError
 
 
@@ -27,18 +28,18 @@ def join_changes(changes: Sequence[Change], about: Mapping[str, Any]) -> Change:
     def change(head: Head) -> Protocol[Record]:
         total, state = (yield from record(head, dict(about))), head.snapshot
         count = 0
-        if len(changes) > 1:
-            # What one does to tables is not stored before all are done.
-            state = yield from load_tables(state)
+        # What one does to tables is not stored before all are done, and read by the next one.
+        pack = Pack("index", state.epoch)
         for one in changes:
             try:
-                part = yield from one(replace(head, snapshot=state))
+                part = yield from pack.serve(one(replace(head, snapshot=state)))
             except NothingToDoError:
                 continue
             count += 1
             total = _join_records(total, part)
             if len(changes) == 1:
                 continue
+            part = yield from change_parts(state, part, pack, LIMITS)
             # The version stays that of the head: what follows is of the same commit.
             state = replace(state.apply(part), version=state.version, time=state.time)
         if not count:

@@ -23,14 +23,29 @@ from virtualzarr.dataset.operations import Protocol
 from virtualzarr.dataset.row_tables import at_sequences, has_rows, read_entries, read_runs
 from virtualzarr.dataset.segment import Cells, pack
 from virtualzarr.dataset.snapshot import Record, Snapshot
-from virtualzarr.dataset.tables import choose_last
+from virtualzarr.dataset.tables import choose_all, choose_last
 from virtualzarr.dataset.verbs import Stored
 from virtualzarr.errors import MismatchError
 from virtualzarr.manifest import Manifest, Sources
 from virtualzarr.references.native.parts import Part
 
-LARGEST = 4 << 20
-"""Bytes from which on a segment is not merged any more."""
+
+@dataclass(frozen=True, slots=True)
+class Largest:
+    """Segments that are not merged any more: those of so many bytes, or cells, and more."""
+
+    nbytes: int
+    cells: int
+
+    def has_room(self, entry: Entry) -> bool:
+        """Tell whether a segment is smaller."""
+        return entry.segment.size < self.nbytes and entry.cells < self.cells
+
+
+AFTER_APPENDS = Largest(32 << 10, 8 << 10)
+"""What a merge costs is bounded by ten times that: an append is never far behind."""
+
+IN_VACUUMS = Largest(4 << 20, 256 << 10)
 
 _MOST_MISSING = 64
 """Cells, at most, that rows which are gone are divided in so that chunks stay regular."""
@@ -72,10 +87,19 @@ class Due:
             stop = first + count
 
 
-def find_due(state: Snapshot, dimension: str, fan_in: int | None = None) -> Protocol[Due | None]:
-    """Return entries that should be merged, the oldest of the lowest level that has enough."""
-    entries = yield from read_entries(state, choose_last)
-    chosen = _choose(entries, dimension, fan_in or config.tuning.merge_fan_in)
+def find_due(
+    state: Snapshot,
+    dimension: str,
+    fan_in: int | None = None,
+    largest: Largest = AFTER_APPENDS,
+) -> Protocol[Due | None]:
+    """Return entries that should be merged, the oldest of the lowest level that has enough.
+
+    After appends, the last ones are looked at, among which new ones become due.
+    """
+    choice = choose_last if largest is AFTER_APPENDS else choose_all
+    entries = yield from read_entries(state, choice)
+    chosen = _choose(_group(entries, dimension, largest), fan_in or config.tuning.merge_fan_in)
     if not chosen:
         return None
     runs = yield from read_runs(state, dimension)
@@ -85,8 +109,8 @@ def find_due(state: Snapshot, dimension: str, fan_in: int | None = None) -> Prot
     return Due(dimension, live or chosen[:1], dead if live else tuple(chosen[1:]))
 
 
-def _choose(entries: Sequence[Entry], dimension: str, fan_in: int) -> tuple[Entry, ...]:
-    groups = [group for group in _group(entries, dimension) if len(group) >= fan_in]
+def _choose(all_groups: Sequence[list[Entry]], fan_in: int) -> tuple[Entry, ...]:
+    groups = [group for group in all_groups if len(group) >= fan_in]
     levels = sorted({_level(entry) for group in groups for entry in group})
     for level, group in itertools.product(levels, groups):
         for is_higher, run in itertools.groupby(group, lambda entry: _level(entry) > level):  # noqa: B023
@@ -98,7 +122,7 @@ def _choose(entries: Sequence[Entry], dimension: str, fan_in: int) -> tuple[Entr
     return ()
 
 
-def _group(entries: Sequence[Entry], dimension: str) -> list[list[Entry]]:
+def _group(entries: Sequence[Entry], dimension: str, largest: Largest) -> list[list[Entry]]:
     """Return entries that can be described by one range of ids and one sequence.
 
     Where the ids of the next entry, in the order of sequences, do not come after those before it
@@ -111,10 +135,11 @@ def _group(entries: Sequence[Entry], dimension: str) -> list[list[Entry]]:
             continue
         first, count = entry.rows[dimension]
         last = groups[-1][-1] if groups[-1] else entry
-        if first < stop or entry.segment.size >= LARGEST or entry.grids != last.grids:
+        has_room = largest.has_room(entry)
+        if first < stop or not has_room or entry.grids != last.grids:
             groups.append([])
         stop = max(stop, first + count)
-        if entry.segment.size < LARGEST:
+        if has_room:
             groups[-1].append(entry)
     return groups
 
@@ -147,11 +172,12 @@ def merge(due: Due, axes: Mapping[str, tuple[int, int]], open_segment: Opener) -
     folder = open_segment(due.entries[0].segment).folder
     stored = Stored("segments", *pack(merged, coordinates, folder))
     return replace_entries(
-        due, stored, group_chunks({path: item.chunks or () for path, item in merged.items()})
-    )
+        due, stored, group_chunks({path: item.chunks or () for path, item in merged.items()}),
+        sum(item.manifest.ncells for item in merged.values()),
+    )  # fmt: skip
 
 
-def replace_entries(due: Due, stored: Stored, chunks: tuple[Any, ...]) -> Change:
+def replace_entries(due: Due, stored: Stored, chunks: tuple[Any, ...], cells: int = 0) -> Change:
     """One entry takes the place of others, with a segment that has their rows, and gaps."""
     dimension = due.dimension
 
@@ -173,6 +199,7 @@ def replace_entries(due: Due, stored: Stored, chunks: tuple[Any, ...]) -> Change
             due.entries[0].grids,
             sum(entry.commits for entry in old),
             tuple(dict.fromkeys(name for entry in due.entries for name in entry.data)),
+            cells=cells,
         )
         new_record = yield from record(head, {"verb": "merge"})
         return replace(new_record, added=(entry,), removed=tuple(entry.key for entry in old))

@@ -34,6 +34,7 @@ from virtualzarr.dataset.row_tables import (
 from virtualzarr.dataset.runs import EMPTY, Runs
 from virtualzarr.dataset.snapshot import Snapshot
 from virtualzarr.dataset.stretches import Stretches, find_stretches
+from virtualzarr.dataset.tables import Memo
 from virtualzarr.errors import MetadataError
 
 Int64 = NDArray[np.int64]
@@ -61,6 +62,7 @@ class RowFinder:
         self._rows = state.rows_of(dimension)
         self.entries: list[Entry] = []
         self._lock, self._all = Lock(), cast("Stretches | None", None)
+        self._memo: Memo = {}
         self._parts: dict[int, Runs] = {self._rows.table_rows: self._rows.tail}
         self._index = _index([], dimension)
         self._numbers: dict[tuple[int, str], int] = {}
@@ -148,7 +150,9 @@ class RowFinder:
         last = min(int(positions[-1]), self._rows.table_rows - 1)
         is_dense = (last - position) // len(positions) < _SPARSE
         stop = last + 1 if is_dense else position + 1
-        runs, start = self._run(RUNS.scan(self._rows.table, at_rows(position, stop)))
+        runs, start = self._run(
+            RUNS.scan(self._rows.table, at_rows(position, stop), memo=self._memo)
+        )
         if not start <= position < start + len(runs):
             raise MetadataError(f"the table of rows of {self.dimension!r} is damaged")
         self._parts[start] = runs
@@ -158,7 +162,7 @@ class RowFinder:
         number, row = self._search(ids)
         if len(missing := np.unique(ids[number < 0])):
             choice = at_any_id(self.dimension, missing)
-            self._add(self._run(ENTRIES.scan(self.state.entries.table, choice))[0])
+            self._add(self._run(ENTRIES.scan(self.state.entries.table, choice, memo=self._memo))[0])
             number, row = self._search(ids)
         if (number < 0).any():
             raise MetadataError(f"row {ids[number < 0][0]} of {self.dimension!r} is in no segment")

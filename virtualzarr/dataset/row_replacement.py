@@ -125,6 +125,7 @@ def _store(
         group_chunks({path: item.chunks or () for path, item in cells.items()}), grids,
         sum(s.entry.commits for s in part), tuple(item for item in own if item.name in used),
         None if layer is None else LayerRows(layer, dimension, _as_pairs(ids), tuple(cells)),
+        sum(item.manifest.ncells for item in cells.values()),
     )  # fmt: skip
     return StoredAgain(dimension, ids, epoch, entry)
 

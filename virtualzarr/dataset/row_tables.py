@@ -23,6 +23,7 @@ from virtualzarr.dataset.runs import EMPTY, Runs, Splice, concat, is_descending,
 from virtualzarr.dataset.snapshot import Entries, Snapshot, StoredRows
 from virtualzarr.dataset.tables import (
     Choice,
+    Memo,
     Pack,
     Summaries,
     Table,
@@ -312,14 +313,6 @@ def read_contents(state: Snapshot) -> Protocol[Contents]:
     return Contents(runs, tuple((yield from read_entries(state))))
 
 
-def load_tables(state: Snapshot) -> Protocol[Snapshot]:
-    """Return a snapshot that has all rows and entries itself: changes are applied to it at once."""
-    rows = {}
-    for dimension in state.rows:
-        rows[dimension] = StoredRows(None, (yield from read_runs(state, dimension)))
-    return replace(state, rows=rows, entries=Entries(None, tuple((yield from read_entries(state)))))
-
-
 def read_runs(state: Snapshot, dimension: str) -> Protocol[Runs]:
     """Read all rows along a dimension."""
     rows = state.rows_of(dimension)
@@ -382,6 +375,7 @@ class RowLookup:
         # What was read: runs with the position of the first row, and entries.
         self._parts: list[tuple[int, Runs]] = [(self._rows.table_rows, self._rows.tail)]
         self._seen: list[Entry] = list(reversed(self._entries.tail))
+        self._memo: Memo = {}
 
     def find(self, position: int) -> Protocol[Piece]:
         """Return the piece that has a position.
@@ -406,7 +400,8 @@ class RowLookup:
         for start, runs in self._parts:
             if start <= position < start + len(runs):
                 return start, runs
-        runs, start = yield from RUNS.scan(self._rows.table, at_rows(position, position + 1))
+        choice = at_rows(position, position + 1)
+        runs, start = yield from RUNS.scan(self._rows.table, choice, memo=self._memo)
         self._parts.append((start, runs))
         return start, runs
 
@@ -414,7 +409,7 @@ class RowLookup:
         entry = self._search(self._seen, row)
         if entry is None:
             choice = at_ids(self.dimension, row, row + 1)
-            older, _ = yield from ENTRIES.scan(self._entries.table, choice)
+            older, _ = yield from ENTRIES.scan(self._entries.table, choice, memo=self._memo)
             entry = self._search(older[::-1], row)
             self._seen += older[::-1]
         if entry is None:

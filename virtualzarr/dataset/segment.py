@@ -31,6 +31,9 @@ _TAIL = 1 << 16
 
 _LENGTH = 8
 
+_COORDINATES = 1 << 23
+"""Bytes of coordinates that are kept with an open segment, at most."""
+
 DATA = "data"
 """The folder of chunks that were written to the dataset itself."""
 
@@ -151,6 +154,7 @@ class Segment:
             self._names: dict[str, str] = document["parts"]
             self._dtype: str | None = document["coordinates"]
         self._parts: dict[str, Part] = {}
+        self._coordinates: NDArray[Any] | None = None
 
     @property
     def paths(self) -> Sequence[str]:
@@ -174,10 +178,16 @@ class Segment:
 
     def coordinates(self) -> NDArray[Any]:
         """Return the coordinates of all rows, of which the segment must have some."""
+        if self._coordinates is not None:
+            return self._coordinates
         data = self.get("coordinates")
         if data is None or self._dtype is None:
             raise MetadataError("a segment has no coordinates", file=self.uri)
-        return np.frombuffer(data, self._dtype)
+        values = np.frombuffer(data, self._dtype)
+        if len(data) <= _COORDINATES:
+            # A search asks for them several times, and each time their checksum would be computed.
+            self._coordinates = values
+        return values
 
     # What parts and their columns ask of a store.
 

@@ -139,15 +139,18 @@ def find_rows(
     UnsupportedError
         Some refer to no file any more, as they were folded, and may have come from another.
     """
-    found = yield from file_names.find_files(state, dimension, uris)
-    entries = yield from _read_entries(state, dimension, found)
     runs = yield from read_runs(state, dimension)
+    found = yield from file_names.find_files(state, dimension, uris, runs)
+    entries = yield from _read_entries(state, dimension, found)
     ids = [_ids_of(entry, dimension, axes, open_segment, uris) for entry in entries]
+    named = np.concatenate([np.empty(0, np.int64), *ids])
     unclear = [
         (uri, pair)
         for uri, pairs in found.items()
         for pair in pairs
-        if _has_unclear(entries, runs, dimension, axes, open_segment, pair)
+        # Where all rows that came with a file refer to it, nothing else need be looked at.
+        if not np.isin(np.arange(pair[0], sum(pair)), named).all()
+        and _has_unclear(entries, runs, dimension, axes, open_segment, pair)
     ]
     if unclear:
         shared = yield from file_names.find_shared(

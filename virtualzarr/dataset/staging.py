@@ -35,7 +35,7 @@ class StagedRows:
         Digest of all bytes of the segment.
     count : int
     coordinates : array, optional
-    chunks, grids
+    chunks, grids, cells
         See `Entry`.
     schema : Named, optional
         In whose terms the references are.
@@ -54,6 +54,7 @@ class StagedRows:
     schema: Named | None
     files: tuple[str, ...]
     is_whole: bool
+    cells: int = 0
 
     def __repr__(self) -> str:
         where = ""
@@ -108,7 +109,7 @@ def stage(dataset: Dataset, source: Any, options: Mapping[str, Any]) -> StagedRo
         rows.dimension, named, objects.digest(rows.segment.data), rows.count,
         None if rows.coordinates is None else np.array(rows.coordinates),
         rows.chunks, rows.grids, rows.schema, tuple(files),
-        addable.files is not None or rows.coordinates is None,
+        addable.files is not None or rows.coordinates is None, rows.cells,
     )  # fmt: skip
 
 
@@ -124,7 +125,7 @@ def request_commit(staged: Sequence[StagedRows]) -> Request:
             rows = Rows(
                 item.dimension, objects_of[item.segment.name], item.count, item.coordinates,
                 item.chunks, item.schema, item.grids,
-                tuple((uri, 0, item.count) for uri in item.files),
+                tuple((uri, 0, item.count) for uri in item.files), item.cells,
             )  # fmt: skip
             read = dataset.open_segment.coordinates
             add = add_rows(rows, read, {}, unfilled=find_unfilled(dataset))

@@ -16,13 +16,25 @@ from typing import Any, Generic, TypeVar
 
 from virtualzarr.dataset import objects
 from virtualzarr.dataset.named import Named, Node
-from virtualzarr.dataset.operations import NewId, Protocol, Put
+from virtualzarr.dataset.operations import (
+    Get,
+    NewId,
+    Protocol,
+    Put,
+    RefusedError,
+    UnreachableError,
+)
 
+T = TypeVar("T")
 Items = TypeVar("Items")
 Summaries = Sequence[tuple[Any, ...]]
 Choice = Callable[[Summaries, int], tuple[Sequence[int], int]]
 """Chooses children by their summaries, given the position at which the first one starts: their
 numbers, and the position at which the first of those starts."""
+
+
+Memo = dict[Named, list[Node]]
+"""The children of nodes that were read, by the nodes' names."""
 
 
 class Pack:
@@ -60,6 +72,32 @@ class Pack:
             next(stored) if item.name != self._name else self._blobs[self._places[item.offset]]
             for item in items
         ]
+
+    def serve(self, protocol: Protocol[T]) -> Protocol[T]:
+        """Run a protocol that may read what is still in the pack."""
+        step: Callable[[Any], Any] = protocol.send
+        value: Any = None
+        while True:
+            try:
+                operation = step(value)
+            except StopIteration as stop:
+                result: T = stop.value
+                return result
+            try:
+                step, value = protocol.send, (yield from self._answer(operation))
+            except (UnreachableError, RefusedError) as error:
+                step, value = protocol.throw, error
+
+    def _answer(self, operation: Any) -> Protocol[Any]:
+        if not isinstance(operation, list) or not all(isinstance(one, Get) for one in operation):
+            return (yield operation)
+        others = [one for one in operation if one.name != self._name]
+        stored = iter((yield others) if others else [])
+        return [next(stored) if one.name != self._name else self._get(one) for one in operation]
+
+    def _get(self, operation: Get) -> tuple[bytes, str]:
+        assert operation.byte_range is not None
+        return self._blobs[self._places[operation.byte_range[0]]], ""
 
     def puts(self) -> list[Put]:
         """Return the operation that stores everything, if there is anything."""
@@ -111,17 +149,21 @@ class Table(ABC, Generic[Items]):
     # Reading.
 
     def scan(
-        self, root: Node | None, choose: Choice, pack: Pack | None = None
+        self,
+        root: Node | None,
+        choose: Choice,
+        pack: Pack | None = None,
+        memo: Memo | None = None,
     ) -> Protocol[tuple[Items, int]]:
         """Read the items of all leaves that are chosen, and the position at which they start.
 
-        All nodes of one height are read at once.
+        All nodes of one height are read at once, but for those that were read before (`memo`).
         """
         if root is None:
             return self.join([]), 0
         nodes, start = [root], 0
         for _ in range(root.height):
-            children = yield from read_children(nodes, pack)
+            children = yield from read_children(nodes, pack, memo)
             chosen, start = choose([child.summary for child in children], start)
             nodes = [children[k] for k in chosen]
         return (yield from self._read_leaves(nodes, pack)), start
@@ -200,14 +242,17 @@ class Table(ABC, Generic[Items]):
         return nodes
 
 
-def read_children(nodes: Sequence[Node], pack: Pack | None = None) -> Protocol[list[Node]]:
-    """Read the children of nodes that are no leaves."""
-    blobs = yield from _read(nodes, pack)
-    children: list[Node] = []
-    for node, blob in zip(nodes, blobs, strict=True):
+def read_children(
+    nodes: Sequence[Node], pack: Pack | None = None, memo: Memo | None = None
+) -> Protocol[list[Node]]:
+    """Read the children of nodes that are no leaves; those in `memo` were read before."""
+    memo = {} if memo is None else memo
+    new = [node for node in nodes if node.named not in memo]
+    blobs = yield from _read(new, pack)
+    for node, blob in zip(new, blobs, strict=True):
         with objects.parse_errors(node.named.name):
-            children += map(Node.from_json, objects.decode(blob))
-    return children
+            memo[node.named] = [*map(Node.from_json, objects.decode(blob))]
+    return [child for node in nodes for child in memo[node.named]]
 
 
 def _read(nodes: Sequence[Node], pack: Pack | None) -> Protocol[list[bytes]]:

@@ -61,6 +61,8 @@ def vacuum(
     period: int | None = None,
     name: str | None = None,
     limits: Limits = LIMITS,
+    *,
+    before: int | None = None,
 ) -> Protocol[VacuumReport]:
     """Delete what only versions need that expire.
 
@@ -73,13 +75,17 @@ def vacuum(
         Nanoseconds: versions that were the newest at any time since so long ago stay, too.
     name : str, optional
         The id of the commit that is the fence.
+    before : int, optional
+        The newest version before the commits that were made for the vacuum: these show the same,
+        and do not count.
     """
+    newest = base.snapshot.version if before is None else before
 
     def fence(head: Head) -> Protocol[Record]:
         now = head.snapshot
         new_record = yield from record(head, {"verb": "vacuum"})
         # The version that this replaces stays: a reader may have opened it just now.
-        oldest = max(1, now.version - max(keep, 1) + 1)
+        oldest = now.version if keep <= 1 else max(1, newest - keep + 1)
         if period is not None:
             oldest = min(oldest, (yield from find_version(head, new_record.time - period)))
         ended = [tag for tag, until in now.leases.items() if until < new_record.time]

@@ -82,6 +82,8 @@ class Rows:
         See `Entry`.
     files : sequence of (str, int, int)
         URIs of source files, with the first row that came from each and how many did.
+    cells : int
+        See `Entry`.
     """
 
     dimension: str
@@ -92,6 +94,12 @@ class Rows:
     schema: Named | None = None
     grids: Mapping[str, tuple[ChunkRuns, ...]] = field(default_factory=dict)
     files: tuple[tuple[str, int, int], ...] = ()
+    cells: int = 0
+
+    def entry(self, named: Named, sequence: int, first: int) -> Entry:
+        """Return where the rows are, given the id of the first."""
+        ids = {self.dimension: (first, self.count)}
+        return Entry(named, sequence, ids, self.bounds(), self.chunks, self.grids, cells=self.cells)
 
     def named_files(self, first: int) -> dict[str, tuple[FileRows, ...]]:
         """Return the source files as records have them, given the id of the first row."""
@@ -158,10 +166,7 @@ def add_rows(
         if not splices:
             raise NothingToDoError("all rows are there already, or too old")
         named = yield from rows.segment.put(state.epoch)
-        entry = Entry(
-            named, state.sequence, {dimension: (first, rows.count)},
-            rows.bounds(), rows.chunks, rows.grids,
-        )  # fmt: skip
+        entry = rows.entry(named, state.sequence, first)
         new_record = yield from record(head, dict(about))
         return replace(
             new_record,
@@ -319,9 +324,7 @@ def replace_ranges(rows: Rows, find: Ranges, about: Mapping[str, Any]) -> Change
             )
         (start, stop), first = ranges[0], state.next_ids.get(dimension, 0)
         named = yield from rows.segment.put(state.epoch)
-        entry = Entry(
-            named, state.sequence, {dimension: (first, rows.count)}, {}, rows.chunks, rows.grids
-        )
+        entry = rows.entry(named, state.sequence, first)
         splices = (Splice(start, stop - start, ((first, rows.count),)),)
         new_record = yield from record(head, dict(about))
         return replace(

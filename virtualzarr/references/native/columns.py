@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -241,7 +242,7 @@ class Column:
             if data is None:
                 raise MetadataError("the column is missing", file=file)
             with member(self.name):
-                metadata = parse_array_v3(loads_json(data))
+                metadata = _parse_document(bytes(data))
             # A column must be no manifest array itself, or a document could send us round in
             # circles.
             numbers, grid = metadata.dtype.kind in "iu", metadata.grid
@@ -329,6 +330,12 @@ class Column:
         if self.values is not None:
             return self.values[tuple(box)]
         return self._with_bounds(self.array.read(tuple(box))) if self.name else self.constant
+
+
+@lru_cache(256)
+def _parse_document(data: bytes) -> ArrayMetadata:
+    # Columns of arrays with the same cells mostly have the same document.
+    return parse_array_v3(loads_json(data))
 
 
 def _constant(value: Any, bounds: Bounds | None) -> Any:
