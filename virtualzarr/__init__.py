@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from virtualzarr.references.convert import convert_references
     from virtualzarr.references.publish import preview, publish
     from virtualzarr.references.rename import rename_paths
+    from virtualzarr.verification.verify import verify
     from virtualzarr.virtual.derived import empty_like, split_chunks
 
 __version__ = "0.1.0"
@@ -85,6 +86,7 @@ _MODULES = {
     "split_chunks": "virtualzarr.virtual.derived",
     "stack": "virtualzarr.combine",
     "upgrade": "virtualzarr.dataset.upgrade",
+    "verify": "virtualzarr.verification.verify",
     "virtualize": "virtualzarr.ingest.virtualize",
     "virtualize_raw": "virtualzarr.formats.raw",
 }
@@ -122,6 +124,7 @@ __all__ = [
     "split_chunks",
     "stack",
     "upgrade",
+    "verify",
     "virtualize",
     "virtualize_raw",
 ]

@@ -129,8 +129,13 @@ def placing_options() -> argparse.ArgumentParser:
     parser.add_argument(
         "--zarr-format", type=int, choices=(2, 3), help="of the documents (default: 2 if it does)"
     )
+    parser.add_argument(
+        "--inline", type=_inline, default="auto", metavar="WHAT",
+        help="copy into the references: auto (default), a number of bytes, or names, as time,lat",
+    )  # fmt: skip
     add_flags(
         parser,
+        regular="put chunks of several shapes on a regular grid",
         relative="name local files as seen from the references",
         overwrite="replace what is there, whatever it is, but never a file that is referred to "
         "(default: only references of the same form)",
@@ -157,8 +162,16 @@ def scan_arguments(options: argparse.Namespace) -> dict[str, Any]:
 
 def output_arguments(options: argparse.Namespace) -> dict[str, Any]:
     """Return how references are written, and in which form."""
-    names = ("reference_format", "zarr_format", "copy", "plugin_codecs", "relative", "overwrite")
-    return {name: getattr(options, name) for name in names}
+    names = ("reference_format", "zarr_format", "copy", "plugin_codecs", "relative", "overwrite",
+             "inline")  # fmt: skip
+    chosen = {name: getattr(options, name) for name in names}
+    return {**chosen, "regular": options.regular or None}
+
+
+def _inline(text: str) -> Any:
+    if text == "auto":
+        return text
+    return int(text) if text.isdigit() else text.split(",")
 
 
 def mapping(text: str) -> dict[str, Any]:

@@ -30,13 +30,14 @@ from virtualzarr.cli.commands import (
     tag,
     tree,
     upgrade,
+    verify,
 )
 from virtualzarr.cli.option_names import in_options
 from virtualzarr.cli.options import common_options, logging_to_stderr
 
 _COMMANDS = (
-    info, tree, scan, append, check, convert, rename, copy, create, replace, drop, history, tag,
-    compact, status, upgrade, completion, demo,
+    info, tree, scan, append, check, verify, convert, rename, copy, create, replace, drop, history,
+    tag, compact, status, upgrade, completion, demo,
 )  # fmt: skip
 """Modules of the commands, in the order in which the help lists them."""
 

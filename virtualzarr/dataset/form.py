@@ -13,6 +13,7 @@ from virtualzarr.dataset.dataset import Dataset
 from virtualzarr.errors import MismatchError, NodeExistsError, UnsupportedError
 from virtualzarr.hierarchy.group import Group
 from virtualzarr.metadata.dimension_names import real_name
+from virtualzarr.references.array_plan import ArrayPlan
 from virtualzarr.references.form import (
     AppendRequest,
     Capabilities,
@@ -23,7 +24,6 @@ from virtualzarr.references.form import (
 from virtualzarr.references.inventory import list_arrays
 from virtualzarr.references.join_published import with_dimension
 from virtualzarr.references.new_names import NewNames
-from virtualzarr.references.plan import ArrayPlan
 from virtualzarr.references.preview import Line, Preview
 from virtualzarr.references.report import PublishReport
 from virtualzarr.stores.location import Location
@@ -34,7 +34,7 @@ class DatasetForm(ReferenceForm):
     """Datasets, which hold references as they are, and keep every version."""
 
     name = "dataset"
-    capabilities = Capabilities("a dataset", (3,), relative=False)
+    capabilities = Capabilities("a dataset", (3,), relative=False, as_is=True)
 
     def recognizes(self, uri: str, file_format: str) -> bool:
         """Tell whether there is a dataset."""
@@ -65,9 +65,7 @@ class DatasetForm(ReferenceForm):
         create_dataset(uri, node, dimension, **_access(location))
         return _report(node, uri)
 
-    def preview(
-        self, node: Group | Array, uri: str, zarr_format: int | None, plugin_codecs: bool = False
-    ) -> Preview:
+    def preview(self, node: Group | Array, uri: str, options: PublishOptions) -> Preview:
         """Count the references; nothing is ever copied."""
         nothing = np.empty(0, np.int64)
         plans = [ArrayPlan(path, array, array.metadata, build_manifest(array), nothing)
@@ -91,7 +89,7 @@ class DatasetForm(ReferenceForm):
         new = with_dimension(chosen, request.dim)
         addition = new[0] if len(new) == 1 else concat(new, dim=request.dim, **request.join_options)
         if request.dry_run:
-            return self.preview(addition, uri, None)
+            return self.preview(addition, uri, PublishOptions())
         dataset.append(addition, **request.join_options)
         return _report(addition, uri)
 

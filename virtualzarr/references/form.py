@@ -18,6 +18,7 @@ from virtualzarr.stores.location import Location
 if TYPE_CHECKING:
     from virtualzarr.array import Array
     from virtualzarr.hierarchy.group import Group
+    from virtualzarr.references.inline_policy import InlinePolicy
     from virtualzarr.references.preview import Preview
     from virtualzarr.references.report import PublishReport
 
@@ -50,6 +51,8 @@ class Capabilities:
         Whether digests of samples of source files can be noted.
     plugin_codecs : bool
         Whether readers find codecs of this package by its entry points.
+    as_is : bool
+        Whether everything is held as it is, so that nothing is inlined or put on other grids.
     """
 
     title: str
@@ -62,6 +65,7 @@ class Capabilities:
     relative: bool = True
     digests: bool = False
     plugin_codecs: bool = False
+    as_is: bool = False
 
 
 @dataclass(frozen=True)
@@ -77,6 +81,8 @@ class PublishOptions:
     plugin_codecs: bool = False
     overwrite: bool = False
     digests: bool = False
+    inline: InlinePolicy | None = None
+    regular: bool | None = None
 
 
 @dataclass(frozen=True)
@@ -120,11 +126,14 @@ class OpenedReferences:
         Whether they name their source files relative to themselves.
     layout : mapping
         What else the form's writer needs in order to write them again as they are.
+    regular : bool
+        Whether all grids were to be regular when they were published.
     """
 
     node: Group | Array
     relative: bool = False
     layout: Mapping[str, Any] = field(default_factory=dict)
+    regular: bool = False
 
 
 class ReferenceForm(ABC):
@@ -163,9 +172,7 @@ class ReferenceForm(ABC):
         """Write references to a node, whole or not at all."""
 
     @abstractmethod
-    def preview(
-        self, node: Group | Array, uri: str, zarr_format: int | None, plugin_codecs: bool = False
-    ) -> Preview:
+    def preview(self, node: Group | Array, uri: str, options: PublishOptions) -> Preview:
         """Count what `publish` would do with ``copy=True``, without writing or reading chunks."""
 
     @abstractmethod

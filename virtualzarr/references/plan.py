@@ -9,26 +9,22 @@ from functools import partial
 from typing import Literal
 
 import numpy as np
-import numpy.typing as npt
 
-from grids import RegularGrid, SeparableGrid
 from virtualzarr import errors
 from virtualzarr.array import Array
 from virtualzarr.choices import OnError
-from virtualzarr.config import config
+from virtualzarr.codecs import Pipeline, make
 from virtualzarr.hierarchy.group import Group
-from virtualzarr.manifest import Manifest, Source
-from virtualzarr.metadata import ArrayMetadata, check_name
+from virtualzarr.manifest import Source
+from virtualzarr.metadata import ArrayMetadata
 from virtualzarr.metadata.ome import find_ome_changes
 from virtualzarr.metadata.portable import is_fill_mask
 from virtualzarr.references import materialize, portable
-from virtualzarr.references.canonical import Canonical, make_canonical, with_truncation
-from virtualzarr.references.dataset_data import REASON, DatasetData
+from virtualzarr.references.array_plan import ArrayPlan, PlanRequest, copy_all, plan_array
+from virtualzarr.references.dataset_data import DatasetData
 from virtualzarr.references.form import Capabilities
+from virtualzarr.references.inline_policy import InlinePolicy
 from virtualzarr.references.report import many
-from virtualzarr.references.virtual_store import bytes_in_memory, manifest_of
-from virtualzarr.virtual.axis_slices import AxisSlices
-from virtualzarr.virtual.rechunk import apply_axis_slices
 
 INLINE_FILL_BYTES = 1 << 16
 """Missing chunks of an array are written out, inline, where that takes at most so many bytes."""
@@ -38,43 +34,6 @@ LARGEST_FILL_CHUNK = 1 << 24
 
 
 _SHOWN = 10
-
-
-@dataclass
-class ArrayPlan:
-    """One array on its way into the file.
-
-    Attributes
-    ----------
-    metadata : ArrayMetadata
-        With codecs that other readers have.
-    manifest : Manifest
-        Canonical but for the cells in `misread`.
-    misread : int64 array
-        C-order numbers of the cells whose chunks must be copied.
-    reasons : dict of str to int
-        Why, and for how many of them.
-    filler : bytes, optional
-        The chunk of fill values that is stored once for all cells without a chunk.
-    """
-
-    path: str
-    array: Array
-    metadata: ArrayMetadata
-    manifest: Manifest
-    misread: npt.NDArray[np.int64]
-    reasons: dict[str, int] = field(default_factory=dict)
-    filler: bytes | None = None
-
-    @property
-    def missing(self) -> int:
-        """Cells without a chunk."""
-        return self.manifest.ncells - self.manifest.nrefs
-
-    @property
-    def shows_missing(self) -> bool:
-        """Whether readers will see cells without a chunk."""
-        return self.missing > 0 and self.filler is None
 
 
 @dataclass
@@ -95,6 +54,8 @@ class Plan:
         Arrays that are left out, and why.
     on_error : {"raise", "warn", "ignore"}
         What is done about them.
+    regular : bool
+        Whether all grids are regular, and are to stay so.
     """
 
     groups: dict[str, Group] = field(default_factory=dict)
@@ -104,6 +65,7 @@ class Plan:
     why_v3: list[str] = field(default_factory=list)
     skipped: dict[str, str] = field(default_factory=dict)
     on_error: OnError | Literal["ignore"] = "raise"
+    regular: bool = False
 
     def sources(self) -> set[Source]:
         """Return all files that are referred to."""
@@ -128,13 +90,16 @@ def make_plan(
     zarr_format: int | None,
     on_error: OnError | Literal["ignore"],
     capabilities: Capabilities,
+    inline: InlinePolicy | None = None,
+    regular: bool | None = None,
+    frozen: Mapping[str, ArrayMetadata] | None = None,
 ) -> Plan:
-    """Decide what is published.
+    """Decide what is published; see `PlanRequest`.
 
     Raises `PublishError` if arrays cannot be published so that others read them right, and
     `on_error` is "raise".
     """
-    plan = Plan(on_error=on_error)
+    plan = Plan(on_error=on_error, regular=bool(regular))
     # Zarr v2 has no rectilinear grids, whatever else the form could hold.
     if zarr_format == 2:
         capabilities = replace(capabilities, any_grid=False)
@@ -142,6 +107,8 @@ def make_plan(
     if isinstance(node, Group):
         nodes = [("", node), *node.members(max_depth=None)]
     data = DatasetData()
+    policy = (inline or InlinePolicy()).of(node)
+    request = PlanRequest(copy, capabilities, policy, regular, frozen or {})
     for path, member in nodes:
         # The order of the hierarchy is kept: zarr-python loses nodes of consolidated metadata
         # that are out of it.
@@ -150,131 +117,13 @@ def make_plan(
             plan.groups[path] = member
             continue
         try:
-            plan.arrays[path] = _plan_array(path, member, copy, capabilities, data)
+            plan.arrays[path] = plan_array(path, member, request, data)
         except errors.PublishError as error:
             plan.skipped[path] = error.message
     _settle_format(plan, zarr_format, copy, capabilities)
     _spell_ome(plan)
     _settle_skipped(plan, on_error)
     return plan
-
-
-def _grid_obstacle(metadata: ArrayMetadata, can: Capabilities) -> str | None:
-    """Return why a form cannot hold an array's chunk grid, whatever the Zarr format, or None."""
-    if can.any_grid or portable.is_regular(metadata):
-        return None
-    return (
-        f"chunks have several shapes, and {can.title} holds chunks of one shape only: JSON of Zarr "
-        "v3 (a name that ends in .json) and the native form (.zarr) hold them as they are; "
-        "copy=True keeps the shapes, copy(chunks=...) writes chunks of one"
-    )
-
-
-def _plan_array(
-    path: str, array: Array, copy: bool, can: Capabilities, data: DatasetData
-) -> ArrayPlan:
-    for name in path.split("/") if path else ():
-        try:
-            check_name(name, 2)
-        except errors.MetadataError as error:
-            raise errors.PublishError(error.message) from error
-    array, canonical = _with_canonical(array, can)
-    why = _grid_obstacle(array.metadata, can)
-    if why is not None:
-        raise errors.PublishError(why)
-    # Chunks of a store in memory would become inline base64, and the reference file as large as
-    # the data.
-    nbytes = 0 if can.chunks else bytes_in_memory(array)
-    if nbytes > config.inline_bytes:
-        if not copy:
-            raise errors.PublishError(
-                f"its chunks lie in memory and have {nbytes:,} bytes; within references there are "
-                f"at most {config.inline_bytes:,} (virtualzarr.config.inline_bytes); copy=True "
-                "stores them in a file beside the references"
-            )
-        canonical = _without_inline(canonical, "in memory, and too large to be inline")
-    canonical = _without_unkept(canonical, path, copy, data)
-    if len(canonical.misread) and not copy:
-        total = many(canonical.manifest.nrefs, "chunk")
-        why = "; ".join(
-            f"{count} of {total}: {reason}" for reason, count in canonical.reasons.items()
-        )
-        raise errors.PublishError(
-            f"other readers would read it wrong ({why}); with copy=True such chunks are decoded "
-            "and stored again beside the reference file"
-        )
-    metadata = (
-        with_truncation(array.metadata, canonical.longest) if canonical.longest else array.metadata
-    )
-    plan = ArrayPlan(
-        path, array, metadata, canonical.manifest, canonical.misread, canonical.reasons
-    )
-    if portable.private_codec(array.metadata, can.plugin_codecs) is not None:
-        return _all_copied(plan, "; ".join(canonical.reasons))  # of which there may be none
-    # Copies are encoded by the array's own codecs, if these give back what they get: else lossy
-    # chunks would lose twice.
-    if len(canonical.misread) and not materialize.reversible(array.metadata, can.plugin_codecs):
-        return _all_copied(plan, "; ".join([*canonical.reasons, "the codecs may not be exact"]))
-    return plan
-
-
-def _with_canonical(array: Array, can: Capabilities) -> tuple[Array, Canonical]:
-    """The array, on a regular grid if that costs no copies, and its canonical references.
-
-    Where only the last cells reach past the end, and further than the others are long, what they
-    have there need not be.
-    """
-    array = _with_regular_cells(array) if not array.size else array
-    grid = array.grid
-    manifest = manifest_of(array)
-    canonical = make_canonical(array.metadata, manifest, can.plugin_codecs)
-    if portable.is_regular(array.metadata) or not isinstance(grid, SeparableGrid):
-        return array, canonical
-    # A last chunk that was stored at full size makes a grid rectilinear; clipped to the array it
-    # may be regular, and need no copy.
-    pieces = [AxisSlices.clip(axis) for axis in grid.axes]
-    shorter = apply_axis_slices(
-        array if array.is_virtual else array.replace(chunk_source=manifest), pieces
-    )
-    if not portable.is_regular(shorter.metadata):
-        return array, canonical
-    other = make_canonical(shorter.metadata, shorter.manifest, can.plugin_codecs)
-    return (shorter, other) if len(other.misread) <= len(canonical.misread) else (array, canonical)
-
-
-def _without_inline(canonical: Canonical, why: str) -> Canonical:
-    """Have all chunks that would be within the references copied."""
-    # The entry behind the last is for missing chunks, whose row is -1.
-    is_inline = np.array(
-        [source.is_inline for source in canonical.manifest.sources] + [False], bool
-    )
-    inline = np.flatnonzero(is_inline[np.asarray(canonical.manifest.source).reshape(-1)])
-    return _with_copied(canonical, inline, why)
-
-
-def _without_unkept(canonical: Canonical, path: str, copy: bool, data: DatasetData) -> Canonical:
-    """Have chunks copied that may be deleted while references to them are there."""
-    if not copy:
-        data.check(canonical.manifest, path or "/", "copy=True stores them beside the references")
-        return canonical
-    return _with_copied(canonical, data.find_unkept(canonical.manifest), REASON)
-
-
-def _with_copied(canonical: Canonical, cells: npt.NDArray[np.int64], why: str) -> Canonical:
-    added = np.setdiff1d(cells, canonical.misread)
-    reasons = canonical.reasons | ({why: len(added)} if len(added) else {})
-    return replace(canonical, misread=np.union1d(canonical.misread, added), reasons=reasons)
-
-
-def _with_regular_cells(array: Array) -> Array:
-    """Return an array without elements on a regular grid: it has no chunks that would differ."""
-    grid, shards = array.grid, array.metadata.pipeline.serializer.needs_fill
-    if portable.is_regular(array.metadata) or not isinstance(grid, SeparableGrid) or shards:
-        return array
-    # No format has chunks of length 0.
-    edges = [int(axis.runs()[0].max(initial=1)) for axis in grid.axes]
-    regular = RegularGrid(array.shape, edges)
-    return array.replace(array.metadata.replace(grid=regular), Manifest.missing(regular.grid_shape))
 
 
 def _settle_format(plan: Plan, requested: int | None, copy: bool, can: Capabilities) -> None:
@@ -308,7 +157,7 @@ def _settle_format(plan: Plan, requested: int | None, copy: bool, can: Capabilit
 
 
 def _copies(plan: Plan, obstacles: Mapping[str, str]) -> dict[str, ArrayPlan]:
-    return {path: _all_copied(plan.arrays[path], why) for path, why in obstacles.items()}
+    return {path: copy_all(plan.arrays[path], why) for path, why in obstacles.items()}
 
 
 def _prefer_v3(
@@ -338,12 +187,25 @@ def _spell_ome(plan: Plan) -> None:
         array.metadata = array.metadata.replace(dimension_names=names)
 
 
+def _spell_codecs(array: ArrayPlan, zarr_format: int) -> ArrayPlan:
+    """Give an array that is copied as a whole the codecs that most readers have in a format."""
+    codecs = array.metadata.pipeline.codecs
+    if not array.plain or codecs[-1].name not in ("zstd", "gzip", "numcodecs.zlib"):
+        return array
+    # TensorStore knows no zstd in v2; readers outside of Python know no zlib in v3.
+    last = make("numcodecs.zlib", level=1) if zarr_format == 2 else make("gzip", level=1)
+    metadata = array.metadata.replace(pipeline=Pipeline([*codecs[:-1], last]))
+    return replace(array, metadata=metadata)
+
+
 def _split_describable(
     arrays: Mapping[str, ArrayPlan], zarr_format: int, fill: Callable[[ArrayPlan], ArrayPlan]
 ) -> tuple[dict[str, ArrayPlan], dict[str, str]]:
     """Arrays that documents of a format describe exactly, and why they do not describe others."""
     describable, obstacles = {}, {}
-    for path, array in arrays.items():
+    for path, planned in arrays.items():
+        # Before fill values are encoded by these codecs.
+        array = _spell_codecs(planned, zarr_format)
         if zarr_format == 2:
             array = fill(array)
             why = portable.obstacle_in_v2(array.metadata, array.shows_missing)
@@ -354,17 +216,6 @@ def _split_describable(
         else:
             obstacles[path] = why
     return describable, obstacles
-
-
-def _all_copied(plan: ArrayPlan, why: str) -> ArrayPlan:
-    """The array with plain codecs and all its chunks to be copied."""
-    dtype = portable.without_gaps(plan.metadata.dtype)
-    metadata = plan.metadata.replace(
-        dtype=dtype, pipeline=materialize.plain_pipeline(plan.metadata)
-    )
-    misread = np.flatnonzero(np.asarray(plan.manifest.source).reshape(-1) >= 0)
-    reasons = {why: len(misread)} if len(misread) else {}
-    return replace(plan, metadata=metadata, misread=misread, reasons=reasons)
 
 
 def _settle_skipped(plan: Plan, on_error: OnError | Literal["ignore"]) -> None:

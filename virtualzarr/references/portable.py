@@ -107,6 +107,13 @@ def is_regular(metadata: ArrayMetadata) -> bool:
     return isinstance(grid, RegularGrid) or (isinstance(grid, SeparableGrid) and grid.is_regular)
 
 
+def chunk_shape(metadata: ArrayMetadata) -> tuple[int, ...]:
+    """The one shape of all chunks of an array with a regular grid."""
+    grid = format_of_array(metadata).grid
+    assert isinstance(grid, RegularGrid)
+    return grid.chunk_shape
+
+
 def obstacle_in_v2(metadata: ArrayMetadata, missing: bool) -> str | None:
     """Why v2 documents cannot describe an array so that foreign readers read it right, or None.
 

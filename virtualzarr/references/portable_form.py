@@ -13,6 +13,7 @@ from typing import Any
 from virtualzarr.array import Array
 from virtualzarr.errors import SourceError, SourceNotFoundError
 from virtualzarr.hierarchy.group import Group
+from virtualzarr.metadata import ArrayMetadata
 from virtualzarr.references.form import (
     AppendRequest,
     Capabilities,
@@ -20,13 +21,14 @@ from virtualzarr.references.form import (
     PublishOptions,
     ReferenceForm,
 )
+from virtualzarr.references.inline_policy import InlinePolicy
 from virtualzarr.references.inventory import list_arrays, list_sources, list_zarr_formats
 from virtualzarr.references.join_published import join_published, select_new
 from virtualzarr.references.materialize import rename_sources
 from virtualzarr.references.new_names import NewNames, resolve_names
 from virtualzarr.references.overwrite import check_replaceable
 from virtualzarr.references.plan import Plan, make_plan
-from virtualzarr.references.portable import TRUNCATE
+from virtualzarr.references.portable import TRUNCATE, is_regular
 from virtualzarr.references.preview import Preview, preview_plan
 from virtualzarr.references.report import PublishReport
 from virtualzarr.references.several_writers import LostRaceError, check_writers, rebase
@@ -117,6 +119,7 @@ class PortableForm(ReferenceForm):
         plan = make_plan(
             node, copy=options.copy, zarr_format=options.zarr_format, on_error=options.on_error,
             capabilities=self._with_plugins(options.plugin_codecs),
+            inline=options.inline, regular=options.regular,
         )  # fmt: skip
         with lock_for_writing(location.uri):
             sources = (s for array in plan.arrays.values() for s in array.manifest.sources)
@@ -126,13 +129,12 @@ class PortableForm(ReferenceForm):
                 digests=options.digests, layout=self.layout_to_publish(options) | condition,
             )  # fmt: skip
 
-    def preview(
-        self, node: Group | Array, uri: str, zarr_format: int | None, plugin_codecs: bool = False
-    ) -> Preview:
+    def preview(self, node: Group | Array, uri: str, options: PublishOptions) -> Preview:
         """Plan with copies, and count."""
         plan = make_plan(
-            self._as_group(node, uri)[0], copy=True, zarr_format=zarr_format, on_error="ignore",
-            capabilities=self._with_plugins(plugin_codecs),
+            self._as_group(node, uri)[0], copy=True, zarr_format=options.zarr_format,
+            on_error="ignore", capabilities=self._with_plugins(options.plugin_codecs),
+            inline=options.inline, regular=options.regular,
         )  # fmt: skip
         return preview_plan(plan, uri, self.name)
 
@@ -155,12 +157,17 @@ class PortableForm(ReferenceForm):
         formats = self.capabilities.zarr_formats
         zarr_format = 3 if 3 in list_zarr_formats(opened.node) and 3 in formats else None
         plugins = request.plugin_codecs or _has_plugin_codecs(opened.node)
+        frozen = _frozen(opened.node)
         if request.dry_run:
-            return self.preview(node, location.uri, zarr_format, plugins)
+            options = PublishOptions(
+                zarr_format=zarr_format, plugin_codecs=plugins, regular=opened.regular or None
+            )
+            return self.preview(node, location.uri, options)
         # on_error is always "raise": no array that is there already may be left out.
         plan = make_plan(
             node, copy=request.copy, zarr_format=zarr_format, on_error="raise",
-            capabilities=self._with_plugins(plugins),
+            capabilities=self._with_plugins(plugins), frozen=frozen,
+            regular=opened.regular or None,
         )  # fmt: skip
         self.check_state(location, before)
         return write_plan(
@@ -199,6 +206,7 @@ class PortableForm(ReferenceForm):
             _with_names(opened.node, new), copy=False, on_error="raise",
             zarr_format=max(list_zarr_formats(opened.node), default=None),
             capabilities=self._with_plugins(_has_plugin_codecs(opened.node)),
+            inline=InlinePolicy.parse(0), regular=opened.regular or None,
         )  # fmt: skip
         self.check_state(location, before)
         layout = self.layout_to_replace(opened, before)
@@ -233,6 +241,15 @@ def file_state(location: Location) -> object:
         if isinstance(error.__cause__, IsADirectoryError):
             return None
         raise
+
+
+def _frozen(node: Group | Array) -> dict[str, ArrayMetadata]:
+    """Return metadata of regular arrays, whose chunk shapes and codecs stay.
+
+    Readers hold metadata while chunks come.
+    """
+    arrays = list_arrays(node).items()
+    return {path: array.metadata for path, array in arrays if is_regular(array.metadata)}
 
 
 def _has_plugin_codecs(node: Group | Array) -> bool:

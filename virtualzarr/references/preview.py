@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from virtualzarr.references.plan import ArrayPlan, Plan
+from virtualzarr.references.array_plan import ArrayPlan
+from virtualzarr.references.plan import Plan
 
 
 @dataclass(frozen=True)
@@ -48,12 +49,13 @@ class Line:
         is_inline = np.array([s.is_inline for s in manifest.sources] + [False], bool)
         present, inline = source >= 0, is_inline[source]
         # A chunk that must be copied counts as copied, also where it is inline now.
-        inline[plan.misread] = False
-        copied, missing = len(plan.misread), int(np.count_nonzero(~present))
+        inline[plan.misread] = plan.inline
+        copied = 0 if plan.inline else len(plan.misread)
+        missing = int(np.count_nonzero(~present))
         inlined = int(np.count_nonzero(inline))
         # Sizes are those of full chunks before compression: the chunks themselves are not read.
-        cell = math.prod(plan.array.grid.cell_shape((0,) * plan.array.ndim)) if len(source) else 0
-        nbytes = cell * plan.array.dtype.itemsize * copied
+        shape = plan.metadata.grid.cell_shape((0,) * plan.metadata.ndim) if len(source) else (0,)
+        nbytes = math.prod(shape) * plan.array.dtype.itemsize * copied
         reasons = [f"{count:,} {reason}" for reason, count in plan.reasons.items()]
         if plan.filler is not None:
             reasons.append(f"one chunk of fill values for {missing:,} missing ones")

@@ -10,6 +10,7 @@ from virtualzarr.choices import OnError, ReferenceFormat, check_choice
 from virtualzarr.hierarchy.group import Group
 from virtualzarr.keywords import strict_keywords
 from virtualzarr.references.form import PublishOptions
+from virtualzarr.references.inline_policy import Inline, InlinePolicy
 from virtualzarr.references.preview import Preview
 from virtualzarr.references.registry import choose_form, locate_target
 from virtualzarr.references.report import PublishReport
@@ -31,6 +32,8 @@ def publish(
     plugin_codecs: bool = False,
     overwrite: bool = False,
     digests: bool = False,
+    inline: Inline = "auto",
+    regular: bool | None = None,
 ) -> PublishReport:
     """Write references that other tools open: a JSON file, a folder of Parquet files, or Icechunk.
 
@@ -78,6 +81,14 @@ def publish(
     digests : bool
         Whether a few samples of each source are read, and a digest of them is written, which
         `check_references` compares if asked to look deep. JSON and Parquet only.
+    inline : "auto", int or names
+        What is copied into the references as bytes. By default coordinates, bounds, grid mappings,
+        scalars and texts of at most 1 MiB each, where others could not read them as they lie in the
+        files. A number: all arrays of at most so many bytes; 0: none. Names: those arrays.
+    regular : bool, optional
+        Whether chunks of several shapes are put on a regular grid, of the shape and codecs that
+        keep the most bytes virtual; the rest is copied (see `copy`). By default where the form, or
+        Zarr v2, has no other grid.
 
     Returns
     -------
@@ -121,10 +132,15 @@ def publish(
         raise ValueError(f"the form {form.name} is of Zarr v{can.zarr_formats[0]} only")
     if relative and not can.relative:
         raise ValueError(f"{can.title} knows no relative references")
+    policy = InlinePolicy.parse(inline)
+    if can.as_is and (regular or policy != InlinePolicy()):
+        raise ValueError(
+            f"{can.title} holds everything as it is: regular and inline change nothing"
+        )
     options = PublishOptions(
         copy=copy, zarr_format=zarr_format, on_error=on_error, progress=progress,
         relative=relative, record_size=record_size, plugin_codecs=plugin_codecs,
-        overwrite=overwrite, digests=digests,
+        overwrite=overwrite, digests=digests, inline=policy, regular=regular,
     )  # fmt: skip
     return form.publish(node, location, options)
 
@@ -137,12 +153,14 @@ def preview(
     reference_format: ReferenceFormat | None = None,
     zarr_format: Literal[2, 3] | None = None,
     plugin_codecs: bool = False,
+    inline: Inline = "auto",
+    regular: bool | None = None,
 ) -> Preview:
     """Find out what `publish` would do with ``copy=True``: nothing is written, no chunk is read.
 
     Parameters
     ----------
-    node, path, reference_format, zarr_format, plugin_codecs
+    node, path, reference_format, zarr_format, plugin_codecs, inline, regular
         As for `publish`.
 
     Examples
@@ -152,7 +170,11 @@ def preview(
     """
     _check_node(node)
     uri = locate_target(path).uri
-    return choose_form(uri, reference_format).preview(node, uri, zarr_format, plugin_codecs)
+    options = PublishOptions(
+        zarr_format=zarr_format, plugin_codecs=plugin_codecs,
+        inline=InlinePolicy.parse(inline), regular=regular,
+    )  # fmt: skip
+    return choose_form(uri, reference_format).preview(node, uri, options)
 
 
 def _check_node(node: Any) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 
 @dataclass
@@ -43,6 +44,9 @@ class PublishReport:
         Arrays that were left out, by path, and why.
     notes : tuple of str
         What those who open it need to know.
+    receipt : mapping
+        Sources, versions, hashes, and for each array what was copied and why; it is stored with the
+        references.
     """
 
     path: str
@@ -58,6 +62,7 @@ class PublishReport:
     nbytes: int
     skipped: Mapping[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    receipt: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def copied_share(self) -> float:

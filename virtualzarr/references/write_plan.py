@@ -18,8 +18,10 @@ from virtualzarr.errors import MetadataError, PublishError, VirtualZarrError
 from virtualzarr.manifest import Source, Sources
 from virtualzarr.metadata import TypedFloat, TypedInt
 from virtualzarr.references import portable
+from virtualzarr.references.array_plan import ArrayPlan
 from virtualzarr.references.materialize import copy_chunks, with_copies
-from virtualzarr.references.plan import ArrayPlan, Plan
+from virtualzarr.references.plan import Plan
+from virtualzarr.references.receipt import make_receipt
 from virtualzarr.references.report import Counts, PublishReport
 from virtualzarr.stores.atomic_files import AtomicFile, resolve_links
 from virtualzarr.stores.files import is_url
@@ -57,6 +59,8 @@ class WriteTask:
         Whether URLs are relative to where the references lie.
     layout : mapping
         What the form's methods `layout_to_publish` and the like have returned.
+    receipt : mapping
+        How the references came to be: see `make_receipt`.
     """
 
     plan: Plan
@@ -66,6 +70,7 @@ class WriteTask:
     advance: Callable[[int], Any]
     relative: bool
     layout: Mapping[str, Any]
+    receipt: Mapping[str, Any]
 
 
 class Written(NamedTuple):
@@ -106,6 +111,7 @@ def write_plan(
     # Copies come first: an array of which a chunk cannot be read is skipped, and has no documents.
     copied_to, copied_bytes = None, 0
     if not can.chunks:
+        _copy_inline(plan)
         copied_to, copied_bytes = _store_copies(plan, location)
     documents, remarks = _describe(plan)
     notes = notes + remarks
@@ -114,9 +120,11 @@ def write_plan(
         notes.append("sources are relative: fsspec finds them only from the folder of the "
                      "references")  # fmt: skip
     notes += [*_notes_on_sources(plan, uri), *_notes_on_codecs(plan)]
+    notes += [f"{path or '/'}: {a.note}" for path, a in plan.arrays.items() if a.note]
     counts = Counts()
     with _progress_bar(plan, progress) as advance:
-        task = WriteTask(plan, location, documents, counts, advance, relative, layout)
+        receipt = make_receipt(plan, documents)
+        task = WriteTask(plan, location, documents, counts, advance, relative, layout, receipt)
         written = form.write(task)
     if written.copied_bytes:
         copied_to, copied_bytes = uri, written.copied_bytes
@@ -129,12 +137,13 @@ def write_plan(
         groups=len(plan.groups),
         references=counts.references,
         inlined=counts.inlined,
-        copied=sum(len(array.misread) for array in plan.arrays.values()),
+        copied=sum(len(array.misread) for array in plan.arrays.values() if not array.inline),
         copied_bytes=copied_bytes,
         copied_to=copied_to,
         nbytes=written.nbytes,
         skipped=plan.skipped,
         notes=(*notes, *written.notes),
+        receipt=receipt,
     )
 
 
@@ -162,9 +171,26 @@ def _describe(plan: Plan) -> tuple[dict[str, bytes], list[str]]:
         raise PublishError(error.message, variable=error.variable) from error
 
 
+def _copy_inline(plan: Plan) -> None:
+    """Decode what is to be within the references, and refer to that."""
+    for path, array in list(plan.arrays.items()):
+        if not array.inline or not len(array.misread):
+            continue
+        heap = bytearray()
+        try:
+            places = copy_chunks(array.array, array.metadata, array.misread, 0, heap.extend)
+        except VirtualZarrError as error:
+            plan.skip(path, error)
+            continue
+        source = Source.inline(bytes(heap))
+        array.manifest = with_copies(array.manifest, array.misread, source, *places)
+
+
 def _store_copies(plan: Plan, location: Location) -> tuple[str | None, int]:
     """Store decoded chunks in one file beside the references, and refer to that."""
-    arrays = [a for a in plan.arrays.values() if len(a.misread) or a.filler is not None]
+    arrays = [
+        a for a in plan.arrays.values() if (len(a.misread) and not a.inline) or a.filler is not None
+    ]
     if not arrays:
         return None, 0
     copies: list[tuple[ArrayPlan, tuple[Any, Any, Any]]] = []
@@ -191,7 +217,7 @@ def _store_copies(plan: Plan, location: Location) -> tuple[str | None, int]:
 
 def _copy_chunks(array: ArrayPlan, target: AtomicFile) -> tuple[Any, Any, Any]:
     """Write the chunks of an array that must be copied; return their cells, offsets, lengths."""
-    cells = array.misread
+    cells = array.misread[:0] if array.inline else array.misread
     offset, length = copy_chunks(array.array, array.metadata, cells, target.nbytes, target.write)
     if array.filler is not None:
         # One chunk of fill values, to which all cells without a chunk refer.

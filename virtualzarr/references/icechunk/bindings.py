@@ -26,6 +26,9 @@ BRANCH = "main"
 COMMIT = "virtualzarr.commit"
 """The name under which a commit's metadata have its id."""
 
+RECEIPT = "virtualzarr.receipt"
+"""The name under which they say what was published."""
+
 _LOCAL = "file://"
 _BATCH = 256
 _PARTS = ("snapshots", "transactions")

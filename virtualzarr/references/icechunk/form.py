@@ -15,7 +15,7 @@ from virtualzarr.references.icechunk.write import write_icechunk
 from virtualzarr.references.inventory import list_arrays
 from virtualzarr.references.plan import Plan
 from virtualzarr.references.portable_form import PortableForm
-from virtualzarr.references.unchanged import starts_with_box
+from virtualzarr.references.unchanged import is_frozen, starts_with_box
 from virtualzarr.references.write_plan import WriteTask, Written
 from virtualzarr.stores.location import Location
 
@@ -61,10 +61,15 @@ class IcechunkForm(PortableForm):
         """Return how many cells along each axis of each array stay as they are."""
         replaced = self.layout_to_replace(opened, state)
         keep: dict[str, tuple[int, ...]] = {}
+        rewritten: set[str] = set()
         for path, array in list_arrays(opened.node).items():
             if path not in plan.arrays:
                 return replaced
-            new, old = plan.arrays[path].manifest, array.manifest
+            planned = plan.arrays[path]
+            new, old = planned.manifest, array.manifest
+            if len(planned.misread) and is_frozen(planned.metadata, array.metadata):
+                rewritten.add(path)  # Its last cells hold more now; readers have snapshots.
+                continue
             longer = sum(n > k for n, k in zip(new.shape, old.shape, strict=True))
             # References are set box by box: what is longer along two axes has no box of new cells.
             if longer > 1 or not starts_with_box(new, old):
@@ -75,7 +80,11 @@ class IcechunkForm(PortableForm):
             if before.reshape(-1)[plan.arrays[path].misread].any():
                 return replaced
             keep[path] = old.shape
-        return {**replaced, "keep": keep} if len(plan.arrays) == len(keep) else replaced
+        return (
+            {**replaced, "keep": keep}
+            if len(plan.arrays) == len(keep) + len(rewritten)
+            else replaced
+        )
 
     def check_writers(self, location: Location, single_writer: bool) -> None:
         """Refuse file systems only: elsewhere commits depend on what they were made from."""

@@ -16,9 +16,10 @@ import numpy.typing as npt
 from virtualzarr.errors import PublishError, VirtualZarrError
 from virtualzarr.manifest import Manifest, References, Source, Sources
 from virtualzarr.metadata import dumps_json, loads_json
+from virtualzarr.references.array_plan import ArrayPlan
 from virtualzarr.references.icechunk import bindings
 from virtualzarr.references.materialize import encode_chunks
-from virtualzarr.references.plan import ArrayPlan, Plan
+from virtualzarr.references.plan import Plan
 from virtualzarr.references.portable import KEYS
 from virtualzarr.references.report import Counts
 from virtualzarr.references.several_writers import LostRaceError
@@ -81,7 +82,7 @@ def write_icechunk(
     if session.has_uncommitted_changes:  # What has no chunks adds none.
         try:
             message = "virtualzarr: append" if keep else "virtualzarr: publish"
-            session.commit(message, {bindings.COMMIT: commit})
+            session.commit(message, {bindings.COMMIT: commit, bindings.RECEIPT: task.receipt})
         except bindings.icechunk().ConflictError as error:
             # A request that is sent again finds its own success in its way.
             if not bindings.has_commit(repository, commit):
@@ -177,7 +178,7 @@ def _write_array(
     inline = is_inline[refs.source] & ~misread
     virtual = (refs.source >= 0) & ~inline & ~misread
     counts.references += int(np.count_nonzero(refs.source >= 0))
-    counts.inlined += int(np.count_nonzero(inline))
+    counts.inlined += int(np.count_nonzero(inline)) + array.inline * int(misread.sum())
     if virtual.any():
         length = _lengths(manifest, refs, virtual)
         refs = replace(refs, source=np.where(virtual, refs.source, -1), length=length)
@@ -189,7 +190,7 @@ def _write_array(
     chunks = encode_chunks(array.array, array.metadata, cells)
     keys = _keys(path, manifest.shape, cells)
     copied = bindings.put(store, zip(keys, chunks, strict=True))
-    return stored + copied, copied
+    return stored + copied, 0 if array.inline else copied
 
 
 def _box(

@@ -6,8 +6,11 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+
 from virtualzarr.array import Array
 from virtualzarr.errors import PublishError
+from virtualzarr.references.array_plan import ArrayPlan
 from virtualzarr.references.form import Capabilities, OpenedReferences, PublishOptions
 from virtualzarr.references.inventory import list_arrays
 from virtualzarr.references.kerchunk.read_parquet import METADATA, is_folder
@@ -15,7 +18,7 @@ from virtualzarr.references.kerchunk.scan import open_references
 from virtualzarr.references.kerchunk.write_parquet import write_parquet
 from virtualzarr.references.plan import Plan
 from virtualzarr.references.portable_form import PortableForm, file_state
-from virtualzarr.references.unchanged import starts_with
+from virtualzarr.references.unchanged import count_unchanged, is_frozen
 from virtualzarr.references.write_plan import WriteTask, Written
 from virtualzarr.stores.location import Location
 
@@ -63,38 +66,53 @@ class ParquetForm(PortableForm):
         stored = list_arrays(opened.node)
         # Readers compare the series of records with that of the metadata: they must be one.
         folder = opened.layout["folder"]
-        _check_places(plan, stored)
+        unchanged = _count_unchanged(plan, stored)
         if folder.series is None or len(plan.arrays) != len(stored):
             return replaced
-        keep: dict[str, int] = {}
-        for path, array in stored.items():
-            count = array.manifest.ncells
-            keep[path] = count
-        return {**replaced, "keep": keep, "series": folder.series}
+        return {**replaced, "keep": unchanged, "series": folder.series}
 
     def write(self, task: WriteTask) -> Written:
         """Write new records, then the metadata that name them."""
         return Written(write_parquet(task, **task.layout), notes=_notes(task.plan))
 
 
-def _check_places(plan: Plan, stored: Mapping[str, Array]) -> None:
-    """Refuse to move references within the files: readers load them one by one, when they like.
+def _count_unchanged(plan: Plan, stored: Mapping[str, Array]) -> dict[str, int]:
+    """Count the cells of each array that stay, and refuse to move the others within the files.
+
+    Readers load records one by one, when they like, and by the metadata that they have. A cell at
+    the end may be replaced by one that holds the same elements and more, in the same codecs.
 
     Raises `PublishError`.
     """
+    counts = {}
     for path, array in stored.items():
         new = plan.arrays.get(path)
-        # What is copied now has other codecs, though its reference is still that of before.
-        if (
-            new is None
-            or not starts_with(new.manifest, array.manifest)
-            or (new.misread < array.manifest.ncells).any()
-        ):
+        count = 0 if new is None else _count_cells(new, array)
+        if new is None or not _is_replaceable(new, array, count):
             raise PublishError(
                 "references that are there would get other places or codecs, which readers that "
                 "are open would not notice: publish everything to a new folder",
                 variable=path,
             )
+        counts[path] = count
+    return counts
+
+
+def _count_cells(new: ArrayPlan, old: Array) -> int:
+    """Count the first cells that have the same references, and are not copied."""
+    return min(count_unchanged(new.manifest, old.manifest), *new.misread[:1].tolist(), 1 << 62)
+
+
+def _is_replaceable(new: ArrayPlan, old: Array, count: int) -> bool:
+    """Tell whether all cells behind the first ones stay in their places, and are copied anew."""
+    cells = np.arange(count, old.manifest.ncells)
+    before = new.misread[new.misread < old.manifest.ncells]
+    return (
+        new.manifest.ncells >= old.manifest.ncells
+        and bool(np.isin(cells, before).all())
+        and (not len(cells) or new.manifest.shape[1:] == old.manifest.shape[1:])
+        and (not len(before) or is_frozen(new.metadata, old.metadata))
+    )
 
 
 def _notes(plan: Plan) -> list[str]:

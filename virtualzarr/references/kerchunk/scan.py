@@ -147,7 +147,9 @@ class _Scan:
         node = build_node(hierarchy, arrays, self.skipped)
         if isinstance(node, Group):
             node.ignored_keys = columns.ignored
-        return OpenedReferences(node, document.relative, {"commits": document.commits})
+        return OpenedReferences(
+            node, document.relative, {"commits": document.commits}, document.regular
+        )
 
     def _hierarchy(self, metadata: Mapping[str, Any]) -> Hierarchy:
         hierarchy = read_hierarchy(metadata, self._fetch)

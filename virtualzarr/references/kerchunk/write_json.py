@@ -73,7 +73,7 @@ def _iter_text(task: WriteTask, commits: Sequence[str]) -> Iterator[bytes]:
             reported = counts.references
     # fsspec ignores members that it does not know; by this one we see that sources changed.
     remarks: dict[str, Any] = {"relative": True} if task.relative else {}
-    ours = {**remarks, **Fingerprints.document(plan.sources())}
+    ours = {**remarks, **Fingerprints.document(plan.sources()), "receipt": task.receipt}
     if commits:
         ours["commits"] = [*commits]
     text = dumps(ours)

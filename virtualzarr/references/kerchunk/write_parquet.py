@@ -215,7 +215,8 @@ def write_parquet(
         assert isinstance(metadata, dict)
         # Readers compare the series in the records with this one, and so notice a folder that was
         # replaced under them.
-        ours = {"series": series} | ({"relative": True} if task.relative else {})
+        ours: dict[str, Any] = {"series": series, "receipt": task.receipt}
+        ours |= {"relative": True} if task.relative else {}
         metadata |= {"record_size": size, "virtualzarr": ours}
         target.write(METADATA, dumps_json(metadata, indent=None))
         # The metadata last: who reads meanwhile finds records that hold what they held, and more.

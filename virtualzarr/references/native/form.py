@@ -17,6 +17,7 @@ from virtualzarr.hierarchy.open_node import open_hierarchy
 from virtualzarr.ingest.open_target import open as open_node
 from virtualzarr.nodes.documents import check_writable, join
 from virtualzarr.nodes.replace_documents import commit, find_topmost, settle
+from virtualzarr.references.array_plan import ArrayPlan
 from virtualzarr.references.form import (
     AppendRequest,
     Capabilities,
@@ -32,7 +33,6 @@ from virtualzarr.references.native.manifest_chunks import NativeChunks
 from virtualzarr.references.native.manifest_growth import native_chunks, rewrite_parts
 from virtualzarr.references.native.save import save
 from virtualzarr.references.new_names import NewNames, resolve_names
-from virtualzarr.references.plan import ArrayPlan
 from virtualzarr.references.preview import Line, Preview
 from virtualzarr.references.report import PublishReport
 from virtualzarr.references.several_writers import check_writers
@@ -51,7 +51,7 @@ class NativeForm(ReferenceForm):
 
     name = "native"
     suffixes = (".zarr",)
-    capabilities = Capabilities("the native form", (3,), chunks=True)
+    capabilities = Capabilities("the native form", (3,), chunks=True, as_is=True)
 
     def recognizes(self, uri: str, file_format: str) -> bool:
         """Tell whether there is a Zarr hierarchy."""
@@ -71,9 +71,7 @@ class NativeForm(ReferenceForm):
             storage_options=location.storage_options, overwrite=options.overwrite,
         )  # fmt: skip
 
-    def preview(
-        self, node: Group | Array, uri: str, zarr_format: int | None, plugin_codecs: bool = False
-    ) -> Preview:
+    def preview(self, node: Group | Array, uri: str, options: PublishOptions) -> Preview:
         """Count the references; nothing is ever copied."""
         nothing = np.empty(0, np.int64)
         plans = [ArrayPlan(path, array, array.metadata, build_manifest(array), nothing)
@@ -96,7 +94,7 @@ class NativeForm(ReferenceForm):
             if len(new) > 1:
                 addition = concat(new, dim=dim, **request.join_options)
             if request.dry_run:
-                return self.preview(addition, uri, None)
+                return self.preview(addition, uri, PublishOptions())
             return append(
                 uri, addition, dim, storage_options=storage_options, allowed=location.allowed,
                 **request.join_options,

@@ -1,0 +1,323 @@
+"""Regular chunk grid for readers that know no other: the one that keeps most bytes virtual.
+
+A chunk fits a cell if its block begins where the cell begins, is stored with the cell's shape, and
+decodes by the codecs that the array declares. Parts of uncompressed blocks that are contiguous fit
+as shorter byte ranges. Everything else has to be copied, which is what the choice keeps small.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from grids import Axis, RegularGrid, SeparableGrid
+from virtualzarr.array import Array
+from virtualzarr.codecs import Pipeline
+from virtualzarr.manifest import Manifest
+from virtualzarr.metadata import ArrayMetadata
+from virtualzarr.references.canonical import Canonical, make_canonical
+from virtualzarr.virtual.axis_slices import MISSING_CELL, AxisSlices
+from virtualzarr.virtual.contiguous import uncompressed_layout
+from virtualzarr.virtual.rechunk import apply_axis_slices, with_decoder
+
+Ints = npt.NDArray[np.int64]
+
+CROSSES = "lies across several chunks of the files"
+"""Why a cell is copied that is no part of any one block."""
+
+_LENGTHS = 8
+"""Chunk lengths that are tried along each axis, and chains of codecs."""
+
+_COMBINATIONS = 64
+_REFERENCE_BYTES = 64
+_LARGEST_CELL = 1 << 26
+_COPIED_CELL = 1 << 22
+_WORTH_SPLITTING = 0.01
+_WORTH_MIXING = 0.2
+
+
+@dataclass(frozen=True)
+class Regular:
+    """An array on a regular grid.
+
+    Attributes
+    ----------
+    metadata : ArrayMetadata
+        With that grid, and the codecs that were chosen.
+    canonical : Canonical
+        References on that grid; cells that are no part of one block are among the misread ones.
+    virtual_bytes : int
+        Bytes of chunks, as they lie in the files, that need no copy.
+    total_bytes : int
+        Bytes of all chunks.
+    """
+
+    metadata: ArrayMetadata
+    canonical: Canonical
+    virtual_bytes: int
+    total_bytes: int
+
+    @property
+    def chunk_shape(self) -> tuple[int, ...]:
+        """Shape of the cells."""
+        return self.metadata.grid.cell_shape((0,) * self.metadata.ndim)
+
+    @property
+    def cost(self) -> float:
+        """Bytes that are copied, and what references and huge cells cost besides."""
+        cell = math.prod(self.chunk_shape) * self.metadata.itemsize
+        references = _REFERENCE_BYTES * self.canonical.manifest.ncells
+        return (
+            self.total_bytes - self.virtual_bytes + references + 10 * max(0, cell - _LARGEST_CELL)
+        )
+
+
+def choose_regular(array: Array, plugins: bool = False) -> Regular | None:
+    """Choose the regular grid and the codecs that keep the most bytes of an array virtual.
+
+    Parameters
+    ----------
+    array : Array
+        A virtual one, with elements.
+    plugins : bool
+        Whether readers find codecs of this package by its entry points.
+
+    Returns
+    -------
+    Regular or None
+        None if the array's grid does not cut each axis on its own.
+
+    Notes
+    -----
+    Where less than a fifth stays virtual, all is copied: readers would fetch from two places for
+    nothing.
+    """
+    if not isinstance(array.grid, SeparableGrid):
+        return None
+    best: Regular | None = None
+    total = array.manifest.nbytes_stored
+    most = 4 * array.manifest.ncells + 100_000
+    stored = _Stored(array)
+    for pipeline in stored.pipelines():
+        for bound, shape in stored.shapes(pipeline):
+            # What an axis alone allows bounds what all of them do.
+            if best is not None and bound <= best.virtual_bytes:
+                continue
+            if math.prod(-(-n // e) for n, e in zip(array.shape, shape, strict=True)) > most:
+                continue
+            found = on_grid(array, shape, pipeline, plugins)
+            if best is None or _is_better(found, best):
+                best = found
+    if best is None or (best.virtual_bytes < _WORTH_MIXING * total and len(best.canonical.misread)):
+        shape = copied_shape(array) if best is None else best.chunk_shape
+        return copy_whole(array, shape if _is_handy(array, shape) else copied_shape(array))
+    return best
+
+
+def _is_better(new: Regular, old: Regular) -> bool:
+    """Tell whether a choice is better; more references must be worth it."""
+    gain = new.virtual_bytes - old.virtual_bytes
+    more = new.canonical.manifest.ncells - old.canonical.manifest.ncells
+    if more > 0:
+        return gain > max(_WORTH_SPLITTING * new.total_bytes, more * _REFERENCE_BYTES)
+    if gain < 0:
+        return False
+    return gain > 0 or new.cost < old.cost
+
+
+def on_grid(
+    array: Array, shape: Sequence[int], pipeline: Pipeline | None = None, plugins: bool = False
+) -> Regular:
+    """Put an array on a regular grid, without reading anything.
+
+    Parameters
+    ----------
+    array : Array
+        A virtual one, whose grid cuts each axis on its own.
+    shape : sequence of int
+        Of the cells.
+    pipeline : Pipeline, optional
+        What the array is to declare; by default what it does.
+    """
+    manifest, metadata = array.manifest, array.metadata
+    if pipeline is not None and pipeline != metadata.pipeline:
+        # Chunks of the codecs so far are told apart, before others are declared.
+        manifest = with_decoder(manifest, metadata.pipeline)
+        metadata = metadata.replace(pipeline=pipeline)
+    declared = array.replace(metadata, manifest)
+    assert isinstance(array.grid, SeparableGrid)
+    cuts = [_Cut.of(axis, edge) for axis, edge in zip(array.grid.axes, shape, strict=True)]
+    placed = apply_axis_slices(declared, [cut.slices for cut in cuts])
+    grid = RegularGrid(array.shape, shape)
+    # Shards, which `apply_axis_slices` takes apart, are whole cells or nothing.
+    placed = placed.replace(placed.metadata.replace(grid=grid), placed.manifest)
+    canonical = make_canonical(placed.metadata, placed.manifest, plugins)
+    canonical = _with_crossing(canonical, array.manifest, cuts)
+    length = np.asarray(canonical.manifest.length).reshape(-1).copy()
+    length[np.asarray(canonical.manifest.source).reshape(-1) < 0] = 0
+    length[canonical.misread] = 0
+    virtual = int(length[length > 0].sum())
+    total = max(array.manifest.nbytes_stored, virtual)
+    return Regular(placed.metadata, canonical, virtual, total)
+
+
+def copy_whole(array: Array, shape: Sequence[int]) -> Regular:
+    """Put an array on a grid of which every cell is to be copied."""
+    regular = on_grid(array, shape)
+    present = np.flatnonzero(np.asarray(regular.canonical.manifest.source).reshape(-1) >= 0)
+    why = "too few chunks fit any regular grid: all are copied"
+    canonical = replace(
+        regular.canonical, misread=present, reasons={why: len(present)} if len(present) else {}
+    )
+    return replace(regular, canonical=canonical, virtual_bytes=0)
+
+
+def copied_shape(array: Array) -> tuple[int, ...]:
+    """Return a chunk shape of some MiB, whole along the last axes."""
+    room = max(1, _COPIED_CELL // max(1, array.metadata.itemsize))
+    shape: list[int] = []
+    for length in reversed(array.shape):
+        shape.insert(0, max(1, min(length, room)))
+        room = max(1, room // shape[0])
+    return tuple(shape)
+
+
+def _is_handy(array: Array, shape: Sequence[int]) -> bool:
+    """Tell whether copies of such a shape have between 64 KiB and 16 MiB."""
+    nbytes = math.prod(shape) * array.metadata.itemsize
+    return (1 << 16) <= nbytes <= (1 << 24)
+
+
+@dataclass(frozen=True)
+class _Cut:
+    """Cells of a regular axis: parts of old cells, or across several of them.
+
+    Attributes
+    ----------
+    slices : AxisSlices
+        In which cells across several are missing.
+    first, stop : int64 arrays
+        The old cells that each new one touches.
+    """
+
+    slices: AxisSlices
+    first: Ints
+    stop: Ints
+
+    @classmethod
+    def of(cls, axis: Axis, edge: int) -> _Cut:
+        new = Axis.bare(axis.extent, int(edge))
+        start = new.start(np.arange(new.ncells))
+        last = np.minimum(start + edge, axis.extent) - 1
+        first, end = axis.cell_of(start), axis.cell_of(last)
+        whole = first == end
+        cell = np.where(whole, first, MISSING_CELL)
+        inside = np.where(whole, start - axis.start(first), 0)
+        return cls(AxisSlices(cell, inside, new), first, end + 1)
+
+
+def _with_crossing(canonical: Canonical, old: Manifest, cuts: Sequence[_Cut]) -> Canonical:
+    """Have cells copied that are no part of one block, if any block that they touch is stored."""
+    crosses: Any = np.False_
+    for i, cut in enumerate(cuts):
+        along = cut.slices.is_missing.reshape((-1,) + (1,) * (len(cuts) - i - 1))
+        crosses = crosses | along
+    crosses = np.broadcast_to(crosses, canonical.manifest.shape)
+    if not crosses.any():
+        return canonical
+    stored = (np.asarray(old.source) >= 0).astype(np.int64)
+    for i, cut in enumerate(cuts):
+        # Sums along one axis after the other count the stored blocks in a box of any size.
+        sums = np.concatenate([np.zeros_like(stored.take([0], i)), stored.cumsum(axis=i)], axis=i)
+        stored = sums.take(cut.stop, i) - sums.take(cut.first, i)
+    cells = np.flatnonzero((crosses & (stored > 0)).reshape(-1))
+    # A row that is there, so that the cells do not count as missing until they are copied.
+    source = np.array(np.asarray(canonical.manifest.source)).reshape(-1)
+    source[cells] = 0
+    manifest = canonical.manifest.replace(source=source.reshape(canonical.manifest.shape))
+    reasons = dict(canonical.reasons) | ({CROSSES: len(cells)} if len(cells) else {})
+    return replace(
+        canonical, manifest=manifest, misread=np.union1d(canonical.misread, cells), reasons=reasons
+    )
+
+
+class _Stored:
+    """How the chunks of an array are stored: their shapes and codecs, weighed by their bytes."""
+
+    def __init__(self, array: Array) -> None:
+        self.array, manifest = array, array.manifest
+        assert isinstance(array.grid, SeparableGrid)
+        self.axes = array.grid.axes
+        self.manifest = manifest
+        length = np.asarray(manifest.length)
+        self.weight = np.where(np.asarray(manifest.source) >= 0, np.maximum(length, 1), 0)
+        dtype = array.metadata.dtype
+        chains = [*(d.pipeline for d in manifest.decoders), array.metadata.pipeline]
+        keys = [chain.decoding_key(dtype) for chain in chains]
+        self.chains = dict(zip(reversed(keys), reversed(chains), strict=True))
+        # The row behind the last decoder, which is -1 in the column, is the array's own.
+        chain_of = np.array([list(self.chains).index(key) for key in keys])
+        rows = -1 if manifest.decoder is None else np.asarray(manifest.decoder)
+        self.rows = np.broadcast_to(rows, manifest.shape)
+        self.chain = chain_of[self.rows]
+
+    def pipelines(self) -> Iterator[Pipeline]:
+        """Yield the chains of codecs that chunks have, those of most bytes first."""
+        chains = list(self.chains.values())
+        weights = np.bincount(
+            self.chain.reshape(-1), self.weight.reshape(-1), minlength=len(chains)
+        )
+        for index in np.argsort(-weights, kind="stable").tolist()[:_LENGTHS]:
+            if weights[index] or len(chains) == 1:
+                yield chains[index]
+
+    def shapes(self, pipeline: Pipeline) -> list[tuple[float, tuple[int, ...]]]:
+        """Return chunk shapes to try, each with the most bytes that it can keep, best first."""
+        key = pipeline.decoding_key(self.array.metadata.dtype)
+        mine = self.weight * (self.chain == list(self.chains).index(key))
+        layout = uncompressed_layout(pipeline, self.array.metadata.dtype, len(self.axes))
+        leading = None if layout is None or not layout[1] else layout[1][0]
+        choices = [self._lengths(i, mine, split=i == leading) for i in range(len(self.axes))]
+        found = [
+            (min((bound for bound, _ in combination), default=float(mine.sum())),
+             tuple(edge for _, edge in combination))
+            for combination in product(*choices)
+        ]  # fmt: skip
+        return sorted(found, key=lambda item: (-item[0], -math.prod(item[1])))[:_COMBINATIONS]
+
+    def _lengths(self, i: int, weight: npt.NDArray[Any], *, split: bool) -> list[tuple[float, int]]:
+        """Return chunk lengths along an axis, each with the bytes of blocks that can fit it."""
+        axis = self.axes[i]
+        cells = np.arange(axis.ncells)
+        start, edge = axis.start(cells), axis.edge(cells)
+        valid = np.minimum(edge, axis.extent - start)
+        shape = (-1,) + (1,) * (len(self.axes) - i - 1)
+        stored = np.broadcast_to(edge.reshape(shape), self.manifest.shape)
+        shapes = [d.shape[i] if d.shape is not None else 0 for d in self.manifest.decoders]
+        if any(shapes):
+            own = np.array([*shapes, 0], np.int64)[self.rows]
+            stored = np.where(own > 0, own, stored)
+        lengths, which = np.unique(stored.reshape(-1), return_inverse=True)
+        total = np.bincount(which.reshape(-1), weight.reshape(-1), minlength=len(lengths))
+        most = lengths[np.argsort(-total, kind="stable")][:_LENGTHS].tolist()
+        begins = np.broadcast_to(start.reshape(shape), stored.shape)
+        counts = np.broadcast_to(valid.reshape(shape), stored.shape)
+        found = []
+        for length in most:
+            needed = np.minimum(length, axis.extent - begins)
+            fits = (stored == length) & (begins % length == 0) & (counts >= needed)
+            if split:  # also parts of longer blocks
+                fits |= counts >= length
+            found.append((float(weight[fits].sum()), int(length)))
+        if split:
+            # A common divisor of all starts and lengths cuts every block into whole cells.
+            divisor = math.gcd(*start.tolist(), *valid[:-1].tolist())
+            divisor = math.gcd(divisor, int(valid[-1])) or 1
+            found += [(float(weight.sum()), n) for n in {1, divisor} - set(most)]
+        return found or [(0.0, 1)]

@@ -1,0 +1,299 @@
+"""Probe of one client: opens a publication as that client's users do, and hashes what it reads.
+
+It runs in a process of its own, maybe of another Python without this package: nothing but the
+standard library, numpy and the client is imported. The request comes as JSON on standard input;
+each answer is a line of JSON on standard output, behind `MARK`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import sys
+from typing import Any
+
+MARK = "@virtualzarr-probe "
+
+
+def digest(values: Any) -> tuple[str, bool]:
+    """Return a hash of values in C order and little-endian, and whether all of them are equal."""
+    import numpy as np
+
+    values = np.asarray(values)
+    if values.dtype.kind in "OTUS":
+        # Texts by their characters, however long their field is.
+        texts = [as_text(item) for item in values.reshape(-1).tolist()]
+        data = b"".join(len(text).to_bytes(8, "little") + text for text in texts)
+        return hashlib.sha256(data).hexdigest(), len(set(texts)) <= 1
+    if values.dtype.names is not None:
+        parts = [digest(values[name]) for name in values.dtype.names]
+        joined = hashlib.sha256("".join(part for part, _ in parts).encode()).hexdigest()
+        return joined, all(constant for _, constant in parts)
+    data = np.ascontiguousarray(values).astype(values.dtype.newbyteorder("<"), copy=False).tobytes()
+    size = max(1, values.dtype.itemsize)
+    return hashlib.sha256(data).hexdigest(), data == data[:size] * (len(data) // size)
+
+
+def as_text(item: Any) -> bytes:
+    """Return a text or bytes as bytes without what fills its field up."""
+    data = item if isinstance(item, bytes) else str(item).encode()
+    return data.rstrip(b"\0")
+
+
+class Target:
+    """What is opened: a path or URL, its form, and how the sources are reached."""
+
+    def __init__(self, request: Any) -> None:
+        self.path: str = request["target"]
+        self.form: str = request["form"]
+        self.zarr_format: int = request["zarr_format"]
+        self.remote_protocol: str | None = request.get("remote_protocol")
+        self.options: dict[str, Any] = request.get("options") or {}
+
+    def reference_arguments(self) -> dict[str, Any]:
+        """Return the arguments of fsspec's file system of references."""
+        import fsspec  # noqa: F401
+
+        fo: Any = self.path
+        if self.form == "parquet":
+            from fsspec.implementations.reference import LazyReferenceMapper
+
+            fo = LazyReferenceMapper(self.path)
+        protocol = {"remote_protocol": self.remote_protocol} if self.remote_protocol else {}
+        return {"fo": fo, "remote_options": self.options, **protocol}
+
+    def zarr_store(self) -> Any:
+        """Return what zarr-python opens."""
+        import zarr
+
+        if self.form == "zarr":
+            return self.path
+        if self.form == "icechunk":
+            return self.icechunk_store()
+        import fsspec
+
+        if zarr.__version__.startswith("2."):
+            return fsspec.get_mapper("reference://", **self.reference_arguments())
+        fs = fsspec.filesystem("reference", asynchronous=True, **self.reference_arguments())
+        return zarr.storage.FsspecStore(fs, read_only=True, path="")
+
+    def icechunk_store(self) -> Any:
+        """Return the store of the main branch, with access to all containers."""
+        import icechunk
+
+        storage = icechunk.local_filesystem_storage(self.path)
+        containers = icechunk.Repository.open(storage).config.virtual_chunk_containers or {}
+        access = dict.fromkeys(containers)
+        repository = icechunk.Repository.open(storage, authorize_virtual_chunk_access=access)
+        return repository.readonly_session("main").store
+
+    def url(self, path: str) -> str:
+        """Return where an array of a Zarr hierarchy lies."""
+        return f"{self.path.rstrip('/')}/{path}" if path else self.path
+
+
+def read_zarr(target: Target, path: str) -> Any:
+    """Open an array with zarr-python."""
+    import zarr
+
+    store = target.zarr_store()
+    if target.form == "zarr" and zarr.__version__.startswith("2.") and target.zarr_format == 3:
+        raise ValueError("zarr-python 2 reads Zarr v2 only")
+    root: Any = zarr.open(store, mode="r")
+    return root[path] if path else root
+
+
+def read_zarrs(target: Target, path: str) -> Any:
+    """Open an array with zarr-python and the codecs of zarrs."""
+    import zarr
+    import zarrs  # noqa: F401
+
+    zarr.config.set({"codec_pipeline.path": "zarrs.ZarrsCodecPipeline"})
+    return read_zarr(target, path)
+
+
+def read_dask(target: Target, path: str) -> Any:
+    """Open an array with dask on zarr-python."""
+    import dask
+    import dask.array
+
+    dask.config.set(scheduler="synchronous")
+    from_zarr: Any = dask.array.from_zarr
+    return from_zarr(read_zarr(target, path))
+
+
+def read_xarray(target: Target, path: str) -> Any:
+    """Open a variable with xarray's engine zarr; nothing is decoded."""
+    import xarray
+
+    folder, _, name = path.rpartition("/")
+    dataset = xarray.open_dataset(
+        target.zarr_store(), engine="zarr", group=folder or None, decode_cf=False, chunks=None
+    )
+    return dataset.variables[name]
+
+
+def read_kerchunk(target: Target, path: str) -> Any:
+    """Open a variable with the engine kerchunk."""
+    import kerchunk  # noqa: F401
+    import xarray
+
+    if target.form not in ("json", "parquet"):
+        raise NotImplementedError("references only")
+    folder, _, name = path.rpartition("/")
+    arguments = target.reference_arguments()
+    options: Any = {name: arguments[name] for name in ("remote_protocol", "remote_options")
+               if arguments.get(name)}  # fmt: skip
+    how: Any = {"decode_cf": False, "group": folder or None}
+    dataset = xarray.open_dataset(
+        target.path, engine="kerchunk", storage_options=options, open_dataset_options=how
+    )
+    return dataset.variables[name]
+
+
+def read_tensorstore(target: Target, path: str) -> Any:
+    """Open an array with TensorStore."""
+    import tensorstore
+
+    if target.form != "zarr":
+        raise NotImplementedError("Zarr hierarchies only: serve or copy it")
+    url = target.url(path)
+    if url.startswith(("http://", "https://")):
+        kvstore = {"driver": "http", "base_url": url}
+    else:
+        kvstore = {"driver": "file", "path": url}
+    driver = {2: "zarr", 3: "zarr3"}[target.zarr_format]
+    spec = {"driver": driver, "kvstore": kvstore}
+    return TensorStoreArray(tensorstore.open(spec, read=True, open=True).result())
+
+
+class TensorStoreArray:
+    """An array of TensorStore that is read by indexing, as others are."""
+
+    def __init__(self, array: Any) -> None:
+        self.array, self.shape, self.dtype = array, array.shape, array.dtype.numpy_dtype
+
+    def __getitem__(self, index: Any) -> Any:
+        return self.array[index].read().result()
+
+
+def read_gdal(target: Target, path: str) -> Any:
+    """Open an array as rasters with GDAL, of rasterio's wheel."""
+    import rasterio
+
+    where = target.path
+    if target.form in ("json", "parquet"):
+        where = f"/vsikerchunk_{target.form}_ref/{{{target.path}}}"
+    elif target.form != "zarr":
+        raise NotImplementedError("no driver for it")
+    elif where.startswith("http"):
+        where = f"/vsicurl/{where}"
+    return GdalArray(rasterio, f'ZARR:"{where}":/{path}')
+
+
+class GdalArray:
+    """An array that GDAL's classic interface reads plane by plane."""
+
+    def __init__(self, rasterio: Any, name: str) -> None:
+        self.rasterio, self.name = rasterio, name
+        self.shape: Any = None
+
+    def __getitem__(self, index: Any) -> Any:
+        import itertools
+
+        import numpy as np
+
+        ranges = [range(part.start, part.stop) for part in index]
+        if len(ranges) < 2:
+            raise NotImplementedError("rasters have two axes")
+        planes = []
+        (y, x) = ranges[-2:]
+        for position in itertools.product(*ranges[:-2]):
+            name = "".join(f":{number}" for number in position)
+            with self.rasterio.open(self.name + name) as raster:
+                window = ((y.start, y.stop), (x.start, x.stop))
+                planes.append(raster.read(1, window=window))
+        return np.stack(planes).reshape([len(r) for r in ranges])
+
+
+def read_netcdf(target: Target, path: str) -> Any:
+    """Open a variable of a local hierarchy of Zarr v2 with netCDF-C."""
+    import netCDF4
+
+    if target.form != "zarr" or target.zarr_format != 2 or "://" in target.path:
+        raise NotImplementedError("local folders of Zarr v2 only: mirror it")
+    dataset = netCDF4.Dataset(f"file://{os.path.abspath(target.path)}#mode=zarr,file")
+    dataset.set_auto_maskandscale(False)
+    return dataset[path]
+
+
+CLIENTS = {
+    "zarr": ("zarr", read_zarr),
+    "zarrs": ("zarrs", read_zarrs),
+    "dask": ("dask", read_dask),
+    "xarray": ("xarray", read_xarray),
+    "kerchunk": ("kerchunk", read_kerchunk),
+    "tensorstore": ("tensorstore", read_tensorstore),
+    "gdal": ("rasterio", read_gdal),
+    "netcdf": ("netCDF4", read_netcdf),
+}
+"""By the name of a client: its module, and how it opens an array."""
+
+
+def find_version(module: str) -> str:
+    """Return a client's version; of rasterio, that of its GDAL."""
+    import importlib
+    from importlib import metadata
+
+    imported = importlib.import_module(module)
+    if module == "rasterio":
+        return str(imported.__gdal_version__)
+    if module == "netCDF4":
+        return str(imported.__netcdf4libversion__)
+    return metadata.version(module)
+
+
+def answer(**members: Any) -> None:
+    """Write one answer."""
+    print(MARK + json.dumps(members), flush=True)
+
+
+def probe_array(read: Any, target: Target, wanted: Any) -> None:
+    """Read the boxes of one array, and answer with their hashes, or what went wrong."""
+    path = wanted["path"]
+    try:
+        array = read(target, path)
+        shape = None if getattr(array, "shape", None) is None else [int(n) for n in array.shape]
+        hashes = []
+        for box in wanted["boxes"]:
+            values = array[tuple(slice(a, b) for a, b in box)]
+            hashes.append(digest(values))
+        answer(path=path, shape=shape, hashes=hashes)
+    except NotImplementedError as error:
+        answer(path=path, unsupported=str(error))
+    except Exception as error:
+        answer(path=path, error=f"{type(error).__name__}: {error}")
+
+
+def main() -> None:
+    """Answer the request on standard input."""
+    request = json.load(sys.stdin)
+    if request["memory"] and sys.platform != "win32":
+        import resource
+
+        resource.setrlimit(resource.RLIMIT_DATA, (request["memory"], request["memory"]))
+    module, read = CLIENTS[request["client"]]
+    try:
+        version = find_version(module)
+    except ImportError as error:
+        return answer(missing=str(error))
+    answer(version=version)
+    for wanted in request["arrays"]:
+        probe_array(read, Target(request), wanted)
+    answer(done=True)
+    return None
+
+
+if __name__ == "__main__":
+    main()

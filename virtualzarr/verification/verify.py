@@ -1,0 +1,118 @@
+"""Verification: every client that is installed opens a publication, and must read what we read."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from virtualzarr.array import Array
+from virtualzarr.errors import error_context
+from virtualzarr.ingest.open_target import open as open_node
+from virtualzarr.keywords import strict_keywords
+from virtualzarr.references.inventory import list_arrays, list_sources
+from virtualzarr.references.registry import locate_target, match_form
+from virtualzarr.stores.files import is_url
+from virtualzarr.verification.report import VerifyReport
+from virtualzarr.verification.run_probe import all_clients, run_client
+from virtualzarr.verification.samples import Sample, take_sample
+
+
+@strict_keywords()
+def verify(
+    target: Any,
+    *,
+    clients: str | Iterable[str] | None = None,
+    python: str | Sequence[str] = (),
+    full: bool = False,
+    timeout: float = 60.0,
+    memory: int = 2 << 30,
+    seed: int = 0,
+    storage_options: Mapping[str, Any] | None = None,
+    allowed: str | Iterable[str] | None = None,
+) -> VerifyReport:
+    """Have other people's clients open a publication, and compare what they read with what we do.
+
+    Each client runs in a process of its own, with limits; a crash and a time-out are results. What
+    is read as fill values, or otherwise other than by us, is wrong.
+
+    Parameters
+    ----------
+    target : path or URL
+        Published references, or a Zarr hierarchy.
+    clients : str or sequence of str, optional
+        Of ``zarr``, ``zarrs``, ``dask``, ``xarray``, ``kerchunk``, ``tensorstore``, ``gdal`` and
+        ``netcdf``; by default all of them.
+    python : path or several of them, optional
+        Other interpreters, whose clients are asked besides: an environment with zarr-python 2, say.
+    full : bool
+        Whether all of each array is compared. By default that is so of arrays up to 64 MiB; of
+        others, the first, last, middle and some random cells are.
+    timeout : float
+        Seconds that each client has.
+    memory : int
+        Bytes that each client may take; 0 for no limit.
+    seed : int
+        Of the random cells.
+    storage_options, allowed
+        As for `open`.
+
+    Returns
+    -------
+    VerifyReport
+
+    Examples
+    --------
+    >>> verify("air.json").exit_code  # doctest: +SKIP
+    0
+    """
+    names = _choose_clients(clients)
+    location = locate_target(target, storage_options, allowed)
+    form, file_format = match_form(location)
+    node = open_node(target, storage_options=storage_options, allowed=allowed)
+    samples: list[Sample] = []
+    for path, array in list_arrays(node).items():
+        with error_context(variable=path or "/"):
+            samples.append(take_sample(path, array, full=full, seed=seed))
+    request: dict[str, Any] = {
+        "target": location.uri,
+        "form": "zarr" if form is None or file_format == "zarr" else form.name,
+        "zarr_format": _zarr_format(node),
+        "remote_protocol": _find_protocol(node),
+        "options": dict(storage_options or {}),
+    }
+    pythons = [sys.executable, *([python] if isinstance(python, str) else python)]
+    results = [
+        run_client(name, interpreter, request, samples, timeout=timeout, memory=memory)
+        for interpreter in pythons
+        for name in names
+    ]
+    # Of other interpreters it is no news what they do not have.
+    shown = tuple(r for r in results if r.python == sys.executable or r.status != "missing")
+    paths = tuple(sample.path for sample in samples)
+    return VerifyReport(location.uri, request["form"], request["zarr_format"], paths, shown)
+
+
+def _choose_clients(clients: str | Iterable[str] | None) -> list[str]:
+    known = all_clients()
+    if clients is None:
+        return list(known)
+    names = [clients] if isinstance(clients, str) else list(clients)
+    for name in names:
+        if name not in known:
+            raise ValueError(f"clients are {', '.join(known)}; not {name!r}")
+    return names
+
+
+def _zarr_format(node: Any) -> int:
+    metadata = node.metadata if isinstance(node, Array) else None
+    arrays = list_arrays(node).values()
+    formats = {array.metadata.zarr_format for array in arrays} or {2}
+    return metadata.zarr_format if metadata is not None else max(formats)
+
+
+def _find_protocol(node: Any) -> str | None:
+    """Return the one protocol of all sources, which readers of groups in groups need."""
+    uris = [source.uri for source in list_sources(node)]
+    protocols = {uri.partition("://")[0] if is_url(uri) else "file" for uri in uris}
+    return protocols.pop() if len(protocols) == 1 else None
