@@ -31,22 +31,33 @@ from virtualzarr.stores.location import Location
 
 
 def build_group(
-    first: int, variables: int = 10, rows: int = 1, size: int = 8, *, step: int = 1, chunk: int = 1
+    first: int,
+    variables: int = 10,
+    rows: int = 1,
+    size: int = 8,
+    *,
+    step: int = 1,
+    chunk: int = 1,
+    files: int = 1,
 ) -> Group:
-    """Return what scanning a file gives: variables of some rows, with so many rows to a chunk."""
-    uri = f"/data/2031/satellite-{first:012d}.nc"
+    """Return what scanning files gives, each with a part of some rows: variables of so many rows
+    to a chunk.
+    """
+    count, each = rows // chunk, rows // files
+    names = [f"/data/2031/satellite-{first + step * each * k:012d}.nc" for k in range(files)]
     members = {"time": _array("time", (rows,), (chunk,), "int64", ["time"])}
     values = first + step * np.arange(rows, dtype="<i8")
-    count = rows // chunk
     manifest = Manifest(
         (count,), Sources([Source.inline(values.tobytes())]), 0, 8 * chunk * np.arange(count),
         8 * chunk,
     )  # fmt: skip
     members["time"] = Array.from_manifest(members["time"].metadata, manifest, "time")
+    source, row = np.divmod(np.arange(count)[:, None], each // chunk)
+    table = Sources(map(Source, names))
     for k in range(variables):
         array = _array(f"v{k}", (rows, size), (chunk, size), "float32", ["time", "x"])
-        offset = 4096 + 1000 * k + 4 * chunk * size * np.arange(count)[:, None]
-        manifest = Manifest((count, 1), Sources([Source(uri)]), 0, offset, 4 * chunk * size)
+        offset = 4096 + 1000 * k + 4 * chunk * size * row
+        manifest = Manifest((count, 1), table, source, offset, 4 * chunk * size)
         members[f"v{k}"] = Array.from_manifest(array.metadata, manifest, f"v{k}")
     return Group({}, members, "")
 
@@ -132,18 +143,26 @@ COLUMNS = ("files", "mean ms", "p99 ms", "max ms", "bytes", "max bytes", "writes
 
 
 def measure(folder: Path, stops: list[int], window: int = 1000) -> None:
-    """Append groups one by one, and print what the last ones before each stop cost."""
+    """Append groups one by one, and print what the last ones before each stop cost.
+
+    What comes before those is appended by thousands: segments are as many then as merges leave.
+    """
     print(" ".join(f"{name:>9}" for name in COLUMNS))
     costs = Costs()
     with count_writes() as counts:
         dataset = create_dataset(folder / "growing", build_group(0), "time")
-        for number in range(1, max(stops) + 1):
-            counts[:2] = 0, 0
-            group = build_group(number)
-            start = time.process_time()
-            dataset = dataset.append(group)
-            costs.seconds.append(1000 * (time.process_time() - start))
-            costs.nbytes.append(counts[0])
-            costs.writes.append(counts[1])
-            if number in stops:
-                print(costs.describe(number, window, counts[2]), flush=True)
+        number = 1
+        for stop in stops:
+            while number + 1000 + window <= stop:
+                dataset = dataset.append(build_group(number, rows=1000, files=1000))
+                number += 1000
+            while number <= stop:
+                counts[:2] = 0, 0
+                group = build_group(number)
+                start = time.process_time()
+                dataset = dataset.append(group)
+                costs.seconds.append(1000 * (time.process_time() - start))
+                costs.nbytes.append(counts[0])
+                costs.writes.append(counts[1])
+                number += 1
+            print(costs.describe(stop, window, counts[2]), flush=True)

@@ -87,6 +87,12 @@ class Store:
     clock: int = 0
     under_way: list[Replace] = field(default_factory=list)
     patience: int = 40
+    commits: list[str] = field(default_factory=list)
+
+    def set_head(self, data: bytes) -> None:
+        """Replace the head, and note whose commit it is."""
+        self.head, self.heads = data, self.heads + 1
+        self.commits.append(Head.from_bytes(data, "").snapshot.commit)
 
     def tag(self) -> str | None:
         return None if self.head is None else f"tag{self.heads}"
@@ -94,7 +100,7 @@ class Store:
     def replace(self, operation: Replace) -> str | None:
         if operation.tag != self.tag():
             return None
-        self.head, self.heads = operation.data, self.heads + 1
+        self.set_head(operation.data)
         return self.tag()
 
     def deliver(self) -> None:
@@ -371,7 +377,8 @@ class World:
             return Verb(commit(head, change, name, limits), lambda model, before: model, name)
         period = self.chance.choice([None, None, 0, 10**10])
         keep = head.snapshot.version - version + 1
-        protocol = vacuum(head, keep, period, name, limits)
+        forget = self.chance.random() < 0.5
+        protocol = vacuum(head, keep, period, name, limits, forget=forget)
         return Verb(protocol, lambda model, before: model, name)
 
     def choose_rows(self, kind: str, head: Head, name: str, about: dict[str, object]) -> Verb:
@@ -405,10 +412,8 @@ class World:
     # The truth.
 
     def history(self) -> list[str]:
-        """Return the commits in the order in which the head has them, told by the head itself."""
-        quiet = Store(random.Random(0), objects=self.store.objects, head=self.store.head)
-        head = Head.from_bytes(self.store.head, "")
-        return [record.commit for record in run(quiet, read_records(head, 1))]
+        """Return all commits in their order, those that are forgotten, too."""
+        return self.store.commits
 
     def model(self) -> list[Model]:
         """Return the rows of each version, by what its commits meant; of version 0, too."""
@@ -461,6 +466,10 @@ class World:
         quiet = Store(random.Random(0), objects=self.store.objects, head=self.store.head)
         head = run(quiet, read_head())
         assert head.snapshot.version == len(history)
+        records = run(quiet, read_records(head, 1))
+        assert [record.commit for record in records] == history[head.first - 1 :]
+        for version in range(1, head.first - 1):
+            assert head.snapshot.is_expired(version), "a version is forgotten that did not expire"
         uris = {f"file{k}" for k in range(30)}
         for version, model in enumerate(self.model()):
             try:
@@ -478,10 +487,14 @@ class World:
         records = run(quiet, read_records(head, 1))
         times = [record.time for record in records]
         assert times == sorted(set(times))
+        past = head.first - 1
         for _ in range(5):
             time = self.chance.choice(times) + self.chance.choice([-1, 0, 1])
             version = run(quiet, find_version(head, time))
-            assert version == sum(other <= time for other in times)
+            if time >= times[0] or not past:
+                assert version == past + sum(other <= time for other in times)
+            else:
+                assert version == past or head.snapshot.is_expired(version)
             start, count = self.chance.randint(1, len(times)), self.chance.randint(0, 9)
-            part = run(quiet, read_records(head, start, count))
+            part = run(quiet, read_records(head, past + start, count))
             assert part == records[start - 1 : start - 1 + count]

@@ -12,12 +12,13 @@ from tests.dataset.growth import build_group, count_writes
 from tests.dataset.simulation import Store, coordinates_of, merge, rows_of, run
 from virtualzarr.dataset.commit import commit, create
 from virtualzarr.dataset.create import create_dataset
+from virtualzarr.dataset.dataset import Dataset
 from virtualzarr.dataset.head import find_version, read_head, read_version
 from virtualzarr.dataset.limits import LIMITS
 from virtualzarr.dataset.operations import Get, Put, Replace
 from virtualzarr.dataset.row_tables import read_contents
 from virtualzarr.dataset.verbs import Rows, Stored, add_rows, drop_rows
-from virtualzarr.errors import MismatchError
+from virtualzarr.errors import MismatchError, VersionExpiredError
 
 
 class Meter:
@@ -135,3 +136,40 @@ def test_appends_merge_once_and_segments_stay_few(tmp_path):
     names = [manifest.sources[row].uri for row in manifest.source[:, 0]]
     assert names == [f"/data/2031/satellite-{number:012d}.nc" for number in range(231)]
     np.testing.assert_array_equal(np.asarray(manifest.offset), np.full((231, 1), 4096 + 9000))
+
+
+def test_history_is_forgotten_up_to_what_can_be_opened(tmp_path):
+    with count_writes():
+        dataset = create_dataset(tmp_path / "d", build_group(0, 1), "time")
+        for number in range(1, 150):
+            dataset = dataset.append(build_group(number, 1))
+        tagged = dataset.tag("then", 120)
+        size = sum(size for name, size in dataset.list_objects().items() if name[:4] == "log/")
+        when = {version.version: version.time for version in tagged.history()}
+        dataset.vacuum(forget=True)
+        dataset = dataset.refresh()
+        # Records that the tagged version is made of stay, and those after it.
+        first = dataset.history()[0].version
+        assert 1 < first <= 120
+        assert Dataset(dataset.path, tag="then").group["time"].shape == (109,)
+        assert [v.version for v in dataset.history(first + 2, first + 4)] == [first + 2, first + 3]
+        dataset = dataset.delete_tag("then")
+        newest = dataset.version
+        dataset.vacuum(forget=True)
+        dataset = dataset.refresh()
+    (only,) = dataset.history()
+    assert only.version == newest + 1
+    assert dataset.history(-10) == [only]
+    assert dataset.list_objects().keys() >= {"head"}
+    left = sum(size for name, size in dataset.list_objects().items() if name[:4] == "log/")
+    assert left < size / 10
+    # The version that the vacuum found can be opened still, older ones cannot.
+    assert Dataset(dataset.path, version=newest).group["time"].shape == (150,)
+    for old in ({"version": newest - 1}, {"at": when[120]}):
+        with pytest.raises(VersionExpiredError):
+            Dataset(dataset.path, **old)
+    with pytest.raises(VersionExpiredError):
+        dataset.diff(3)
+    dataset = dataset.append(build_group(150, 1))
+    assert dataset.group["time"].shape == (151,)
+    assert [version.about["verb"] for version in dataset.history()][:2] == ["vacuum", "append"]

@@ -21,7 +21,12 @@ from virtualzarr.dataset import (
     vacuum,
     verbs,
 )
-from virtualzarr.errors import CommitFailedError, MismatchError, VirtualZarrError
+from virtualzarr.errors import (
+    CommitFailedError,
+    CommitUnknownError,
+    MismatchError,
+    VirtualZarrError,
+)
 
 SEEDS = 400
 
@@ -43,7 +48,7 @@ def test_nothing_is_noticed_with_all_guards():
 
 def test_a_store_that_ignores_conditions(monkeypatch):
     def replace(store, operation):
-        store.head, store.heads = operation.data, store.heads + 1
+        store.set_head(operation.data)
         return store.tag()
 
     monkeypatch.setattr(simulation.Store, "replace", replace)
@@ -188,6 +193,34 @@ def merge_beside_a_rollback():
             operation = merging.send(store.perform(operation))
     newest = simulation.run(store, head.read_head())
     return simulation.run(store, simulation.rows_of(newest.snapshot))
+
+
+def commit_beside_a_vacuum_that_forgets():
+    """Commit without an answer, while a vacuum forgets the history; return the commits in all."""
+    store = simulation.Store(random.Random(0))
+    state = simulation.run(store, commit.create())
+    stored = verbs.Stored("segments", json.dumps([(1, 1)]).encode())
+    rows = verbs.Rows("time", stored, 1, np.array([1]))
+    change = verbs.add_rows(rows, simulation.coordinates_of, {}, overlap="last")
+    writing = commit.commit(state, change, "mine")
+    operation = writing.send(None)
+    with suppress(StopIteration):
+        while not isinstance(operation, operations.Replace):
+            operation = writing.send(store.perform(operation))
+        store.perform(operation)
+        newest = simulation.run(store, head.read_head())
+        simulation.run(store, vacuum.vacuum(newest, forget=True))
+        operation = writing.throw(operations.UnreachableError())
+        while True:
+            operation = writing.send(store.perform(operation))
+    return store.commits
+
+
+def test_a_writer_that_takes_what_is_forgotten_for_what_never_was(monkeypatch):
+    with pytest.raises(CommitUnknownError, match="forgotten the history"):
+        commit_beside_a_vacuum_that_forgets()
+    monkeypatch.setattr(commit, "_check_remembered", lambda current, base, name: None)
+    assert commit_beside_a_vacuum_that_forgets().count("mine") == 2
 
 
 def test_a_merge_that_forgets_that_rows_may_come_back(monkeypatch):

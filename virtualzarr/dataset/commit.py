@@ -198,6 +198,7 @@ def _replace(base: Head, result: Head, commit: str) -> Protocol[tuple[Head, bool
         try:
             current = yield from _look(base)
             if current is not None:
+                _check_remembered(current, base, commit)
                 return current, (yield from find_commit(current, commit, base.snapshot.version))
         except (UnreachableError, RefusedError):
             pass
@@ -208,6 +209,16 @@ def _replace(base: Head, result: Head, commit: str) -> Protocol[tuple[Head, bool
                 f"commit_id={commit!r}, and it is done once",
                 commit,
             )
+
+
+def _check_remembered(current: Head, base: Head, commit: str) -> None:
+    """Refuse to say whether a commit was done after a version whose record is forgotten."""
+    if current.first > base.snapshot.version + 1:
+        raise CommitUnknownError(
+            f"a vacuum has forgotten the history up to version {current.first}, in which the "
+            "commit may be or not: look at the data",
+            commit,
+        )
 
 
 def _look(base: Head) -> Protocol[Head | None]:

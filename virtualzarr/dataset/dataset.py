@@ -362,6 +362,7 @@ class Dataset(DatasetVersion):
         *,
         older_than: timedelta | None = None,
         grace: timedelta | None = None,
+        forget: bool = False,
     ) -> VacuumReport:
         """Let old versions expire, and delete what nothing but these needs.
 
@@ -376,6 +377,10 @@ class Dataset(DatasetVersion):
             Versions that were the newest at any time since so long ago stay, too.
         grace : timedelta, optional
             Likewise, for readers who opened one when it was the newest.
+        forget : bool
+            Whether to forget the history before the oldest version that can still be opened, which
+            otherwise stays: who made versions that have expired, when, and of which files. A
+            `commit_id` of that time is no longer known either.
         """
         period = max((each for each in (older_than, grace) if each is not None), default=None)
         ago = None if period is None else period // timedelta(microseconds=1) * 1000
@@ -383,7 +388,7 @@ class Dataset(DatasetVersion):
         version = newest.version
         while (merged := newest._merge(IN_VACUUMS)) is not None:
             newest = merged
-        return self._place.run(vacuum(newest.head, keep, ago, before=version))
+        return self._place.run(vacuum(newest.head, keep, ago, before=version, forget=forget))
 
     def compact(
         self,

@@ -21,7 +21,7 @@ from virtualzarr.dataset.operations import HEAD, Get, Protocol
 from virtualzarr.dataset.row_tables import change_entries, splice_rows
 from virtualzarr.dataset.snapshot import FORMAT, Parts, Record, Snapshot
 from virtualzarr.dataset.storage import ROOT
-from virtualzarr.dataset.tables import Choice, Pack, Summaries, Table, choose_last
+from virtualzarr.dataset.tables import Choice, Pack, Summaries, Table, choose_all, choose_last
 from virtualzarr.errors import (
     MetadataError,
     SourceNotFoundError,
@@ -156,7 +156,7 @@ class Head:
             tag,
             document.get("upgrade") is True,
         )
-        if result.tail_start < 1 or (blocks is None and result.tail_start > 1):
+        if result.tail_start < 1 or result.first != log.get("first", 1):
             raise MetadataError("the log does not have a record for each version")
         return result
 
@@ -164,12 +164,19 @@ class Head:
         """Return the object that is stored."""
         if self._data is not None:
             return self._data
-        log = {
+        log: dict[str, Any] = {
             "blocks": None if self.log is None else self.log.to_json(),
             "checkpoint": None if self.checkpoint is None else self.checkpoint.to_json(),
             "tail": list(self.tail),
         }
+        if self.first > 1:
+            log["first"] = self.first
         return objects.encode({"format": FORMAT, "snapshot": self.snapshot.to_json(), "log": log})
+
+    @property
+    def first(self) -> int:
+        """The first version whose record is there: what was before may be forgotten."""
+        return self.tail_start if self.log is None else int(self.log.summary[0])
 
     @property
     def tail_start(self) -> int:
@@ -212,18 +219,37 @@ class Head:
                 "about": about,
                 "record": named.to_json(),
             }
+        if record.history is not None and record.history >= self.snapshot.version:
+            # All that is left of the past is the version that this one follows.
+            checkpoint = yield from log.add(objects.encode(self.snapshot.to_json()))
+            return Head(snapshot, None, checkpoint, (document,))
+        table = BlockTable(limits.leaf_blocks, limits.fan_out)
+        if record.history is not None and self.log is not None:
+            root = yield from _forget(self.log, table, record.history, self.tail_start, log)
+            self = replace(self, log=root)
         if len(self.tail) < limits.records:
             return replace(
                 self, snapshot=snapshot, tail=(*self.tail, document), tag=None, _data=None
             )
         content = yield from log.add(objects.encode(list(self.tail)))
         block = Block(self.tail_start, int(self.tail[0]["time"]), self.checkpoint, content)
-        table = BlockTable(limits.leaf_blocks, limits.fan_out)
         root = yield from table.edit(
             self.log, choose_last, lambda blocks, start: [*blocks, block], log
         )
         checkpoint = yield from log.add(objects.encode(self.snapshot.to_json()))
         return Head(snapshot, root, checkpoint, (document,))
+
+
+def _forget(
+    root: Node, table: BlockTable, oldest: int, end: int, log: Pack
+) -> Protocol[Node | None]:
+    """Return the blocks without those of versions before one; they stop before `end`."""
+
+    def drop(blocks: list[Block], start: int) -> list[Block]:
+        stops = [*(block.first for block in blocks[1:]), end]
+        return [block for block, stop in zip(blocks, stops, strict=True) if stop > oldest]
+
+    return (yield from table.edit(root, choose_all, drop, log))
 
 
 def change_parts(state: Snapshot, record: Record, pack: Pack, limits: Limits) -> Protocol[Record]:
@@ -283,6 +309,8 @@ def read_version(head: Head, version: int) -> Protocol[Snapshot]:
         )
     if version == snapshot.version:
         return snapshot
+    if version == head.tail_start - 1:
+        return (yield from read_checkpoint(head.checkpoint))
     first, checkpoint, documents = yield from _read_block(head, _at(0, version), version)
     state = yield from read_checkpoint(checkpoint)
     for record in (yield from _read_long(documents[: version - first + 1])):
@@ -328,9 +356,10 @@ def read_records(head: Head, start: int, count: int | None = None) -> Protocol[l
     """Read the records of the versions from one on, or of some of them, oldest first.
 
     Long ones of versions that have expired have nothing but commit, time, verb, writer and message.
+    Those that are forgotten are left out: the first one is that of `head.first` at least.
     """
     documents = yield from read_documents(head, start, count)
-    expired = max(head.snapshot.expired - max(start, 1) + 1, 0)
+    expired = max(head.snapshot.expired - max(start, head.first) + 1, 0)
     short = [
         {name: item for name, item in document.items() if name != "record"}
         for document in documents[:expired]
@@ -346,7 +375,8 @@ def read_documents(
     version = head.snapshot.version
     if count is not None:
         version = min(version, start + count - 1)
-    while version >= max(start, 1):
+    start = max(start, head.first)
+    while version >= start:
         first, _, documents = yield from _read_block(head, _at(0, version), version)
         collected[:0] = documents[max(start - first, 0) : version - first + 1]
         version = first - 1
@@ -354,12 +384,20 @@ def read_documents(
 
 
 def find_version(head: Head, time: int) -> Protocol[int]:
-    """Return the version that was the newest at a time; 0 if there was none."""
+    """Return the version that was the newest at a time; 0 if there was none.
+
+    Of those that are forgotten, the last one is returned: it has expired as they have.
+    """
     if time >= head.snapshot.time:
         return head.snapshot.version
     # Times increase with versions, so that one read of each height finds the block.
     version = head.snapshot.version if head.tail and head.tail[0]["time"] <= time else 0
     if head.log is None:
         version = head.snapshot.version
-    first, _, documents = yield from _read_block(head, _at(1, time), version)
-    return int(first) - 1 + sum(int(document["time"]) <= time for document in documents)
+    first, checkpoint, documents = yield from _read_block(head, _at(1, time), version)
+    found = int(first) - 1 + sum(int(document["time"]) <= time for document in documents)
+    if found and found == head.first - 1:
+        # Its record is forgotten, and what was before it.
+        state = yield from read_checkpoint(checkpoint)
+        found -= state.time > time
+    return found

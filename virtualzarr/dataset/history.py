@@ -36,7 +36,7 @@ class Version:
 
 def list_versions(head: Head, start: int, stop: int | None = None) -> Protocol[list[Version]]:
     """Return the versions from one on, the oldest first, to before another."""
-    first = max(start, 1)
+    first = max(start, head.first)
     if stop is not None and stop <= first:
         return []
     records = yield from read_records(head, first, None if stop is None else stop - first)

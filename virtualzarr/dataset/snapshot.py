@@ -223,6 +223,8 @@ class Record:
         Versions before this one can no longer be opened, unless a tag holds them.
     parts : Parts, optional
         What the commit makes of parts whose tables it changes, whatever was there before.
+    history : int, optional
+        A vacuum's: records of versions before this one are forgotten, as far as the log can.
     """
 
     commit: str
@@ -239,6 +241,7 @@ class Record:
     epoch: int | None = None
     expired: int | None = None
     parts: Parts | None = None
+    history: int | None = None
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> Record:
@@ -262,6 +265,7 @@ class Record:
             document.get("epoch"),
             document.get("expired"),
             None if parts is None else Parts.from_json(parts),
+            document.get("history"),
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -284,6 +288,7 @@ class Record:
             "epoch": self.epoch,
             "expired": self.expired,
             "parts": None if self.parts is None else self.parts.to_json(),
+            "history": self.history,
         }
         return {name: value for name, value in document.items() if value not in (None, {}, [])}
 

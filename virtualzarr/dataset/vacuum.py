@@ -63,6 +63,7 @@ def vacuum(
     limits: Limits = LIMITS,
     *,
     before: int | None = None,
+    forget: bool = False,
 ) -> Protocol[VacuumReport]:
     """Delete what only versions need that expire.
 
@@ -78,6 +79,8 @@ def vacuum(
     before : int, optional
         The newest version before the commits that were made for the vacuum: these show the same,
         and do not count.
+    forget : bool
+        Whether records of versions that can no longer be opened go from the history, too.
     """
     newest = base.snapshot.version if before is None else before
 
@@ -89,11 +92,14 @@ def vacuum(
         if period is not None:
             oldest = min(oldest, (yield from find_version(head, new_record.time - period)))
         ended = [tag for tag, until in now.leases.items() if until < new_record.time]
+        expired = max(now.expired, oldest, 1)
+        held = [version for tag, version in now.tags.items() if tag not in ended]
         return replace(
             new_record,
             epoch=now.epoch + 1,
-            expired=max(now.expired, oldest, 1),
+            expired=expired,
             tags=dict.fromkeys(ended),
+            history=min(expired, *held) if forget and held else expired if forget else None,
         )
 
     with suppress(MismatchError):

@@ -52,6 +52,8 @@ def add_command(commands: Any, common: argparse.ArgumentParser) -> None:
         help="only versions expire that were superseded so long ago, such as 7d")  # fmt: skip
     add("--grace", type=dataset_options.period, metavar="SPAN",
         help="likewise, for those who read one that was the newest")  # fmt: skip
+    add("--forget", action="store_true",
+        help="also forget the history of versions that can no longer be opened")  # fmt: skip
     dataset_options.add_single_writer(parser)
 
 
@@ -78,7 +80,9 @@ def run_vacuum(options: argparse.Namespace) -> int:
     """Run the command ``vacuum``."""
     spans = {name: getattr(options, name) for name in ("older_than", "grace")}
     periods: dict[str, Any] = {name: span for name, span in spans.items() if span is not None}
-    report = dataset_options.open_dataset(options).vacuum(options.keep, **periods)
+    report = dataset_options.open_dataset(options).vacuum(
+        options.keep, forget=options.forget, **periods
+    )
     plural = "s" * (len(report.deleted) != 1)
     text = f"{len(report.deleted):,} object{plural} deleted; the oldest version is "
     shared.print_report(options, report, text + f"{max(report.expired, 1)} now, besides tags")
