@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 from virtualzarr.limits import Limits, Settings
 from virtualzarr.tuning import Tuning
@@ -95,6 +95,12 @@ class Config(Settings):
     sync_files: bool = False
     limits: Limits = field(default_factory=Limits)
     tuning: Tuning = field(default_factory=Tuning)
+
+    def _check_value(self, name: str, value: Any) -> None:
+        # Without a thread or a request, reading would wait for ever.
+        least = {"threads": 1, "requests": 1, "retries": 0, "open_sources": 1}.get(name)
+        if least is not None and (not isinstance(value, int) or value < least):
+            raise ValueError(f"config.{name} is an integer from {least} on, not {value!r}")
 
 
 config = Config()

@@ -18,7 +18,11 @@ class Settings:
     def __setattr__(self, name: str, value: Any) -> None:
         # A misspelt setting would leave the real one as it is: nobody would notice.
         self._check_names([name])
+        self._check_value(name, value)
         super().__setattr__(name, value)
+
+    def _check_value(self, name: str, value: Any) -> None:
+        """Raise a `ValueError` for what no setting of that name can be."""
 
     def _check_names(self, names: Iterable[str]) -> None:
         settings = list(type(self).__annotations__)
@@ -35,6 +39,8 @@ class Settings:
         ------
         AttributeError
             There is no such setting; none is changed.
+        ValueError
+            It cannot have that value; none is changed.
 
         Examples
         --------
@@ -44,6 +50,8 @@ class Settings:
         (1, 3)
         """
         self._check_names(settings)
+        for name, value in settings.items():
+            self._check_value(name, value)
         before = {name: getattr(self, name) for name in settings}
         for name, value in settings.items():
             setattr(self, name, value)

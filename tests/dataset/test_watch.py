@@ -226,6 +226,39 @@ class TestWatch:
         later = Feed(dataset, folder, clock)
         assert later.run() == [("present", ["04.nc"])]
 
+    def test_of_the_history_what_is_younger_than_the_files_is_read(
+        self, dataset, folder, feed, clock, monkeypatch
+    ):
+        for start in range(4, 24, 4):
+            write(folder / f"{start:02}.nc", start)
+            feed.run()
+        dataset = dataset.refresh().drop(8, 11)
+        second = round(dataset.history(2, 3)[0].time.timestamp() * 1e6) * 1000
+        os.utime(folder / "08.nc", ns=(second + 10**6, second + 10**6))
+        read = []
+        history = Dataset.history
+
+        def keep(self, start=1, stop=None):
+            versions = history(self, start, stop)
+            read.extend(version.version for version in versions)
+            return versions
+
+        monkeypatch.setattr(Dataset, "history", keep)
+        # Files whose rows are there ask for none of it.
+        again = Feed(dataset, folder, clock)
+        assert ("present", ["08.nc"]) in again.run()
+        assert read == list(range(2, 8))
+        read.clear()
+        write(folder / "24.nc", 24)
+        assert again.run() == [("commit", ["24.nc"])]
+        assert read == [8]  # the commit itself
+        read.clear()
+        # An older one asks for older versions, and only for those that were not read yet.
+        write(folder / "old.nc", 28)
+        os.utime(folder / "old.nc", ns=(0, 0))
+        assert again.run() == [("commit", ["old.nc"])]
+        assert read == [1, 9]
+
     def test_rows_below_the_floor(self, dataset, folder, feed):
         dataset.append(write(folder.parent / "04.nc", 4)).drop(before=4)
         write(folder / "late.nc", 0, 2)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, get_args
 
@@ -239,22 +238,3 @@ def coordinate_getter(text: str) -> Any:
     raise argparse.ArgumentTypeError(
         f"{text!r} is none of filename:REGEX, filename:REGEX:FORMAT, attribute:NAME, variable:PATH"
     )
-
-
-def about_text(about: Mapping[str, Any]) -> str:
-    """Return what a commit did and why, in one line.
-
-    Examples
-    --------
-    >>> about_text({"verb": "append", "message": "late", "files": ["/data/a.nc", "/data/b.nc"]})
-    'append: late (2 files: a.nc, b.nc)'
-    """
-    text = str(about.get("verb", ""))
-    if about.get("message"):
-        text += f": {about['message']}"
-    files = [str(file).rpartition("/")[2] for file in about.get("files", ())]
-    if files:
-        dots = ", ..." if len(files) > 3 else ""
-        plural = "s" * (len(files) != 1)
-        text += f" ({len(files)} file{plural}: {', '.join(files[:3])}{dots})"
-    return text

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 from virtualzarr.dataset import objects
+from virtualzarr.dataset.dataset import Dataset
+from virtualzarr.dataset.diff import select_absent
 from virtualzarr.dataset.head import read_head
 from virtualzarr.dataset.named import Named
 from virtualzarr.dataset.open_storage import open_storage
 from virtualzarr.dataset.segment_opener import SegmentOpener
 from virtualzarr.dataset.storage import Storage
+from virtualzarr.dataset.stretches import Stretches
 from virtualzarr.dataset.vacuum import Marker, mark
 from virtualzarr.errors import VirtualZarrError
+from virtualzarr.references.check import CheckReport, check_references
 from virtualzarr.stores.files import resolve_uri
 from virtualzarr.stores.location import Location
 
@@ -72,6 +77,42 @@ def check_objects(
         if problem := _check(storage, open_segment, named):
             damaged[named.name] = problem
     return ObjectReport(len(marker.named), damaged)
+
+
+def check_sources(
+    path: Any,
+    storage_options: Mapping[str, Any] | None = None,
+    allowed: str | Iterable[str] | None = None,
+) -> CheckReport:
+    """Check the source files of the newest version, and of those with a tag; decode all chunks.
+
+    Rows that several of these versions have are decoded once: they are the same in all of them.
+    """
+    newest = Dataset(path, storage_options=storage_options, allowed=allowed)
+    report, checked = check_references(newest.group, deep=True), [newest.read_runs()]
+    for version in sorted({*newest.tags.values()} - {newest.version}, reverse=True):
+        tagged = Dataset(path, version=version, storage_options=storage_options, allowed=allowed)
+        runs = tagged.read_runs()
+        rows = select_absent(runs, checked)
+        stretches = tagged.read_stretches()
+        parts = chain.from_iterable(stretches.cut(start, stop) for start, stop in rows)
+        group = tagged.select_rows(Stretches.of(parts))
+        report = _join(report, check_references(group, deep=True))
+        checked.append(runs)
+    return report
+
+
+def _join(one: CheckReport, other: CheckReport) -> CheckReport:
+    """Return one report of two: what is wrong with a file in either is wrong with it."""
+    changed = {**other.changed, **one.changed}
+    known: set[str] = {*changed}
+    lists = []
+    for name in ("missing", "unknown", "ok"):
+        files = dict.fromkeys((*getattr(one, name), *getattr(other, name)))
+        lists.append(tuple(file for file in files if file not in known))
+        known.update(files)
+    missing, unknown, ok = lists
+    return CheckReport(ok, changed, missing, unknown)
 
 
 def _check(storage: Storage, open_segment: SegmentOpener, named: Named) -> str:

@@ -27,7 +27,7 @@ from virtualzarr.dataset.gaps import close_gaps
 from virtualzarr.dataset.head import Head
 from virtualzarr.dataset.joined_changes import join_changes
 from virtualzarr.dataset.open_storage import open_storage
-from virtualzarr.dataset.operations import Protocol
+from virtualzarr.dataset.operations import HEAD, Protocol
 from virtualzarr.dataset.schema import Schema
 from virtualzarr.dataset.snapshot import Record
 from virtualzarr.dataset.values import to_step
@@ -50,6 +50,7 @@ def create_dataset(
     dimension: str,
     *,
     message: str | None = None,
+    commit_id: str | None = None,
     allowed: str | Iterable[str] | None = None,
     storage_options: Mapping[str, Any] | None = None,
     single_writer: bool = False,
@@ -68,6 +69,8 @@ def create_dataset(
         if there is one, must increase: rows are found by it.
     message : str, optional
         For the history.
+    commit_id : str, optional
+        A name of the commit that no other has: repeated with the same one, it is done once.
     allowed, storage_options, single_writer
         As for `Dataset`.
     **given
@@ -77,7 +80,7 @@ def create_dataset(
     Returns
     -------
     Dataset
-        At version 1.
+        At version 1, or at the newest one if that was made with the same `commit_id` before.
 
     Raises
     ------
@@ -101,8 +104,13 @@ def create_dataset(
     access: dict[str, Any] = {"storage_options": storage_options, "allowed": allowed}
     storage = open_storage(Location.of(folder, **access), single_writer)
     storage.require_commits()
+    present = storage.list_top()
+    if commit_id is not None and HEAD in present:
+        dataset = Dataset(folder, single_writer=single_writer, **access)
+        if dataset.has_commit(commit_id):
+            return dataset
     # What a creation left that was stopped before its head was there is in nobody's way.
-    if any(name not in _LEFT_BEHIND and name[-4:] != ".new" for name in storage.list_top()):
+    if any(name not in _LEFT_BEHIND and name[-4:] != ".new" for name in present):
         raise NodeExistsError("there is something already", file=folder)
     check_options(given)
     options: dict[str, Any] = dict(given)
@@ -118,7 +126,7 @@ def create_dataset(
     change = join_changes([first_change(addition), *_gap_changes(addition, options)], about)
     # Other readers refuse the dataset from its first moment on.
     storage.put_root(build_root())
-    storage.run(create(change))
+    storage.run(create(change, commit_id))
     return Dataset(folder, single_writer=single_writer, **access)
 
 

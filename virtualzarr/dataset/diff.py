@@ -189,13 +189,7 @@ class _Only:
 def _only_in(one: DatasetVersion, other: DatasetVersion, dimension: str) -> _Only:
     """Return the rows of a version whose ids are not in another one."""
     runs, others = (each.run(read_runs(each.snapshot, dimension)) for each in (one, other))
-    ranges = [
-        (position + low, position + high)
-        for position, first, count in zip(
-            runs.starts[:-1].tolist(), runs.first.tolist(), runs.count.tolist(), strict=True
-        )
-        for low, high in _without(first, count, others)
-    ]
+    ranges = select_absent(runs, [others])
     positions = np.concatenate(
         [np.empty(0, np.int64), *(np.arange(start, stop) for start, stop in ranges)]
     )
@@ -206,6 +200,20 @@ def _only_in(one: DatasetVersion, other: DatasetVersion, dimension: str) -> _Onl
         parts.append(one.run(protocol))
     values = np.concatenate(parts) if parts else np.empty(0)
     return _Only(positions, values if has_coordinates else None)
+
+
+def select_absent(runs: Runs, others: Sequence[Runs]) -> list[tuple[int, int]]:
+    """Return the positions of rows, as ranges, whose ids are in none of other versions."""
+    ranges = list(
+        zip(runs.starts[:-1].tolist(), runs.first.tolist(), runs.count.tolist(), strict=True)
+    )
+    for other in others:
+        ranges = [
+            (position + low, first + low, high - low)
+            for position, first, count in ranges
+            for low, high in _without(first, count, other)
+        ]
+    return [(position, position + count) for position, _, count in ranges]
 
 
 def _without(first: int, count: int, others: Runs) -> list[tuple[int, int]]:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from virtualzarr.array import Array
 from virtualzarr.combine.cf_time import TimeUnit, exact_times, is_datetime_calendar
 from virtualzarr.dataset.editing import find_unfilled
 from virtualzarr.dataset.objects import epoch_of
+from virtualzarr.dataset.placing import read_stored
 from virtualzarr.dataset.row_tables import read_entries
 from virtualzarr.dataset.vacuum import mark
 from virtualzarr.dataset.values import to_step
@@ -122,12 +124,13 @@ def describe_status(
     now = datetime.now(UTC) if now is None else now
     state, dimension = newest.snapshot, newest.dimension
     time = _EPOCH + timedelta(microseconds=state.time // 1000)
-    coordinates, last_time = _read_coordinates(newest)
-    array = newest.group.get(dimension)
     if step is None:
         step = newest.schema.options.get("step")
+    array = newest.growing_arrays().get(dimension)
+    # Of many rows, all coordinates are read only where steps between them are counted.
+    coordinates, last_time = _read_coordinates(newest, array, is_whole=step is not None)
     if step is not None:
-        if coordinates is None or not isinstance(array, Array):
+        if coordinates is None or array is None:
             raise UnsupportedError(f"there is no coordinate of {dimension!r} to take steps of")
         step = to_step(step, array.attrs, array.dtype)
     rows = count_rows(newest)
@@ -168,14 +171,24 @@ def count_rows(dataset: Dataset) -> int:
     return len(dataset.snapshot.rows_of(dataset.dimension))
 
 
-def _read_coordinates(dataset: Dataset) -> tuple[NDArray[Any] | None, datetime | None]:
-    """Return the coordinates of all rows, and the last one as a time, where there are such."""
-    array = dataset.group.get(dataset.dimension)
-    if not isinstance(array, Array) or array.dims != (dataset.dimension,):
+def _read_coordinates(
+    dataset: Dataset, array: Array | None, is_whole: bool
+) -> tuple[NDArray[Any] | None, datetime | None]:
+    """Return the coordinates of rows, and the last one as a time, where there are such.
+
+    They are read from segments: source files need not be there, nor be opened one by one.
+
+    Parameters
+    ----------
+    is_whole : bool
+        Whether those of all rows are returned, or of the first and the last one only.
+    """
+    dimension, rows = dataset.dimension, count_rows(dataset)
+    if array is None or array.dims != (dimension,) or array.dtype.kind not in "iuf":
         return None, None
-    if array.dtype.kind not in "iuf":
-        return None, None
-    values = np.asarray(array[...])
+    ranges = [(0, rows)] if is_whole else [(0, min(1, rows)), (max(rows - 1, 0), rows)]
+    read = partial(read_stored, dataset.snapshot, dimension, dataset.open_segment.coordinates)
+    values = np.concatenate([dataset.run(read(start, stop)) for start, stop in ranges])
     unit = TimeUnit.from_attributes(array.attrs)
     # "days" alone is a length of time, as of forecasts.
     if unit is None or not len(values) or " since " not in str(array.attrs.get("units")):

@@ -17,7 +17,12 @@ from virtualzarr.dataset.diff import Diff, compare
 from virtualzarr.dataset.file_names import find_files as find_named_files
 from virtualzarr.dataset.fitting import Addition, fit
 from virtualzarr.dataset.head import Head, find_version, read_head, read_version
-from virtualzarr.dataset.history import Version, list_versions, to_nanoseconds
+from virtualzarr.dataset.history import (
+    History,
+    from_nanoseconds,
+    list_versions,
+    to_nanoseconds,
+)
 from virtualzarr.dataset.layers import Covered, LayerInfo, add_layers, find_layers, list_layers
 from virtualzarr.dataset.named import Named
 from virtualzarr.dataset.open_storage import open_storage
@@ -38,7 +43,8 @@ from virtualzarr.dataset.snapshot import Snapshot
 from virtualzarr.dataset.sources import select_new_files
 from virtualzarr.dataset.stretches import Stretch, Stretches
 from virtualzarr.dataset.verbs import Stored
-from virtualzarr.errors import SourceNotFoundError, VersionExpiredError
+from virtualzarr.display.html import facts_html, group_html
+from virtualzarr.errors import SourceNotFoundError, VersionExpiredError, VirtualZarrError
 from virtualzarr.hierarchy.group import Group
 from virtualzarr.stores.files import resolve_uri
 from virtualzarr.stores.location import Location
@@ -181,6 +187,23 @@ class DatasetVersion:
             f"{arrays} array{'s' * (arrays != 1)}{tagged}>"
         )
 
+    def _repr_html_(self) -> str:
+        """Return tables of what this version is and has, for notebooks."""
+        state = self.snapshot
+        rows: list[tuple[str, Any]] = [
+            ("Dataset", self.path),
+            ("Version", f"{self.version} of {self.head.snapshot.version}"),
+            ("Time (UTC)", f"{from_nanoseconds(state.time):%Y-%m-%d %H:%M:%S}"),
+            ("Rows", ", ".join(f"{len(runs):,} along {name}" for name, runs in state.rows.items())),
+            ("Tags", ", ".join(sorted(n for n, v in self.tags.items() if v == self.version))),
+        ]
+        try:
+            members = group_html(self.group)
+        except VirtualZarrError as error:
+            # A version that has expired is shown as what it is.
+            rows, members = [*rows, ("Arrays", error.message)], ""
+        return facts_html(rows) + members
+
     @property
     def version(self) -> int:
         """The version that this is."""
@@ -313,7 +336,7 @@ class DatasetVersion:
         """Tell whether a commit is in the history, up to what was read of it."""
         return self.run(find_commit(self.head, commit_id, 0))
 
-    def history(self, start: int = 1, stop: int | None = None) -> list[Version]:
+    def history(self, start: int = 1, stop: int | None = None) -> History:
         """Return versions, the oldest first.
 
         Parameters
@@ -326,7 +349,7 @@ class DatasetVersion:
         Returns
         -------
         list of Version
-            When, by whom, why, and with which files each was made.
+            When, by whom, why, and with which files each was made. It is shown as a table.
         """
         newest = self.head.snapshot.version
         start = max(newest + 1 + start, 1) if start < 0 else start

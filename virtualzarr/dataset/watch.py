@@ -16,6 +16,7 @@ from typing import Any, Literal
 
 from virtualzarr.dataset.arrivals import Arrivals
 from virtualzarr.dataset.dataset import Dataset
+from virtualzarr.dataset.head import find_version
 from virtualzarr.errors import (
     AccessError,
     CommitFailedError,
@@ -94,7 +95,8 @@ class Watch:
     _store_failures: int = 0
     _failing: str = ""
     _in_doubt: tuple[tuple[str, ...], str] | None = None
-    _past: dict[str, datetime] | None = None
+    _past: dict[str, datetime] = field(default_factory=dict)
+    _past_start: int | None = None
 
     def step(self, is_stopped: Callable[[], bool] = lambda: False) -> float | None:
         """Append what has settled; return in how many seconds there will be more to do.
@@ -134,25 +136,39 @@ class Watch:
 
     def _without_past(self, files: Sequence[str]) -> list[str]:
         """Return files but those whose rows a commit brought that are no longer there."""
-        if self._past is None and files:
-            # Once: what others commit meanwhile is there by name, when it is appended.
-            self._past = {
-                file: version.time
-                for version in self.dataset.refresh().history()
-                for file in version.about.get("files", ())
-            }
-        gone = {file for file in files if self._is_past(file)}
-        if gone:
-            # Where there are rows, `append` compares the file with what it was.
-            there = self.dataset.refresh().find_files(sorted(gone))
-            gone = {file for file in gone if resolve_uri(file) not in there}
+        if not files:
+            return []
+        dataset = self.dataset.refresh()
+        # Where there are rows, `append` compares the file with what it was.
+        there = dataset.find_files(files)
+        absent = [file for file in files if resolve_uri(file) not in there]
+        if absent:
+            self._read_past(dataset, min(self.arrivals.facts(file)[1] for file in absent))
+        gone = {file for file in absent if self._is_past(file)}
         if gone:
             self.arrivals.finish(gone)
             self.report(Event("present", tuple(sorted(gone))))
         return [file for file in files if file not in gone]
 
+    def _read_past(self, dataset: Dataset, time: int) -> None:
+        """Read which files commits brought since a time, as far as that was not read before.
+
+        Older ones brought older files, whatever their names.
+        """
+        start = max(dataset.run(find_version(dataset.head, time)), 1)
+        # What others commit from now on is there by name, when it is appended.
+        stop = dataset.version + 1 if self._past_start is None else self._past_start
+        if start < stop:
+            older = {
+                file: version.time
+                for version in dataset.history(start, stop)
+                for file in version.about.get("files", ())
+            }
+            self._past = older | self._past
+        self._past_start = min(start, stop)
+
     def _is_past(self, file: str) -> bool:
-        time = (self._past or {}).get(resolve_uri(file))
+        time = self._past.get(resolve_uri(file))
         if time is None:
             return False
         # A newer file of that name is another one.

@@ -103,7 +103,6 @@ def group_html(group: Group) -> str:
     rows = [("Group", f"/{group.path}"), ("Members", members)]
     text = _table(rows, "white-space:nowrap") + _attributes(group.attributes)
     if names:
-        heads = "".join(f'<th style="text-align:left">{head}</th>' for head in _HEADS)
         rows_of_members = _members(group, names)
         # Rows are made one by one: opening each of 100,000 members would take minutes.
         listed = list(islice(rows_of_members, ROWS))
@@ -111,7 +110,7 @@ def group_html(group: Group) -> str:
         note = f"<p>and {remaining:,} more</p>" if remaining else ""
         if not remaining and next(rows_of_members, None) is not None:
             note = "<p>and more in the last group</p>"
-        text += f"<table><tr>{heads}</tr>{''.join(map(_row, listed))}</table>{note}"
+        text += table_html(_HEADS, listed) + note
     if group.skipped:
         skipped = list(group.skipped.items())
         text += _details(f"{len(skipped):,} skipped", skipped)
@@ -139,6 +138,29 @@ def _members(group: Group, names: Iterable[str], above: str = "") -> Iterator[tu
             continue
         yield (f"{above}{name}/", f"group of {len(inner):,}", "", "", "")
         yield from _members(node, inner, f"{above}{name}/")
+
+
+def table_html(heads: Iterable[str], rows: Iterable[Iterable[Any]]) -> str:
+    """Return a table with a line of heads.
+
+    Examples
+    --------
+    >>> table_html(["a"], [["<b>"]])
+    '<table><tr><th style="text-align:left">a</th></tr><tr><td>&lt;b&gt;</td></tr></table>'
+    """
+    head = "".join(f'<th style="text-align:left">{escape(head)}</th>' for head in heads)
+    return f"<table><tr>{head}</tr>{''.join(map(_row, rows))}</table>"
+
+
+def facts_html(rows: Iterable[tuple[str, Any]]) -> str:
+    """Return a table of facts, without those of which there is nothing to say.
+
+    Examples
+    --------
+    >>> facts_html([("Name", "<x>"), ("Tags", "")]).count("<tr>")
+    1
+    """
+    return _table([row for row in rows if row[1] != ""], "white-space:nowrap")
 
 
 def _row(cells: Iterable[Any]) -> str:

@@ -20,7 +20,8 @@ def add_command(commands: Any, common: argparse.ArgumentParser) -> None:
     shared.add_flags(
         parser,
         deep="read bytes, too: compare digests that the references have, and decode all chunks; "
-        "of a dataset, compare all objects that its versions name",
+        "of a dataset, compare all objects that its versions name, and look at the files of "
+        "versions with a tag, too",
         dry_run="ask for no file; show how many would be asked for, and where they are",
     )
 
@@ -52,15 +53,15 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _check_dataset(options: argparse.Namespace) -> int:
-    """Check the objects of a dataset, and then the sources of its newest version."""
+    """Check the objects of a dataset, and the sources of its newest version and of tagged ones."""
     import virtualzarr
-    from virtualzarr.dataset.check import check_objects
+    from virtualzarr.dataset.check import check_objects, check_sources
     from virtualzarr.references.check import CheckReport
 
     access = shared.open_arguments(options)
     damaged = check_objects(options.path, **access).damaged
     try:
-        report = virtualzarr.check_references(options.path, deep=True, **access)
+        report = check_sources(options.path, **access)
     except virtualzarr.errors.VirtualZarrError:
         if not damaged:
             raise

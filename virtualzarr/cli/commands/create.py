@@ -13,6 +13,7 @@ def add_command(commands: Any, common: argparse.ArgumentParser) -> None:
     """Add the command to those of a parser."""
     parents = [common, shared.opening_options(), shared.printing_options()]
     parents += [shared.scanning_options(), dataset_options.row_options()]
+    parents += [dataset_options.changing_options()]
     parser = commands.add_parser(
         "create", parents=parents,
         help="make a dataset of files, which keeps its versions as it grows",
@@ -23,8 +24,6 @@ def add_command(commands: Any, common: argparse.ArgumentParser) -> None:
     dataset_options.add_dataset(parser)
     shared.add_files(parser)
     shared.add_dim(parser, required=True)
-    parser.add_argument("-m", "--message", metavar="TEXT", help="for the history")
-    dataset_options.add_single_writer(parser)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -33,7 +32,7 @@ def run(options: argparse.Namespace) -> int:
 
     dataset = create_dataset(
         options.dataset, options.files, options.dim,
-        message=options.message,
+        **dataset_options.commit_arguments(options),
         single_writer=options.single_writer,
         **dataset_options.row_arguments(options),
         **shared.open_arguments(options),

@@ -29,6 +29,8 @@ def add_command(commands: Any, common: argparse.ArgumentParser) -> None:
 
 def run_history(options: argparse.Namespace) -> int:
     """Run the command ``history``."""
+    from virtualzarr.dataset.history import about_text
+
     dataset = dataset_options.open_dataset(options)
     tags: dict[int, list[str]] = {}
     for name, version in sorted(dataset.tags.items()):
@@ -50,7 +52,7 @@ def run_history(options: argparse.Namespace) -> int:
         )
         marks = "".join(f" [{name}]" for name in names) + ("" if is_open else " (expired)")
         time = each.time.strftime("%Y-%m-%d %H:%M:%S")
-        lines.append(f"{each.version:>6}  {time}  {dataset_options.about_text(each.about)}{marks}")
+        lines.append(f"{each.version:>6}  {time}  {about_text(each.about)}{marks}")
     shared.print_report(options, report, "\n".join(lines))
     return 0
 

@@ -1,0 +1,51 @@
+"""Creations that are repeated, and options that cannot be."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+import virtualzarr as vz
+from tests.dataset.test_dataset import write
+from virtualzarr.cli import main
+from virtualzarr.dataset.create import create_dataset
+from virtualzarr.errors import NodeExistsError
+
+
+def test_a_creation_is_done_once(tmp_path):
+    write(tmp_path / "0.h5", 0)
+    write(tmp_path / "1.h5", 4)
+    first = create_dataset(tmp_path / "feed", tmp_path / "0.h5", "time", commit_id="job-1")
+    assert first.snapshot.commit == "job-1"
+    again = create_dataset(tmp_path / "feed", tmp_path / "0.h5", "time", commit_id="job-1")
+    assert again.version == 1
+    first.append(tmp_path / "1.h5")
+    assert (
+        create_dataset(tmp_path / "feed", tmp_path / "0.h5", "time", commit_id="job-1").version == 2
+    )
+    for other in ("job-2", None):
+        with pytest.raises(NodeExistsError):
+            create_dataset(tmp_path / "feed", tmp_path / "0.h5", "time", commit_id=other)
+
+
+def test_a_creation_on_the_command_line_is_done_once(tmp_path, capsys):
+    write(tmp_path / "0.h5", 0)
+    command = ["create", str(tmp_path / "feed"), str(tmp_path / "0.h5"), "--dim", "time"]
+    for _ in range(2):
+        assert main([*command, "--commit-id", "job-1", "--json"]) == 0
+        assert json.loads(capsys.readouterr().out)["commit"] == "job-1"
+    assert main([*command, "--json"]) == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("threads", 0), ("threads", -1), ("threads", 1.5), ("requests", 0),
+                        ("retries", -1), ("open_sources", 0)],
+)  # fmt: skip
+def test_settings_that_nothing_can_work_with(name, value):
+    before = vz.config.retry_seconds, getattr(vz.config, name)
+    with pytest.raises(ValueError, match=f"config.{name} is an integer from"):
+        vz.config.set(retry_seconds=9.0, **{name: value})
+    with pytest.raises(ValueError, match=f"config.{name} is an integer from"):
+        setattr(vz.config, name, value)
+    assert (vz.config.retry_seconds, getattr(vz.config, name)) == before
