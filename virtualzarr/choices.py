@@ -37,6 +37,9 @@ Keep = Literal["new", "both"]
 HarmonizeRule = Literal["packing", "time", "fill", "unmask"]
 """Which differences in meaning are resolved when arrays are joined."""
 
+Split = Literal["runs"]
+"""Into which groups a group is split when it is published."""
+
 ReferenceFormat = Literal["json", "parquet", "icechunk", "native", "dataset"]
 """In which form references are stored."""
 
@@ -53,4 +56,5 @@ def check_choice(name: str, value: Any, choices: Any) -> None:
     # A tuple compares: other than a set, it takes values that cannot be hashed.
     if value not in (known := get_args(choices)):
         *first, last = map(repr, known)
-        raise ValueError(f"{name} is one of {', '.join(first)} and {last}, not {value!r}")
+        names = f"one of {', '.join(first)} and {last}" if first else last
+        raise ValueError(f"{name} is {names}, not {value!r}")

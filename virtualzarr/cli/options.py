@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from datetime import datetime
 from typing import Any, get_args
 
-from virtualzarr.choices import OnError
+from virtualzarr.choices import OnError, Split
 from virtualzarr.cli.option_names import in_options
 from virtualzarr.references.registry import FORMS
 
@@ -133,6 +133,10 @@ def placing_options() -> argparse.ArgumentParser:
         "--inline", type=_inline, default="auto", metavar="WHAT",
         help="copy into the references: auto (default), a number of bytes, or names, as time,lat",
     )  # fmt: skip
+    parser.add_argument(
+        "--split", choices=get_args(Split),
+        help="runs: a group for each run of equal packing and codecs, so that nothing is copied",
+    )  # fmt: skip
     add_flags(
         parser,
         regular="put chunks of several shapes on a regular grid",
@@ -163,7 +167,7 @@ def scan_arguments(options: argparse.Namespace) -> dict[str, Any]:
 def output_arguments(options: argparse.Namespace) -> dict[str, Any]:
     """Return how references are written, and in which form."""
     names = ("reference_format", "zarr_format", "copy", "plugin_codecs", "relative", "overwrite",
-             "inline")  # fmt: skip
+             "inline", "split")  # fmt: skip
     chosen = {name: getattr(options, name) for name in names}
     return {**chosen, "regular": options.regular or None}
 

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Literal
 
 from virtualzarr.array import Array
-from virtualzarr.choices import OnError, ReferenceFormat, check_choice
+from virtualzarr.choices import OnError, ReferenceFormat, Split, check_choice
 from virtualzarr.hierarchy.group import Group
 from virtualzarr.keywords import strict_keywords
-from virtualzarr.references.form import PublishOptions
+from virtualzarr.references.form import Capabilities, PublishOptions
 from virtualzarr.references.inline_policy import Inline, InlinePolicy
 from virtualzarr.references.preview import Preview
 from virtualzarr.references.registry import choose_form, locate_target
 from virtualzarr.references.report import PublishReport
+from virtualzarr.references.split_runs import split_runs
 
 
 @strict_keywords()
@@ -34,6 +36,7 @@ def publish(
     digests: bool = False,
     inline: Inline = "auto",
     regular: bool | None = None,
+    split: Split | None = None,
 ) -> PublishReport:
     """Write references that other tools open: a JSON file, a folder of Parquet files, or Icechunk.
 
@@ -89,6 +92,9 @@ def publish(
         Whether chunks of several shapes are put on a regular grid, of the shape and codecs that
         keep the most bytes virtual; the rest is copied (see `copy`). By default where the form, or
         Zarr v2, has no other grid.
+    split : {"runs"}, optional
+        Whether each run of equal packing and codecs becomes a group of its own, ``run0``, ``run1``,
+        ..., in which arrays are packed as in the files, so that nothing has to be copied.
 
     Returns
     -------
@@ -137,12 +143,14 @@ def publish(
         raise ValueError(
             f"{can.title} holds everything as it is: regular and inline change nothing"
         )
+    node, notes = _split(node, split, can)
     options = PublishOptions(
         copy=copy, zarr_format=zarr_format, on_error=on_error, progress=progress,
         relative=relative, record_size=record_size, plugin_codecs=plugin_codecs,
         overwrite=overwrite, digests=digests, inline=policy, regular=regular,
     )  # fmt: skip
-    return form.publish(node, location, options)
+    report = form.publish(node, location, options)
+    return replace(report, notes=(*report.notes, *notes))
 
 
 @strict_keywords()
@@ -155,12 +163,13 @@ def preview(
     plugin_codecs: bool = False,
     inline: Inline = "auto",
     regular: bool | None = None,
+    split: Split | None = None,
 ) -> Preview:
     """Find out what `publish` would do with ``copy=True``: nothing is written, no chunk is read.
 
     Parameters
     ----------
-    node, path, reference_format, zarr_format, plugin_codecs, inline, regular
+    node, path, reference_format, zarr_format, plugin_codecs, inline, regular, split
         As for `publish`.
 
     Examples
@@ -174,7 +183,26 @@ def preview(
         zarr_format=zarr_format, plugin_codecs=plugin_codecs,
         inline=InlinePolicy.parse(inline), regular=regular,
     )  # fmt: skip
-    return choose_form(uri, reference_format).preview(node, uri, options)
+    form = choose_form(uri, reference_format)
+    return form.preview(_split(node, split, form.capabilities)[0], uri, options)
+
+
+def _split(
+    node: Group | Array, split: Split | None, can: Capabilities
+) -> tuple[Group | Array, list[str]]:
+    """Split a group into runs where that is asked for, and say so."""
+    if split is None:
+        return node, []
+    check_choice("split", split, Split)
+    if not isinstance(node, Group):
+        raise ValueError("split: only groups are split into groups")
+    if can.as_is:
+        raise ValueError(f"{can.title} holds everything as it is: nothing is to be split")
+    runs = split_runs(node)
+    if runs is node:
+        return node, []
+    count = len(list(runs.groups()))
+    return runs, [f"split into {count} groups, each of one packing and chain of codecs"]
 
 
 def _check_node(node: Any) -> None:
