@@ -70,7 +70,7 @@ def describe_options(options: Mapping[str, Any]) -> tuple[dict[str, Any], list[s
     >>> describe_options({"harmonize": {"time"}, "preprocess": len, "progress": True})
     ({'harmonize': ['time']}, ['preprocess'])
     """
-    known: dict[str, Any] = {}
+    described: dict[str, Any] = {}
     callables = []
     for name, value in options.items():
         if value is None or name in _FOR_ONCE:
@@ -80,11 +80,11 @@ def describe_options(options: Mapping[str, Any]) -> tuple[dict[str, Any], list[s
             if description is None:
                 callables.append(name)
             else:
-                known[name] = {"getter": description}
+                described[name] = {"getter": description}
         elif name != "coordinate":  # values are those of these files, not of later ones
             is_set = isinstance(value, set | frozenset)
-            known[name] = sorted(value) if is_set else list(value) if _is_list(value) else value
-    return known, callables
+            described[name] = sorted(value) if is_set else list(value) if _is_list(value) else value
+    return described, callables
 
 
 def _is_list(value: Any) -> bool:

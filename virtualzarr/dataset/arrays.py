@@ -172,10 +172,12 @@ class VersionChunks(ManifestChunks):
                     _Places(cells, np.zeros_like(cells), (), nothing, True),
                 )
             return
-        found = self.rows.find(cells[:, self.axis])
-        for number, rows in _group(found.number):
+        # One lookup of all cells along the growing axis; the others are numbered by each entry, as
+        # rows that were folded may be cut in other chunks than those beside them.
+        located = self.rows.find(cells[:, self.axis])
+        for number, rows in _group(located.number):
             stored, inside = cells[rows], np.zeros((len(rows), cells.shape[1]), np.int64)
-            stored[:, self.axis], inside[:, self.axis] = found.cell[rows], found.inside[rows]
+            stored[:, self.axis], inside[:, self.axis] = located.cell[rows], located.inside[rows]
             other_axes = self._other_axes(self._entries[number])
             if other_axes is not None:
                 for i, (axis, other) in enumerate(zip(self._axes, other_axes, strict=True)):
@@ -185,7 +187,7 @@ class VersionChunks(ManifestChunks):
                         inside[:, i] = starts - other.start(stored[:, i])
             is_whole = other_axes is None and self.rows.is_whole
             axes = other_axes or self._axes
-            yield number, rows, _Places(stored, inside, axes, found.edge[rows], is_whole)
+            yield number, rows, _Places(stored, inside, axes, located.edge[rows], is_whole)
 
     @property
     def _axes(self) -> tuple[Axis, ...]:
@@ -197,8 +199,8 @@ class VersionChunks(ManifestChunks):
         """Return how an entry is chunked along axes that do not grow; None if as the version is."""
         axes = list_axes(entry, self.path, self.axes, self.axis)
         is_same = all(
-            mine.has_same_cells(other)
-            for i, (mine, other) in enumerate(zip(self._axes, axes, strict=True))
+            one.has_same_cells(other)
+            for i, (one, other) in enumerate(zip(self._axes, axes, strict=True))
             if i != self.axis
         )
         return None if is_same else axes

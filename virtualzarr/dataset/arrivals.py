@@ -120,6 +120,7 @@ class Arrivals:
         """Return files that have settled and are neither done nor put off, by name."""
         now = self.clock()
         files = list_folder(self.folder, self.pattern, self._options)
+        # Taken off one by one: the thread that listens may add some meanwhile.
         renamed = set()
         while self._renamed:
             renamed.add(self._renamed.popleft())
@@ -128,6 +129,8 @@ class Arrivals:
             if self._done.get(file) == facts:
                 continue
             before, since = self._seen.get(file, (None, now))
+            # Whoever writes a file goes on changing it: it settles when its facts stay the same. A
+            # file that was renamed was complete before it had the name.
             if facts != before:
                 since = now
             seen[file] = (facts, now - self.settle if file in renamed else since)

@@ -191,6 +191,7 @@ def _replace(base: Head, result: Head, commit: str) -> Protocol[tuple[Head, bool
                 return replace(result, tag=tag), True
             is_sent = True
         except RefusedError as error:
+            # Final, unless an earlier request was not answered: that may arrive still.
             if not is_sent:
                 raise CommitFailedError(f"nothing was changed: {error}") from error
         except UnreachableError:

@@ -118,8 +118,8 @@ class ReadShape:
 
 def _cut(rows: int, length: int) -> Axis:
     """Return rows in chunks of a length, the last one as short as need be."""
-    whole, partial = divmod(rows, length)
-    runs = [(length, whole), (partial, min(partial, 1))]
+    full, partial = divmod(rows, length)
+    runs = [(length, full), (partial, min(partial, 1))]
     return Axis(rows, *zip(*[run for run in runs if run[1]], strict=True))
 
 
@@ -139,19 +139,19 @@ def compact(
     arrays = dataset.growing_arrays()
     row_nbytes = sum(_row_nbytes(array, shape.dimension) for array in arrays.values())
     step = max(memory // max(row_nbytes, 1) // shape.unit, 1) * shape.unit
-    regions, rows, nbytes, lost = 0, 0, 0, 0
+    regions, rows, nbytes, remaining = 0, 0, 0, 0
     due = list(_find_regions(_list_rows(dataset, arrays, shape, keep), shape, step))
     for number, (start, stop) in enumerate(due):
         if budget is not None and nbytes >= budget:
-            lost += sum(b - a for a, b in due[number:])
+            remaining += sum(b - a for a, b in due[number:])
             break
         try:
             nbytes += _fold(dataset, (start, stop), shape, memory, message, keep)
         except (MismatchError, CommitFailedError):
-            lost += stop - start
+            remaining += stop - start
             continue
         regions, rows = regions + 1, rows + stop - start
-    return CompactReport(regions, rows, nbytes, lost)
+    return CompactReport(regions, rows, nbytes, remaining)
 
 
 def _read_shape(
@@ -232,11 +232,11 @@ def _find_regions(
             continue
         # At the end, rows that do not fill a chunk, or a shard, wait for more. Between others they
         # never will: several stretches of them become one.
-        whole = stop - (stop - start) % shape.unit
-        if number + 1 < len(groups) and (whole > start or len(group) > 1):
-            whole = stop
-        for low in range(start, whole, step):
-            yield low, min(low + step, whole)
+        end = stop - (stop - start) % shape.unit
+        if number + 1 < len(groups) and (end > start or len(group) > 1):
+            end = stop
+        for low in range(start, end, step):
+            yield low, min(low + step, end)
 
 
 def _is_folded(stretch: Stretch, arrays: Mapping[str, Array], shape: ReadShape) -> bool:

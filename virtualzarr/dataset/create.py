@@ -54,7 +54,7 @@ def create_dataset(
     allowed: str | Iterable[str] | None = None,
     storage_options: Mapping[str, Any] | None = None,
     single_writer: bool = False,
-    **given: Unpack[AppendOptions],
+    **options: Unpack[AppendOptions],
 ) -> Dataset:
     """Make a dataset of files, or of virtual arrays, that grows along a dimension.
 
@@ -73,7 +73,7 @@ def create_dataset(
         A name of the commit that no other has: repeated with the same one, it is done once.
     allowed, storage_options, single_writer
         As for `Dataset`.
-    **given
+    **options
         As for `Dataset.append`. The dataset remembers them, and treats later files alike; of
         functions it remembers that there was one, so that it has to be given again.
 
@@ -112,18 +112,20 @@ def create_dataset(
     # What a creation left that was stopped before its head was there is in nobody's way.
     if any(name not in _LEFT_BEHIND and name[-4:] != ".new" for name in present):
         raise NodeExistsError("there is something already", file=folder)
-    check_options(given)
-    options: dict[str, Any] = dict(given)
+    check_options(options)
+    parameters: dict[str, Any] = dict(options)
     files = list_files(source, access)
-    group = as_group(source) if files is None else scan_addition(files, dimension, options | access)
+    group = (
+        as_group(source) if files is None else scan_addition(files, dimension, parameters | access)
+    )
     names = list_sources(group) if files is None else [resolve_uri(file) for file in files]
     addition = describe_first(group, Schema(growing=dimension))
-    options = _with_exact_step(addition, options)
-    known, callables = describe_options(options)
-    schema = replace(addition.schema, options=known, callables=tuple(callables))
+    parameters = _with_exact_step(addition, parameters)
+    described, callables = describe_options(parameters)
+    schema = replace(addition.schema, options=described, callables=tuple(callables))
     addition = replace(addition, schema=schema)
     about = describe_commit("create", message, names)
-    change = join_changes([first_change(addition), *_gap_changes(addition, options)], about)
+    change = join_changes([first_change(addition), *_gap_changes(addition, parameters)], about)
     # Other readers refuse the dataset from its first moment on.
     storage.put_root(build_root())
     storage.run(create(change, commit_id))

@@ -141,8 +141,8 @@ class Diff:
 
 
 def _list(items: Sequence[Any]) -> str:
-    shown = ", ".join(map(str, items[:_SHOWN]))
-    return f"{shown}, ... ({len(items)} in all)" if len(items) > _SHOWN else shown
+    text = ", ".join(map(str, items[:_SHOWN]))
+    return f"{text}, ... ({len(items)} in all)" if len(items) > _SHOWN else text
 
 
 def compare(newest: DatasetVersion, a: DatasetVersion, b: DatasetVersion) -> Diff:

@@ -25,16 +25,16 @@ def find_unkept(sources: Iterable[Source]) -> set[str]:
         folder, _, name = source.uri.rpartition(f"/{DATA}/")
         folders.setdefault(folder, {})[f"{DATA}/{name}"] = source
     unkept: set[str] = set()
-    for folder, own in folders.items():
+    for folder, by_name in folders.items():
         # Its head is asked for what it keeps, and nothing of it is passed on.
-        location = next(iter(own.values())).location
+        location = next(iter(by_name.values())).location
         storage = open_storage(replace(location, uri=folder, allowed=(ANYWHERE,)))
         try:
             head = storage.run(read_head())
         except SourceNotFoundError:
             continue
-        kept = storage.run(_list_tagged(head))
-        unkept |= {source.uri for name, source in own.items() if name not in kept}
+        tagged = storage.run(_list_tagged(head))
+        unkept |= {source.uri for name, source in by_name.items() if name not in tagged}
     return unkept
 
 

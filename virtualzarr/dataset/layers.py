@@ -92,6 +92,8 @@ def _cover(entries: Sequence[Entry], runs: Runs) -> Iterator[Covered]:
         for first, count in entry.layer.ids:
             pieces.append((first, count, row, number))
             row += count
+    # Both are sorted by ids: of each run, only pieces that overlap it are looked at, and `reached`
+    # keeps a row from being counted twice.
     table = np.array(sorted(pieces), np.int64).reshape(-1, 4)
     ends = table[:, 0] + table[:, 1]
     joined: Covered | None = None
@@ -244,10 +246,10 @@ def check_not_covered(head: Head, layer: LayerRows) -> Protocol[None]:
     low = min(first for first, _ in layer.ids)
     high = max(first + count for first, count in layer.ids)
     entries = yield from read_entries(head.snapshot, at_ids(layer.dimension, low, high))
-    own = Runs.of(layer.ids)
+    runs = Runs.of(layer.ids)
     for entry in entries:
         if entry.layer is None or entry.layer.key != layer.key:
             continue
         first, count = np.array(entry.layer.ids, np.int64).T
-        if own.count_ids(first, first + count).any():
+        if runs.count_ids(first, first + count).any():
             raise MismatchError("the layer has some of these rows already")

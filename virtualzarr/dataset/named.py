@@ -29,13 +29,13 @@ class Named:
     @classmethod
     def from_json(cls, document: Sequence[Any]) -> Named:
         """Read what `to_json` returned."""
-        name, size, digest, *rest = document
-        return cls(str(name), int(size), str(digest), int(rest[0]) if rest else None)
+        name, size, digest, *offset = document
+        return cls(str(name), int(size), str(digest), int(offset[0]) if offset else None)
 
     def to_json(self) -> list[Any]:
         """Return name, size in bytes, digest, and the offset of a part."""
-        whole = [self.name, self.size, self.digest]
-        return whole if self.offset is None else [*whole, self.offset]
+        members = [self.name, self.size, self.digest]
+        return members if self.offset is None else [*members, self.offset]
 
 
 @dataclass(frozen=True, slots=True)

@@ -154,9 +154,9 @@ def _find_credentials(
 
     def provide() -> dict[str, Any]:
         frozen = credentials.get_frozen_credentials()
-        found = {"access_key_id": frozen.access_key, "secret_access_key": frozen.secret_key}
+        parameters = {"access_key_id": frozen.access_key, "secret_access_key": frozen.secret_key}
         # Those with a token expire; asked for again, botocore has newer ones in time.
-        return found | {
+        return parameters | {
             "token": frozen.token, "expires_at": getattr(credentials, "_expiry_time", None)
         }  # fmt: skip
 
@@ -175,20 +175,20 @@ def _translate_gs(options: dict[str, Any], uri: str) -> dict[str, Any]:
     elif isinstance(token, Mapping) and token.get("type") == "service_account":
         settings["service_account_key"] = json.dumps(dict(token))
     elif token is not None and not isinstance(token, str):
-        raise _unsupported(["token"], uri)
+        raise _option_error(["token"], uri)
     return settings | _client_options(settings.get("base_url"))
 
 
 def _translate_az(options: dict[str, Any], uri: str) -> dict[str, Any]:
     text = str(options.pop("connection_string", None) or "")
     parts = [part.partition("=") for part in text.split(";")]
-    given = {name.strip().lower(): value for name, _, value in parts if value}
-    options |= {new: given[old] for old, new in _CONNECTION_STRING.items() if old in given}
+    members = {name.strip().lower(): value for name, _, value in parts if value}
+    options |= {new: members[old] for old, new in _CONNECTION_STRING.items() if old in members}
     account = options.get("account_name")
     if host := options.pop("account_host", None):
         options["endpoint"] = f"https://{host}"
-    elif account and (suffix := given.get("endpointsuffix")):
-        protocol = given.get("defaultendpointsprotocol", "https")
+    elif account and (suffix := members.get("endpointsuffix")):
+        protocol = members.get("defaultendpointsprotocol", "https")
         options.setdefault("endpoint", f"{protocol}://{account}.blob.{suffix}")
     settings = _translate("az", options, uri)
     return settings | _client_options(settings.get("endpoint"))
@@ -198,7 +198,7 @@ def _translate(service: str, options: Mapping[str, Any], uri: str) -> dict[str, 
     names = _NAMES[service]
     unknown = [name for name in options if name not in names and name not in _HARMLESS]
     if unknown:
-        raise _unsupported(unknown, uri)
+        raise _option_error(unknown, uri)
     return {
         new: value
         for name, value in options.items()
@@ -206,7 +206,7 @@ def _translate(service: str, options: Mapping[str, Any], uri: str) -> dict[str, 
     }
 
 
-def _unsupported(names: list[str], uri: str) -> UnsupportedError:
+def _option_error(names: list[str], uri: str) -> UnsupportedError:
     # Names only: values may be secrets.
     return UnsupportedError(
         f"storage_options {', '.join(map(repr, names))} cannot be used to commit to object stores",

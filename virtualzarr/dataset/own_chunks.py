@@ -108,11 +108,11 @@ class ChunkWriter:
         return lambda: self._to_manifest(batch)
 
     def _add_shard(
-        self, batch: _Batch, chunks: dict[Cell, bytes], first: Cell, shape: Cell, whole: Cell
+        self, batch: _Batch, chunks: dict[Cell, bytes], first: Cell, shape: Cell, shard_shape: Cell
     ) -> None:
         """Store chunks as a shard, with its index at the end, and refer to each of them."""
         codec = Sharding("sharding_indexed", {"chunk_shape": list(shape), "codecs": batch.pipeline})
-        shard = codec.shard(whole)
+        shard = codec.shard(shard_shape)
         numbers = {
             cell: int(np.ravel_multi_index(np.subtract(cell, first).tolist(), shard.counts))
             for cell in chunks
@@ -141,8 +141,8 @@ class ChunkWriter:
 
     def sources(self, others: Iterable[Source] = ()) -> Sources:
         """Return the objects as sources, after some others."""
-        own = (Source(f"{self._folder}/{named.name}", size=named.size) for named in self.data)
-        return Sources([*others, *own])
+        written = (Source(f"{self._folder}/{named.name}", size=named.size) for named in self.data)
+        return Sources([*others, *written])
 
     def _to_manifest(self, batch: _Batch) -> Manifest:
         decoders: dict[str, Any] = {}

@@ -72,18 +72,18 @@ def merge_rows(
     is_stored = np.zeros(len(new), bool)
     inside = at < len(stored)
     is_stored[inside] = stored[at[inside]] == new[inside]
-    wanted = np.ones(len(new), bool) if keep is None else keep.copy()
+    is_added = np.ones(len(new), bool) if keep is None else keep.copy()
     replaces = is_stored & (overlap == "last")
     if unfilled is not None:
         replaces[is_stored] |= unfilled[at[is_stored]]
-    conflicts = new[wanted & is_stored & ~replaces]
+    conflicts = new[is_added & is_stored & ~replaces]
     if len(conflicts) and overlap == "raise":
         raise MismatchError(
             f"there are rows from {conflicts[0]} to {conflicts[-1]} along {dimension!r} already; "
             "replace() them, or say which are to stay (overlap)"
         )
-    wanted &= replaces | ~is_stored
-    return _as_splices(np.flatnonzero(wanted), at + start, replaces, first)
+    is_added &= replaces | ~is_stored
+    return _as_splices(np.flatnonzero(is_added), at + start, replaces, first)
 
 
 def _as_splices(

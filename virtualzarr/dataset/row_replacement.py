@@ -119,11 +119,11 @@ def _store(
         bounds = {dimension: (coordinates[0].item(), coordinates[-1].item())}
     # Chunks that stay may lie in the objects of the entries that had them.
     used = list_own_objects(cells, dataset.path)
-    own = dict.fromkeys([*(item for s in part for item in s.entry.data), *writer.data])
+    objects = dict.fromkeys([*(item for s in part for item in s.entry.data), *writer.data])
     entry = Entry(
         dataset.put_object("segments", data, digest), 0, {}, bounds,
         group_chunks({path: item.chunks or () for path, item in cells.items()}), grids,
-        sum(s.entry.commits for s in part), tuple(item for item in own if item.name in used),
+        sum(s.entry.commits for s in part), tuple(item for item in objects if item.name in used),
         None if layer is None else LayerRows(layer, dimension, _as_pairs(ids), tuple(cells)),
         sum(item.manifest.ncells for item in cells.values()),
     )  # fmt: skip

@@ -53,8 +53,8 @@ def decode_columns(data: bytes, dtypes: Sequence[np.dtype[Any]]) -> list[Any]:
         If they are not whole.
     """
     raw = objects.decompress(data)
-    count, rest = divmod(len(raw), sum(dtype.itemsize for dtype in dtypes))
-    if rest:
+    count, remainder = divmod(len(raw), sum(dtype.itemsize for dtype in dtypes))
+    if remainder:
         raise MetadataError("a table of a dataset is damaged")
     columns, offset = [], 0
     for dtype in dtypes:

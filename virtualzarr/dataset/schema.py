@@ -211,7 +211,7 @@ def _meaning(document: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def merge_schemas(base: Schema, mine: Schema, theirs: Schema) -> Schema:
+def merge_schemas(base: Schema, ours: Schema, theirs: Schema) -> Schema:
     """Return what two changes of one schema make together.
 
     Raises
@@ -227,15 +227,15 @@ def merge_schemas(base: Schema, mine: Schema, theirs: Schema) -> Schema:
     {'b': 1, 'a': 1}
     """
     nodes: dict[str, Any] = {}
-    for path in dict.fromkeys([*theirs.nodes, *mine.nodes]):
-        values = [schema.nodes.get(path, _ABSENT) for schema in (base, mine, theirs)]
+    for path in dict.fromkeys([*theirs.nodes, *ours.nodes]):
+        values = [schema.nodes.get(path, _ABSENT) for schema in (base, ours, theirs)]
         nodes[path] = _merge_documents(path, *values)
     dtypes: dict[str, Any] = {}
     for path in nodes:
-        first, second, third = (s.dtypes.get(path, {}) for s in (base, mine, theirs))
+        first, second, third = (s.dtypes.get(path, {}) for s in (base, ours, theirs))
         if merged := _merge_members(path, first, second, third):
             dtypes[path] = merged
-    options = _merge_members("", base.options, mine.options, theirs.options)
+    options = _merge_members("", base.options, ours.options, theirs.options)
     return Schema(
         {path: node for path, node in nodes.items() if node is not _ABSENT},
         theirs.growing, dtypes, options, theirs.callables,
@@ -249,36 +249,36 @@ def _is_same(a: Any, b: Any) -> bool:
     return bool(dumps_json(a) == dumps_json(b))
 
 
-def _merge_documents(path: str, base: Any, mine: Any, theirs: Any) -> Any:
-    if _is_same(mine, base) or _is_same(mine, theirs):
+def _merge_documents(path: str, base: Any, ours: Any, theirs: Any) -> Any:
+    if _is_same(ours, base) or _is_same(ours, theirs):
         return theirs
     if _is_same(theirs, base):
-        return mine
-    if any(document is _ABSENT for document in (base, mine, theirs)):
+        return ours
+    if any(document is _ABSENT for document in (base, ours, theirs)):
         raise SchemaChangedError("two commits changed an array in different ways", variable=path)
-    merged = _merge_members(path, base, {**mine, "attributes": {}}, {**theirs, "attributes": {}},
+    merged = _merge_members(path, base, {**ours, "attributes": {}}, {**theirs, "attributes": {}},
                             skip="attributes")  # fmt: skip
-    first, second, third = (document.get("attributes", {}) for document in (base, mine, theirs))
+    first, second, third = (document.get("attributes", {}) for document in (base, ours, theirs))
     return {**merged, "attributes": _merge_members(path, first, second, third)}
 
 
 def _merge_members(
     path: str,
     base: Mapping[str, Any],
-    mine: Mapping[str, Any],
+    ours: Mapping[str, Any],
     theirs: Mapping[str, Any],
     skip: str | None = None,
 ) -> dict[str, Any]:
     """Merge two changes of one mapping, name by name."""
     result: dict[str, Any] = {}
-    for name in dict.fromkeys([*theirs, *mine]):
+    for name in dict.fromkeys([*theirs, *ours]):
         if name == skip:
             continue
-        before, here, there = (each.get(name, _ABSENT) for each in (base, mine, theirs))
-        if _is_same(here, before) or _is_same(here, there):
-            value = there
-        elif _is_same(there, before):
-            value = here
+        before, our_value, their_value = (each.get(name, _ABSENT) for each in (base, ours, theirs))
+        if _is_same(our_value, before) or _is_same(our_value, their_value):
+            value = their_value
+        elif _is_same(their_value, before):
+            value = our_value
         else:
             raise SchemaChangedError(
                 f"two commits changed {name!r} in different ways", variable=path or None

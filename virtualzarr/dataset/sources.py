@@ -49,21 +49,21 @@ def select_new_files(
         A file is there, but was another one when it was scanned.
     """
     by_uri = {resolve_uri(file): file for file in files}
-    there = yield from find_files(state, dimension, axes, open_segment, by_uri)
-    for uri, facts in there.items():
+    stored = yield from find_files(state, dimension, axes, open_segment, by_uri)
+    for uri, facts in stored.items():
         source = Source.from_file(by_uri[uri], storage_options)
         if facts and facts_of(source) not in facts:
             raise SourceChangedError(
                 "the file is in the dataset, but has changed since it was scanned; replace() it",
                 file=uri,
             )
-    if there and duplicates == "raise":
+    if stored and duplicates == "raise":
         raise MismatchError(
-            f'{len(there)} of the files are in the dataset already; duplicates="skip" leaves them '
+            f'{len(stored)} of the files are in the dataset already; duplicates="skip" leaves them '
             "out",
-            file=next(iter(there)),
+            file=next(iter(stored)),
         )
-    return [file for uri, file in by_uri.items() if uri not in there]
+    return [file for uri, file in by_uri.items() if uri not in stored]
 
 
 def facts_of(source: Source) -> Facts:
@@ -82,23 +82,23 @@ def find_files(
 
     Nothing is known of those whose rows were folded.
     """
-    there: dict[str, set[Facts]] = {}
-    found = yield from file_names.find_files(state, dimension, uris)
-    entries = yield from _read_entries(state, dimension, found)
+    facts_by_uri: dict[str, set[Facts]] = {}
+    ranges = yield from file_names.find_files(state, dimension, uris)
+    entries = yield from _read_entries(state, dimension, ranges)
     for entry in entries:
-        for uri, facts in _named_in(entry, axes, open_segment, set(found)):
-            there.setdefault(uri, set()).add(facts)
+        for uri, facts in _iter_named(entry, axes, open_segment, set(ranges)):
+            facts_by_uri.setdefault(uri, set()).add(facts)
     # What was folded into data of the dataset itself names its file no more.
-    folded: dict[str, set[Facts]] = {uri: set() for uri in found if uri not in there}
-    if not there:
+    folded: dict[str, set[Facts]] = {uri: set() for uri in ranges if uri not in facts_by_uri}
+    if not facts_by_uri:
         return folded
     runs = yield from read_runs(state, dimension)
     # Rows that were dropped do not count, though their segment still names the file. Where all are
     # there that came with it, nothing need be looked up.
     return folded | {
         uri: facts
-        for uri, facts in there.items()
-        if _has_all(runs, found[uri])
+        for uri, facts in facts_by_uri.items()
+        if _has_all(runs, ranges[uri])
         or _rows_in(entries, runs, dimension, axes, open_segment, [uri])
     }
 
@@ -109,15 +109,17 @@ def _has_all(runs: Runs, ranges: Sequence[tuple[int, int]]) -> bool:
 
 
 def _read_entries(
-    state: Snapshot, dimension: str, found: Mapping[str, Sequence[tuple[int, int]]]
+    state: Snapshot, dimension: str, ranges: Mapping[str, Sequence[tuple[int, int]]]
 ) -> Protocol[list[Entry]]:
     """Read the entries of rows that came with files."""
-    ranges = np.array([pair for pairs in found.values() for pair in pairs], np.int64).reshape(-1, 2)
-    runs = Runs(ranges[:, 0], ranges[:, 1])
+    bounds = np.array([pair for pairs in ranges.values() for pair in pairs], np.int64).reshape(
+        -1, 2
+    )
+    runs = Runs(bounds[:, 0], bounds[:, 1])
     return (yield from read_overlapping(state, dimension, runs))
 
 
-def _named_in(
+def _iter_named(
     entry: Entry, axes: Axes, open_segment: Opener, uris: Collection[str]
 ) -> Iterable[tuple[str, Facts]]:
     segment = open_segment(entry.segment)
@@ -140,13 +142,13 @@ def find_rows(
         Some refer to no file any more, as they were folded, and may have come from another.
     """
     runs = yield from read_runs(state, dimension)
-    found = yield from file_names.find_files(state, dimension, uris, runs)
-    entries = yield from _read_entries(state, dimension, found)
+    ranges = yield from file_names.find_files(state, dimension, uris, runs)
+    entries = yield from _read_entries(state, dimension, ranges)
     ids = [_ids_of(entry, dimension, axes, open_segment, uris) for entry in entries]
     named = np.concatenate([np.empty(0, np.int64), *ids])
     unclear = [
         (uri, pair)
-        for uri, pairs in found.items()
+        for uri, pairs in ranges.items()
         for pair in pairs
         # Where all rows that came with a file refer to it, nothing else need be looked at.
         if not np.isin(np.arange(pair[0], sum(pair)), named).all()

@@ -133,6 +133,7 @@ def describe_status(
         if coordinates is None or array is None:
             raise UnsupportedError(f"there is no coordinate of {dimension!r} to take steps of")
         step = to_step(step, array.attrs, array.dtype)
+    # Rows that were appended to close gaps have coordinates, and are missing all the same.
     rows = count_rows(newest)
     empty = None if quick else _count_empty(newest, rows)
     missing, complete = _count_missing(coordinates, step, empty or 0)

@@ -96,8 +96,8 @@ def upgrade(
     folder = os.path.realpath(folder)
     if (top := topmost_folder(folder)) != folder:
         raise UnsupportedError(f"it is a part of the hierarchy {top}: upgrade that", file=folder)
-    place = Directory(Location.of(folder, None, allowed))
-    place.require_commits()
+    directory = Directory(Location.of(folder, None, allowed))
+    directory.require_commits()
     store = LocalStore(folder)
     # The same lock is that of the dataset's writers, from the moment on when there is one.
     with hierarchy_lock(store):
@@ -106,8 +106,8 @@ def upgrade(
             raise SourceNotFoundError("there is no Zarr v3 hierarchy", file=folder)
         if not is_dataset_root(root):
             settle(store)
-            _begin(place, _open(store, place.location), dimension, message)
-        _finish(place)
+            _begin(directory, _open(store, directory.location), dimension, message)
+        _finish(directory)
     return Dataset(folder, allowed=allowed)
 
 
@@ -118,19 +118,21 @@ def _open(store: LocalStore, location: Location) -> Group:
     return node
 
 
-def _begin(place: Directory, node: Group, dimension: str, message: str | None) -> None:
+def _begin(directory: Directory, node: Group, dimension: str, message: str | None) -> None:
     """Do everything up to the root's document, which decides."""
     addition = describe_first(node, Schema(growing=dimension))
-    writer = ChunkWriter(lambda kind, data: place.run(objects.put(kind, 0, data)), place.uri)
-    addition = _move_in(addition, writer, place.uri, addition.schema.nodes)
+    writer = ChunkWriter(
+        lambda kind, data: directory.run(objects.put(kind, 0, data)), directory.uri
+    )
+    addition = _move_in(addition, writer, directory.uri, addition.schema.nodes)
     about = describe_commit("upgrade", message, addition.sources)
-    head = place.run(_build_head(addition, writer, about))
+    head = directory.run(_build_head(addition, writer, about))
     # A head that was left is no longer that of the hierarchy.
-    left = place.get(Get(HEAD))
+    left = directory.get(Get(HEAD))
     pending = objects.encode(objects.decode(head.to_bytes()) | {_PENDING: True})
-    place.replace(pending, None if left is None else left[1], has_turn=True)
-    place.put_root(build_root())
-    notify_change(place.store.to_uri(ROOT))
+    directory.replace(pending, None if left is None else left[1], has_turn=True)
+    directory.put_root(build_root())
+    notify_change(directory.store.to_uri(ROOT))
 
 
 def _build_head(addition: Addition, writer: ChunkWriter, about: dict[str, Any]) -> Protocol[Head]:
@@ -188,23 +190,23 @@ def _read(source: Source, offset: int, length: int) -> bytes:
     return bytes(open_file(source.location).read(offset, None if length < 0 else offset + length))
 
 
-def _finish(place: Directory) -> None:
+def _finish(directory: Directory) -> None:
     """Do everything after the root's document; what is done already is left out."""
-    head = place.run(read_head())
+    head = directory.run(read_head())
     if head.is_pending:
-        document = objects.decode((place.get(Get(HEAD)) or (b"",))[0])
+        document = objects.decode((directory.get(Get(HEAD)) or (b"",))[0])
         del document[_PENDING]
-        place.replace(objects.encode(document), head.tag, has_turn=True)
+        directory.replace(objects.encode(document), head.tag, has_turn=True)
     state = head.snapshot
-    nodes = place.run(read_schema(state)).nodes
+    nodes = directory.run(read_schema(state)).nodes
     # Documents first: without them, nothing below a folder is opened any more.
-    keys = [key for key, _ in place.store.list() if _is_left(key, nodes)]
+    keys = [key for key, _ in directory.store.list() if _is_left(key, nodes)]
     keys.sort(key=lambda key: not key.endswith(f"/{ROOT}"))
-    place.delete(keys)
+    directory.delete(keys)
     for folder in sorted({os.path.dirname(key) for key in keys}, key=len, reverse=True):
         while folder:
             with suppress(OSError):  # it has something else
-                os.rmdir(place.store.to_uri(folder))
+                os.rmdir(directory.store.to_uri(folder))
             folder = os.path.dirname(folder)
 
 

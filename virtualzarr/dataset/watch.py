@@ -140,8 +140,8 @@ class Watch:
             return []
         dataset = self.dataset.refresh()
         # Where there are rows, `append` compares the file with what it was.
-        there = dataset.find_files(files)
-        absent = [file for file in files if resolve_uri(file) not in there]
+        present = dataset.find_files(files)
+        absent = [file for file in files if resolve_uri(file) not in present]
         if absent:
             self._read_past(dataset, min(self.arrivals.facts(file)[1] for file in absent))
         gone = {file for file in absent if self._is_past(file)}

@@ -105,10 +105,10 @@ def normalize(
 
 def _cast(values: Any, dtype: np.dtype[Any]) -> NDArray[Any]:
     """Return values in a data type: floats may be rounded, but no integer or text is another."""
-    given = np.asarray(values)
-    are_integers = given.dtype.kind in "iu" and dtype.kind in "iu"
-    cast = given.astype(dtype, casting="unsafe" if are_integers else "same_kind")
-    if (are_integers or dtype.kind in "SU") and (cast != given).any():
+    uncast = np.asarray(values)
+    are_integers = uncast.dtype.kind in "iu" and dtype.kind in "iu"
+    cast = uncast.astype(dtype, casting="unsafe" if are_integers else "same_kind")
+    if (are_integers or dtype.kind in "SU") and (cast != uncast).any():
         raise ValueError(f"some values do not fit in the data type {dtype}")
     return cast
 
@@ -126,9 +126,9 @@ def replace_elements(
     decoder = None if manifest.decoder is None else np.array(manifest.decoder)
     origin = None if manifest.origin is None else np.array(manifest.origin)
     decoders, pipeline = manifest.decoders, with_checksum(array.metadata.pipeline)
-    own = CANONICAL
+    decoder_number = CANONICAL
     if pipeline is not array.metadata.pipeline:
-        own, decoders = len(decoders), (*decoders, Decoder(pipeline))
+        decoder_number, decoders = len(decoders), (*decoders, Decoder(pipeline))
         decoder = np.full(manifest.shape, CANONICAL, np.int32) if decoder is None else decoder
     changed = []
     for numbers in product(*(cells.tolist() for cells in touched)):
@@ -145,16 +145,16 @@ def replace_elements(
         shape = tuple(axis.edge(cell) for axis, cell in zip(axes, numbers, strict=True))
         data = encode_chunk(pipeline, array.metadata, block, shape, array.path)
         if decoder is not None:
-            decoder[numbers] = own
+            decoder[numbers] = decoder_number
         if origin is not None:
             origin[numbers] = 0
         changed.append((numbers, data if data is None else writer.add(data)))
     writer.finish()
     count = len(manifest.sources)
-    for numbers, place in changed:
+    for numbers, location in changed:
         source[numbers] = -1
-        if place is not None:
-            number, offset[numbers], length[numbers] = place
+        if location is not None:
+            number, offset[numbers], length[numbers] = location
             source[numbers] = count + number
     new = Manifest(
         manifest.shape, writer.sources(manifest.sources), source, offset, length,
