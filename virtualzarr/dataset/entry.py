@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from virtualzarr.dataset.named import Named
+from virtualzarr.errors import MetadataError
 
 ChunkRuns = tuple[tuple[int, int], ...]
 """Chunk lengths, and how often each comes one after the other."""
@@ -109,7 +110,7 @@ class Entry:
         return cls(
             Named.from_json(document["segment"]),
             int(document["sequence"]),
-            {name: (int(first), int(count)) for name, (first, count) in document["rows"].items()},
+            {name: _to_ids(*pair) for name, pair in document["rows"].items()},
             {name: (low, high) for name, (low, high) in document.get("bounds", {}).items()},
             tuple(
                 (_to_runs(runs), None if paths is None else tuple(paths))
@@ -177,6 +178,14 @@ class Entry:
             elif path in paths:
                 return runs
         return others
+
+
+def _to_ids(first: Any, count: Any) -> tuple[int, int]:
+    ids = int(first), int(count)
+    # Columns of ids, and sums of them, are 64-bit integers.
+    if max(map(abs, ids)) >= 1 << 62:
+        raise MetadataError(f"an entry has row ids that no dataset has: {ids[0]}, {ids[1]} of them")
+    return ids
 
 
 def _to_runs(document: Sequence[Any]) -> ChunkRuns:
