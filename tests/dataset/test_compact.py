@@ -269,3 +269,33 @@ def test_damage_of_own_chunks_is_an_error(tmp_path, compression, verb):
             errors += 1
     assert errors > len(data) // 14
     assert check_objects(dataset.path).damaged
+
+
+def test_a_vacuum_deletes_data_of_rows_that_are_gone(tmp_path, monkeypatch):
+    monkeypatch.setattr("virtualzarr.dataset.compact.PACKED_BYTES", 1)
+    monkeypatch.setattr("virtualzarr.dataset.compact.SMALLEST_OBJECT", 1)
+    dataset, values = grow(tmp_path, [12], chunk=1)
+    dataset.compact(4)
+    dataset.refresh().compact({"time": 4, "x": 1}, keep="both")
+    data = tmp_path / "d" / "data"
+    assert len([*data.iterdir()]) == 6
+    dataset = dataset.refresh()
+    before = dataset.version
+    dataset = dataset.drop(0, 5)
+    dataset.vacuum(keep=10)
+    assert len([*data.iterdir()]) == 6
+    dataset = check(dataset, values[6:])
+    np.testing.assert_array_equal(dataset.group["air"][:, 1], values[6:, 1])
+    dataset = dataset.rollback(before)
+    dataset.vacuum(keep=1)
+    assert len([*data.iterdir()]) == 6
+    dataset = check(dataset, values).drop(0, 5)
+    dataset.vacuum(keep=1)
+    assert len([*data.iterdir()]) == 4
+    dataset = check(dataset, values[6:])
+    np.testing.assert_array_equal(dataset.group["air"][:, 1], values[6:, 1])
+    assert not check_objects(dataset.path).damaged
+    dataset = dataset.drop(8, 11)
+    dataset.vacuum(keep=1)
+    assert len([*data.iterdir()]) == 2
+    check(dataset, values[6:8])

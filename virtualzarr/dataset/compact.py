@@ -7,7 +7,7 @@ left to the next compaction.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -24,6 +24,7 @@ from virtualzarr.dataset.segment import chunk_runs, list_other_runs
 from virtualzarr.dataset.stretches import Stretch
 from virtualzarr.errors import CommitFailedError, MismatchError, UnsupportedError
 from virtualzarr.hierarchy.group import Group
+from virtualzarr.manifest import Manifest
 from virtualzarr.virtual.rechunk import get_axes
 
 if TYPE_CHECKING:
@@ -31,6 +32,13 @@ if TYPE_CHECKING:
 
 Region = tuple[int, int]
 """Positions of rows that are folded by one commit: the first, and the one behind the last."""
+
+
+PACKED_BYTES = 4 << 20
+"""Bytes of values of rows that are stored next to each other, in whole chunks."""
+
+SMALLEST_OBJECT = 1 << 20
+"""Bytes from which on other rows go to another object."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,6 +263,22 @@ def _is_folded(stretch: Stretch, arrays: Mapping[str, Array], shape: ReadShape) 
     return True
 
 
+def _select_array(group: Group, path: str) -> Array:
+    array = group[path]
+    assert isinstance(array, Array)
+    return array
+
+
+def _find_pack(arrays: Collection[Array], shape: ReadShape) -> int:
+    """Return how many rows are encoded one after the other, before others are."""
+    nbytes = [_row_nbytes(array, shape.dimension) for array in arrays]
+    # As long as stored chunks, which are not to be decoded more than once, of what is largest.
+    largest = [*arrays][int(np.argmax(nbytes))]
+    axis = get_axes(largest)[largest.dims.index(shape.dimension)]
+    rows = max(PACKED_BYTES // max(sum(nbytes), 1), int(axis.edges.max(initial=1)), 1)
+    return -(-rows // shape.unit) * shape.unit
+
+
 def _fold(
     dataset: Dataset,
     region: Region,
@@ -269,18 +293,32 @@ def _fold(
 
     def build(group: Group, writer: ChunkWriter) -> dict[str, Array]:
         nonlocal nbytes
-        encoded = {}
-        for path, document in dataset.growing_arrays().items():
-            array, axes = group[path], shape.axes(document, stop - start)
-            assert isinstance(array, Array)
-            shards = shape.shard_axes(document, stop - start)
-            encoded[path] = (array, from_axes(axes), writer.encode(array, axes, memory, shards))
+        documents = dataset.growing_arrays()
+        arrays = {path: _select_array(group, path) for path in documents}
+        parts: dict[str, list[Callable[[], Manifest]]] = {path: [] for path in documents}
+        # By time, so that the objects of rows that go together are deleted together.
+        pack = _find_pack(arrays.values(), shape)
+        for low in range(0, stop - start, pack):
+            high = min(low + pack, stop - start)
+            for path, array in arrays.items():
+                growing = array.dims.index(shape.dimension)
+                rows = array.lazy[(slice(None),) * growing + (slice(low, high),)]
+                axes = shape.axes(documents[path], high - low)
+                shards = shape.shard_axes(documents[path], high - low)
+                parts[path].append(writer.encode(rows, axes, memory, shards))
+            if writer.waiting >= SMALLEST_OBJECT:
+                writer.finish()
         writer.finish()
         nbytes = writer.nbytes
-        return {
-            path: Array.from_manifest(array.metadata.replace(grid=grid), references(), path)
-            for path, (array, grid, references) in encoded.items()
-        }
+        result = {}
+        for path, array in arrays.items():
+            growing = array.dims.index(shape.dimension)
+            grid = from_axes(shape.axes(documents[path], stop - start))
+            manifests = [references() for references in parts[path]]
+            result[path] = Array.from_manifest(
+                array.metadata.replace(grid=grid), Manifest.concatenate(manifests, growing), path
+            )
+        return result
 
     ids = dataset.read_runs().slice(start, stop)
     if keep == "both":

@@ -11,6 +11,7 @@ from virtualzarr.dataset.additions import Addable as Source
 from virtualzarr.dataset.additions import AppendOptions
 from virtualzarr.dataset.commit import Change, commit
 from virtualzarr.dataset.compact import CompactReport, compact
+from virtualzarr.dataset.dead_data import trim_data
 from virtualzarr.dataset.describe import describe_commit
 from virtualzarr.dataset.editing import (
     Addable,
@@ -388,7 +389,9 @@ class Dataset(DatasetVersion):
         version = newest.version
         while (merged := newest._merge(IN_VACUUMS)) is not None:
             newest = merged
-        return self._place.run(vacuum(newest.head, keep, ago, before=version, forget=forget))
+        trim = trim_data(newest.schema.axes, newest._open)
+        options: Any = {"before": version, "forget": forget, "trim": trim}
+        return self._place.run(vacuum(newest.head, keep, ago, **options))
 
     def compact(
         self,
@@ -412,8 +415,7 @@ class Dataset(DatasetVersion):
             Lengths of shards of Zarr v3 in which chunks are stored together, in whole chunks.
         keep : {"new", "both"}
             With "both", rows keep their chunks, and get others beside them: a layer, named by its
-            chunk lengths. Each read takes what costs it less. Rows that change leave the layer,
-            and get into it by the next call.
+            chunk lengths. Each read takes what costs it less. Rows that change leave the layer.
         budget : int, optional
             It stops, between commits, once so many bytes were written; the next one goes on.
         message : str, optional

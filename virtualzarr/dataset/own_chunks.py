@@ -123,6 +123,11 @@ class ChunkWriter:
         for cell, number in numbers.items():
             batch.add(cell, source, start + int(index.offset[number]), int(index.length[number]))
 
+    @property
+    def waiting(self) -> int:
+        """Bytes that are in memory still."""
+        return self._size
+
     def finish(self) -> None:
         """Store what is still in memory."""
         if self._waiting:

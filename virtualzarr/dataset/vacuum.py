@@ -16,7 +16,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from virtualzarr.dataset import objects
-from virtualzarr.dataset.commit import commit, record
+from virtualzarr.dataset.commit import Change, commit, record
+from virtualzarr.dataset.dead_data import Trim, find_trimmed
 from virtualzarr.dataset.entry import Entry
 from virtualzarr.dataset.head import (
     BLOCKS,
@@ -64,6 +65,7 @@ def vacuum(
     *,
     before: int | None = None,
     forget: bool = False,
+    trim: Trim | None = None,
 ) -> Protocol[VacuumReport]:
     """Delete what only versions need that expire.
 
@@ -81,6 +83,8 @@ def vacuum(
         and do not count.
     forget : bool
         Whether records of versions that can no longer be opened go from the history, too.
+    trim : callable, optional
+        Finds out which of its data an entry needs.
     """
     newest = base.snapshot.version if before is None else before
 
@@ -103,7 +107,7 @@ def vacuum(
         )
 
     with suppress(MismatchError):
-        base = yield from commit(base, take_out_unused, limits=limits)
+        base = yield from commit(base, take_out_unused(trim), limits=limits)
     head = yield from commit(base, fence, name, limits)
     # Someone may have committed after the fence: what is kept now is at least what was kept then,
     # or newer, as versions that have expired do not come back.
@@ -120,24 +124,33 @@ def vacuum(
     return VacuumReport(head.snapshot.expired, tuple(swept))
 
 
-def take_out_unused(head: Head) -> Protocol[Record]:
-    """Take out entries none of whose rows is there any more.
+def take_out_unused(trim: Trim | None = None) -> Change:
+    """Entries go none of whose rows is there any more, and data that no row of others needs.
 
     Raises
     ------
     MismatchError
-        There are none.
+        By the change: there are none.
     """
-    contents = yield from read_contents(head.snapshot)
-    unused = tuple(
-        entry.key
-        for entry in contents.entries
-        if not entry.is_static
-        and not any(_is_used(entry, name, runs) for name, runs in contents.runs.items())
-    )
-    if not unused:
-        raise MismatchError("all segments are used")
-    return replace((yield from record(head, {"verb": "vacuum"})), removed=unused)
+
+    def change(head: Head) -> Protocol[Record]:
+        contents = yield from read_contents(head.snapshot)
+        unused, trimmed = [], []
+        for entry in contents.entries:
+            if entry.is_static:
+                continue
+            if not any(_is_used(entry, name, runs) for name, runs in contents.runs.items()):
+                unused.append(entry)
+            elif trim is not None and (new := find_trimmed(entry, contents.runs, trim)):
+                unused.append(entry)
+                trimmed.append(new)
+        if not unused:
+            raise MismatchError("all segments are used")
+        new_record = yield from record(head, {"verb": "vacuum"})
+        removed = tuple(entry.key for entry in unused)
+        return replace(new_record, removed=removed, added=tuple(trimmed))
+
+    return change
 
 
 def _is_used(entry: Entry, dimension: str, runs: Runs) -> bool:
