@@ -390,8 +390,8 @@ class Dataset(DatasetVersion):
         while (merged := newest._merge(IN_VACUUMS)) is not None:
             newest = merged
         trim = trim_data(newest.schema.axes, newest._open)
-        options: Any = {"before": version, "forget": forget, "trim": trim}
-        return self._place.run(vacuum(newest.head, keep, ago, **options))
+        protocol = vacuum(newest.head, keep, ago, before=version, forget=forget, trim=trim)
+        return self._place.run(protocol)
 
     def compact(
         self,
@@ -421,39 +421,23 @@ class Dataset(DatasetVersion):
         message : str, optional
             For the history.
 
-        Returns
-        -------
-        CompactReport
-
         Raises
         ------
         UnsupportedError
             The codecs of an array do not give its values back.
         """
-        return compact(
-            self.refresh(), chunks,
-            memory=memory, budget=budget, message=message, keep=keep, shards=shards,
-        )  # fmt: skip
+        options: Any = {"memory": memory, "budget": budget, "message": message, "keep": keep}
+        return compact(self.refresh(), chunks, shards=shards, **options)
 
     def delete_layer(
         self, chunks: Mapping[str, int], *, message: str | None = None, commit_id: str | None = None
     ) -> Dataset:
         """Let a layer go that `compact` has made with ``keep="both"``.
 
-        Parameters
-        ----------
-        chunks : mapping of str to int
-            Its name, as in `layers`.
-        message, commit_id
-            As for `append`.
-
-        Raises
-        ------
-        MismatchError
-            There is none.
+        `chunks` are its name, as in `layers`. A MismatchError says that there is none.
         """
-        change = delete_layer(chunks, describe_commit("delete layer", message))
-        return self.refresh()._commit(change, commit_id)
+        about = describe_commit("delete layer", message)
+        return self.refresh()._commit(delete_layer(chunks, about), commit_id)
 
     def write(
         self,
