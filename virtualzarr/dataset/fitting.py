@@ -16,6 +16,7 @@ from virtualzarr.combine.harmonize_to_stored import harmonize_to_stored
 from virtualzarr.combine.options import ParsedOptions
 from virtualzarr.combine.pack_like_stored import pack_group_like_stored
 from virtualzarr.dataset.alike import is_alike
+from virtualzarr.dataset.copy_fixed import copy_small
 from virtualzarr.dataset.describe import (
     as_virtual_v3,
     build_cells,
@@ -113,7 +114,10 @@ class Addition:
 
     def fixed_segment(self) -> Stored | None:
         """Return the segment of arrays that do not grow; None if there are none."""
-        return Stored("segments", *pack(self.fixed, None, self.folder)) if self.fixed else None
+        if not self.fixed:
+            return None
+        fixed = {path: copy_small(cells) for path, cells in self.fixed.items()}
+        return Stored("segments", *pack(fixed, None, self.folder))
 
 
 def describe_first(group: Group, schema: Schema) -> Addition:
