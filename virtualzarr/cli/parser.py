@@ -26,6 +26,7 @@ from virtualzarr.cli.commands import (
     rename,
     replace,
     scan,
+    serve,
     status,
     tag,
     tree,
@@ -37,7 +38,7 @@ from virtualzarr.cli.options import common_options, logging_to_stderr
 
 _COMMANDS = (
     info, tree, scan, append, check, verify, convert, rename, copy, create, replace, drop, history,
-    tag, compact, status, upgrade, completion, demo,
+    tag, compact, status, upgrade, serve, completion, demo,
 )  # fmt: skip
 """Modules of the commands, in the order in which the help lists them."""
 

@@ -1,0 +1,347 @@
+"""Answers of the server: keys, tags, ranges, conditions, failures, and who may ask."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import gzip
+import json
+import os
+import shutil
+import zlib
+
+import h5py
+import numpy as np
+import pytest
+
+import virtualzarr as vz
+from tests.serve.nasty import make_hdf5, make_joined, make_masked, make_stored
+from tests.serve.serving import ask, ask_async
+from virtualzarr.cli import main
+from virtualzarr.cli.commands.serve import is_loopback
+from virtualzarr.serve import create_app
+from virtualzarr.serve.served_array import rewrap
+
+
+@pytest.fixture(scope="module")
+def app(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("one")
+    return create_app({
+        "joined": make_joined(folder), "many": make_hdf5(folder), "stored": make_stored(folder),
+        "masked": make_masked(folder),
+    })  # fmt: skip
+
+
+def test_documents_are_padded_and_compressed_for_who_asks(app):
+    plain = ask(app, "/joined/v3/zarr.json")
+    assert plain.status == 200
+    assert len(plain.body) % 4096 == 0
+    assert {*json.loads(plain.body)["consolidated_metadata"]["metadata"]} == {
+        "air", "time", "x", "y", "station",
+    }  # fmt: skip
+    packed = ask(app, "/joined/v3/zarr.json", headers={"accept-encoding": "gzip, br"})
+    assert packed.headers["content-encoding"] == "gzip"
+    assert gzip.decompress(packed.body) == plain.body
+    assert packed.headers["etag"] != plain.headers["etag"]
+    assert "Accept-Encoding" in packed.headers["vary"]
+    again = {"accept-encoding": "gzip", "if-none-match": packed.headers["etag"]}
+    assert ask(app, "/joined/v3/zarr.json", headers=again).status == 304
+    part = {"range": "bytes=0-99", "accept-encoding": "gzip"}
+    assert ask(app, "/joined/v3/zarr.json", headers=part).body == plain.body[:100]
+
+
+@pytest.mark.parametrize(
+    ("path", "kind"), [("/joined/v3/air/c/0/0/0", "encoded"), ("/joined/v3/y/c/0", "passthrough")]
+)
+def test_chunks_have_tags_ranges_and_heads(app, path, kind):
+    whole = ask(app, path)
+    tag, size = whole.headers["etag"], len(whole.body)
+    assert (whole.status, whole.headers["content-length"]) == (200, str(size))
+    head = ask(app, path, "HEAD")
+    assert (head.status, head.body) == (200, b"")
+    assert head.headers == whole.headers
+    fresh = ask(app, path, headers={"if-none-match": f'"other", W/{tag}'})
+    assert (fresh.status, fresh.body, fresh.headers["etag"]) == (304, b"", tag)
+    assert ask(app, path, headers={"if-match": '"other"'}).status == 412
+    for text, start, stop in [("0-9", 0, 10), ("5-", 5, size), ("-7", size - 7, size),
+                              (f"3-{size + 9}", 3, size)]:  # fmt: skip
+        part = ask(app, path, headers={"range": f"bytes={text}"})
+        assert (part.status, part.body) == (206, whole.body[start:stop])
+        assert part.headers["content-range"] == f"bytes {start}-{stop - 1}/{size}"
+        assert part.headers["content-length"] == str(stop - start)
+    for text in ("bytes=0-1,4-5", "bytes=9-3", "bytes=x", "lines=0-1"):
+        assert ask(app, path, headers={"range": text}).body == whole.body
+    beyond = ask(app, path, headers={"range": f"bytes={size}-"})
+    assert (beyond.status, beyond.headers["content-range"]) == (416, f"bytes */{size}")
+    stale = {"range": "bytes=0-1", "if-range": '"other"'}
+    assert ask(app, path, headers=stale).status == 200
+
+
+def test_keys_are_found_or_missing(app):
+    for path in (
+        "/joined/v3", "/joined/v3/", "/joined/v3/air", "/joined/v3/air/", "/joined/v3/air/c",
+        "/joined/v3/air/c/0/0", "/joined/v3/air/c/9/0/0", "/joined/v3/air/c/00/0/0",
+        "/joined/v3/air/c/0/0/0/", "/joined/v3/air/c/99999999999999999999/0/0",
+        "/joined/v3/.zarray", "/joined/v3/air/0.0.0", "/joined/v2/air/c/0/0/0",
+        "/joined/v2/zarr.json", "/joined/v2/air/0.0", "/joined/@1/v3/zarr.json", "/joined/v4/a",
+        "/nothing/v3/zarr.json", "/many/v3/none/c/0/0",
+    ):  # fmt: skip
+        assert ask(app, path).status == 404, path
+    assert ask(app, "/many/v3/scalar/c").body == np.float64(2.5).tobytes()
+    assert ask(app, "/many/v2/scalar/0").body == np.float64(2.5).tobytes()
+    assert ask(app, "/many/v3/inner/c/c/0").body == np.arange(5, dtype="<u8").tobytes()
+
+
+def test_a_chunk_that_is_missing_is_404_and_one_of_fill_values_where_v2_cannot_say_so(app):
+    assert ask(app, "/many/v3/never/c/0/0").status == 404
+    assert ask(app, "/masked/v3/a/c/0/0").status == 404
+    assert ask(app, "/masked/v2/a/0.0").status == 404
+    # Here the fill value is no missing value: in v2 xarray would take it for one.
+    filled = ask(app, "/many/v2/never/0.0")
+    np.testing.assert_array_equal(np.frombuffer(filled.body, "<i4"), [-7] * 20)
+    assert json.loads(ask(app, "/many/v2/never/.zarray").body)["fill_value"] is None
+
+
+def test_zlib_is_rewrapped_for_v3_and_passes_in_v2(app):
+    passed, rewrapped = ask(app, "/many/v2/deflated/0.0"), ask(app, "/many/v3/deflated/c/0/0")
+    assert gzip.decompress(rewrapped.body) == zlib.decompress(passed.body)
+    # The same stream: nothing was compressed anew.
+    assert rewrapped.body[10:-8] == passed.body[2:-4]
+
+
+def test_rewrapping_refuses_damage():
+    stream = zlib.compress(b"abc" * 50)
+    for damaged in (stream[:-1], stream + b"x", stream[:-4] + b"0000", b"", b"\x78\xbb" + stream):
+        with pytest.raises(vz.errors.CodecError):
+            rewrap(damaged, 150)
+    with pytest.raises(vz.errors.CodecError):
+        rewrap(stream, 149)
+
+
+def write(path, values, **options):
+    with h5py.File(path, "w") as file:
+        file.create_dataset("x", data=values, **options)
+    return path
+
+
+@pytest.mark.parametrize("options", [{}, {"chunks": (50, 40), "compression": "lzf"}])
+def test_a_source_that_changes_or_goes_is_a_failure_and_never_missing(tmp_path, options):
+    values = np.arange(4000, dtype="f4").reshape(100, 40)
+    path = write(tmp_path / "secret-name.h5", values, **options)
+    app = create_app(path)
+    key = "/v3/x/c/0/0"
+    before = ask(app, key)
+    assert before.status == 200
+    app = create_app(path)
+    ask(app, "/v3/x/c/5/0")  # what is missing does not matter
+    os.utime(path, ns=(1, 1))
+    changed = ask(app, key)
+    assert changed.status == 502
+    assert b"SourceChangedError" in changed.body
+    assert b"secret-name" not in changed.body
+    os.rename(path, tmp_path / "elsewhere.h5")
+    assert ask(app, key).status == 502
+    # What the client has already, it may keep: the tag says that it is of the source as it was.
+    assert ask(app, key, headers={"if-none-match": before.headers["etag"]}).status == 304
+
+
+def test_a_source_that_changes_midway_breaks_the_answer(tmp_path):
+    values = np.zeros((3, 1 << 18), "f8")
+    path = write(tmp_path / "long.h5", values)
+    app = create_app(path)
+
+    async def run():
+        sent = []
+
+        async def send(message):
+            sent.append(message)
+            if message["type"] == "http.response.body":
+                os.utime(path, ns=(1, 1))
+
+        async def receive():
+            await asyncio.sleep(3600)
+
+        scope = {"type": "http", "method": "GET", "raw_path": b"/v3/x/c/0/0", "path": "",
+                 "headers": [(b"host", b"localhost")]}  # fmt: skip
+        with pytest.raises(vz.errors.SourceChangedError):
+            await app(scope, receive, send)
+        return sent
+
+    sent = asyncio.run(run())
+    promised = int(dict(sent[0]["headers"])[b"content-length"])
+    assert 0 < sum(len(each.get("body", b"")) for each in sent[1:]) < promised
+    assert all(each["more_body"] for each in sent[1:])
+
+
+def test_a_chunk_that_came_after_opening_is_a_failure(tmp_path):
+    group = vz.create_group(tmp_path / "a.zarr")
+    array = group.create_array("x", shape=(8,), chunks=(4,), dtype="i4", fill_value=0)
+    other = group.create_array("y", shape=(8, 2), chunks=(4, 2), dtype="i4")
+    other[:4] = 1
+    app = create_app(tmp_path / "a.zarr")
+    assert ask(app, "/native-grids/y/c/1/0").status == 404
+    other[4:] = 2
+    assert ask(app, "/native-grids/y/c/1/0").status == 502
+    assert ask(app, "/native-grids/y/c/0/0").status == 200
+    array[...] = 1  # not looked at before: opened as it is now
+    assert ask(app, "/native-grids/x/c/1").status == 200
+
+
+def test_tags_follow_the_source_and_not_the_server(tmp_path):
+    values = np.arange(4000, dtype="f4").reshape(100, 40)
+    path = write(tmp_path / "a.h5", values, chunks=(50, 40), compression="lzf")
+    tags = {ask(create_app(path), "/v3/x/c/0/0").headers["etag"] for _ in range(2)}
+    assert len(tags) == 1
+    write(path, values + 1, chunks=(50, 40), compression="lzf")
+    tags.add(ask(create_app(path), "/v3/x/c/0/0").headers["etag"])
+    assert len(tags) == 2
+    keys = ("v3/x/c/0/0", "v3/x/c/1/0", "v2/x/0.0", "v2/x/1.0")
+    assert len({ask(create_app(path), f"/{key}").headers["etag"] for key in keys}) == 4
+
+
+def test_references_without_fingerprints_are_pinned_when_they_are_first_used(tmp_path):
+    raw = tmp_path / "raw.bin"
+    raw.write_bytes(np.arange(6, dtype="<i4").tobytes())
+    zarray = {"zarr_format": 2, "shape": [2, 3], "chunks": [1, 3], "dtype": "<i4", "order": "C",
+              "fill_value": 0, "filters": None, "compressor": None}  # fmt: skip
+    refs = {".zgroup": '{"zarr_format": 2}', "a/.zarray": json.dumps(zarray),
+            "a/0.0": [str(raw), 0, 12], "a/1.0": [str(raw), 12, 12]}  # fmt: skip
+    (tmp_path / "refs.json").write_text(json.dumps({"version": 1, "refs": refs}))
+    app = create_app(tmp_path / "refs.json")
+    assert ask(app, "/v2/a/1.0").body == np.array([3, 4, 5], "<i4").tobytes()
+    raw.write_bytes(np.arange(1, 7, dtype="<i4").tobytes())
+    os.utime(raw, ns=(1, 1))
+    assert ask(app, "/v2/a/0.0").status == 502
+
+
+def test_large_blocks_are_cut_where_they_are_not_compressed(tmp_path, monkeypatch):
+    monkeypatch.setattr("virtualzarr.serve.cells.MAX_ENCODED_CELL", 4000)
+    monkeypatch.setattr("virtualzarr.serve.face.MAX_ENCODED_CELL", 4000)
+    values = np.arange(99 * 40, dtype="f4").reshape(99, 40)
+    path = write(tmp_path / "a.h5", values)
+    app = create_app(path)
+    document = json.loads(ask(app, "/v3/x/zarr.json").body)
+    lengths = document["chunk_grid"]["configuration"]["chunk_shape"]
+    assert lengths == [25, 40]
+    kinds = [app.entries[""].snapshot.faces["v3"].arrays["x"].find((k, 0)).kind for k in range(4)]
+    assert kinds == ["passthrough"] * 3 + ["encoded"]
+    chunks = [np.frombuffer(ask(app, f"/v3/x/c/{k}/0").body, "f4") for k in range(4)]
+    np.testing.assert_array_equal(np.concatenate(chunks)[: 99 * 40], values.ravel())
+
+
+def test_everything_but_reading_is_refused(app):
+    for method in ("PUT", "POST", "DELETE", "PATCH", "PROPFIND", "TRACE"):
+        answer = ask(app, "/joined/v3/zarr.json", method)
+        assert (answer.status, answer.headers["allow"]) == (405, "GET, HEAD, OPTIONS")
+    for headers in ({"content-length": "3"}, {"transfer-encoding": "chunked"}):
+        assert ask(app, "/joined/v3/zarr.json", headers=headers).status == 400
+
+
+TOKEN = "correct horse"
+
+
+def basic(password):
+    return {"authorization": "Basic " + base64.b64encode(f"me:{password}".encode()).decode()}
+
+
+def test_a_token_is_asked_for_before_anything_else(tmp_path):
+    app = create_app(write(tmp_path / "a.h5", np.arange(4)), tokens=[TOKEN, "other"])
+    for path in ("/v3/zarr.json", "/nothing", "/", "/metrics", "/v3/x/c/0"):
+        for headers in ({}, {"authorization": "Bearer wrong"}, basic("wrong"), basic(""),
+                        {"authorization": "Basic %%%"}, {"authorization": TOKEN}):  # fmt: skip
+            answer = ask(app, path, headers=headers)
+            assert (answer.status, answer.body) == (401, b"a token is needed\n"), (path, headers)
+            assert answer.headers["www-authenticate"].startswith("Basic")
+    for headers in (basic(TOKEN), basic("other"), {"authorization": f"Bearer {TOKEN}"}):
+        assert ask(app, "/v3/zarr.json", headers=headers).status == 200
+    assert ask(app, "/healthz").body == b"ok\n"
+    preflight = ask(app, "/v3/zarr.json", "OPTIONS", {"origin": "https://a.org"})
+    assert preflight.status == 204
+    assert "Authorization" in preflight.headers["access-control-allow-headers"]
+
+
+def test_web_pages_elsewhere_cannot_read_a_local_server(app):
+    local = {"origin": "http://localhost:5173"}
+    path = "/joined/v3/zarr.json"
+    answer = ask(app, path, headers=local)
+    assert answer.headers["access-control-allow-origin"] == local["origin"]
+    assert "ETag" in answer.headers["access-control-expose-headers"]
+    assert ask(app, path, headers={"origin": "https://evil.org"}).status == 403
+    assert ask(app, path, headers={"origin": "null"}).status == 403
+    for host in ("evil.org", "evil.org:8000", "localhost.evil.org", "", "[::1"):
+        assert ask(app, path, headers={"host": host}).status == 403
+    for host in ("localhost", "127.0.0.1:8000", "[::1]:8000"):
+        assert ask(app, path, headers={"host": host}).status == 200
+    refused = ask(app, path, "OPTIONS", {"origin": "https://evil.org"})
+    assert "access-control-allow-origin" not in refused.headers
+
+
+def test_public_servers_are_for_all_pages(tmp_path):
+    app = create_app(write(tmp_path / "a.h5", np.arange(4)), public=True)
+    headers = {"origin": "https://a.org", "host": "data.example.org"}
+    assert ask(app, "/v3/zarr.json", headers=headers).headers["access-control-allow-origin"] == "*"
+    named = create_app(tmp_path / "a.h5", public=True, origins=["https://b.org"])
+    assert "access-control-allow-origin" not in ask(named, "/v3/zarr.json", headers=headers).headers
+
+
+def test_mounted_applications_see_the_rest_of_the_path(app):
+    scope = {"root_path": "/data"}
+    assert ask(app, "/data/joined/v3/zarr.json", scope=scope).status == 200
+    without_raw = scope | {"raw_path": None, "path": "/data/joined/v3/zarr.json"}
+    assert ask(app, "/", scope=without_raw).status == 200
+
+
+def test_addresses_that_others_reach_need_a_token_or_public(tmp_path, capsys, monkeypatch):
+    monkeypatch.delenv("VIRTUALZARR_TOKEN", raising=False)
+    path = str(write(tmp_path / "a.h5", np.arange(4)))
+    for host in ("0.0.0.0", "192.168.0.1", "::", "example.org"):
+        assert not is_loopback(host)
+        assert main(["serve", path, "--host", host]) == 1
+        assert "--token-file" in capsys.readouterr().err
+    (tmp_path / "empty").write_text("\n")
+    assert main(["serve", path, "--token-file", str(tmp_path / "empty")]) == 1
+    assert all(map(is_loopback, ["127.0.0.1", "127.0.0.2", "::1", "localhost"]))
+
+
+def test_names_in_urls(tmp_path):
+    paths = [str(write(tmp_path / name, np.arange(4))) for name in ("a.h5", "b.h5")]
+    assert {*create_app(paths).entries} == {"a", "b"}
+    assert {*create_app([f"sea={paths[0]}", paths[1]]).entries} == {"sea", "b"}
+    for bad in ([paths[0], paths[0]], [f"v3={paths[0]}", paths[1]], {"a/b": paths[0]},
+                {"..": paths[0]}, {"": paths[0], "b": paths[1]}):  # fmt: skip
+        with pytest.raises(ValueError, match="name"):
+            create_app(bad)
+
+
+def test_equal_chunks_asked_at_once_are_encoded_once(tmp_path):
+    folder = tmp_path / "joined"
+    app = create_app(make_joined(folder))
+
+    async def run():
+        answers = [ask_async(app, "/v3/air/c/0/0/0") for _ in range(20)]
+        return {answer.body for answer in await asyncio.gather(*answers)}
+
+    assert len(asyncio.run(run())) == 1
+    text = app.delivery.metrics.render().decode()
+    assert 'virtualzarr_encoded_total{origin="computed"} 1.0' in text
+
+
+def test_the_cache_on_disk_serves_what_was_encoded_before(tmp_path):
+    folder, cache = tmp_path / "joined", tmp_path / "cache"
+    group = make_joined(folder)
+    expected = ask(create_app(group, cache=cache), "/v3/air/c/0/0/0")
+    (file,) = cache.iterdir()
+    again = create_app(group, cache=cache)
+    assert ask(again, "/v3/air/c/0/0/0").body == expected.body
+    assert b'origin="disk"' in again.delivery.metrics.render()
+    # Damage is found, and the chunk encoded anew.
+    file.write_bytes(file.read_bytes()[:-1] + b"?")
+    damaged = create_app(group, cache=cache)
+    assert ask(damaged, "/v3/air/c/0/0/0").body == expected.body
+    assert b'origin="computed"' in damaged.delivery.metrics.render()
+    small = create_app(group, cache=cache, cache_size=len(expected.body) + 100)
+    for k in range(5):
+        ask(small, f"/v3/air/c/{k}/0/0")
+    assert sum(each.stat().st_size for each in cache.iterdir()) <= len(expected.body) + 100
+    shutil.rmtree(cache)
+    assert ask(small, "/v3/air/c/0/0/0").body == expected.body

@@ -1,0 +1,106 @@
+"""Disk cache of encoded chunks: LRU, by entity tag, with checksums."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+import re
+import secrets
+from pathlib import Path
+
+from virtualzarr.stores.lru_cache import LRUCache
+
+_log = logging.getLogger(__name__)
+
+_CHECKSUM = 16
+_NAME = re.compile("[0-9a-f]{32}")
+_TEMPORARY = re.compile(r"[0-9a-f]{32}\.[0-9a-f]+\.part")
+
+
+class _Files(LRUCache[str, None]):
+    """Names of files that exist, and their sizes; what is evicted is deleted."""
+
+    def __init__(self, folder: Path, limit: int) -> None:
+        self.folder = folder
+        super().__init__(limit)
+
+    def _on_evict(self, key: str) -> None:
+        delete_file(self.folder / key)
+
+    def forget(self, key: str) -> None:
+        with self._lock:
+            if key in self._entries:
+                self._drop(key)
+
+
+class DiskCache:
+    """Encoded chunks in a folder of their own.
+
+    Parameters
+    ----------
+    folder : path
+        Made if it is not there. Files in it that are not of the cache stay as they are.
+    limit : int
+        Bytes of all files.
+    """
+
+    def __init__(self, folder: str | os.PathLike[str], limit: int) -> None:
+        self.folder = Path(folder)
+        self.folder.mkdir(parents=True, exist_ok=True)
+        found = []
+        for entry in os.scandir(self.folder):
+            if _NAME.fullmatch(entry.name):
+                found.append((entry.stat().st_mtime_ns, entry.name, entry.stat().st_size))
+            elif _TEMPORARY.fullmatch(entry.name):
+                delete_file(self.folder / entry.name)  # of a server that was killed
+        self._files = _Files(self.folder, limit)
+        for _, name, size in sorted(found):
+            self._files.put(name, None, size)
+
+    def get(self, tag: str) -> bytes | None:
+        """Return the bytes of a tag; None if they are not there, or damaged."""
+        name = tag.strip('"')
+        path = self.folder / name
+        try:
+            stored = path.read_bytes()
+            os.utime(path)
+        except FileNotFoundError:
+            self._files.forget(name)
+            return None
+        except OSError as error:
+            _log.warning("the cache cannot be read: %s", error)
+            return None
+        data = stored[_CHECKSUM:]
+        if hashlib.blake2b(data, digest_size=_CHECKSUM).digest() != stored[:_CHECKSUM]:
+            _log.warning("a damaged file of the cache is deleted: %s", path)
+            delete_file(path)
+            self._files.forget(name)
+            return None
+        self._files.get(name)  # used last
+        return data
+
+    def put(self, tag: str, data: bytes) -> None:
+        """Keep bytes, and delete others until there is room. Failures are logged."""
+        name = tag.strip('"')
+        if len(data) + _CHECKSUM > self._files.limit:
+            return
+        path = self.folder / name
+        temporary = self.folder / f"{name}.{secrets.token_hex(4)}.part"
+        try:
+            checksum = hashlib.blake2b(data, digest_size=_CHECKSUM).digest()
+            temporary.write_bytes(checksum + data)
+            temporary.replace(path)
+        except OSError as error:
+            _log.warning("the cache cannot be written: %s", error)
+            delete_file(temporary)
+            return
+        self._files.put(name, None, len(data) + _CHECKSUM)
+
+
+def delete_file(path: Path) -> None:
+    """Delete a file that may be gone; a failure is logged, as the cache goes on without."""
+    try:
+        path.unlink(missing_ok=True)
+    except OSError as error:
+        _log.warning("a file of the cache cannot be deleted: %s", error)

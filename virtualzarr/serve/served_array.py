@@ -1,0 +1,385 @@
+"""Arrays of a face: which bytes each of their chunk keys is, found without reading any."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import os
+import struct
+import threading
+import zlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from grids import Axis, RegularGrid, SeparableGrid
+from virtualzarr.array import Array
+from virtualzarr.array.chunk_source import StoreChunks, open_source
+from virtualzarr.codecs import Pipeline
+from virtualzarr.errors import CodecError, PublishError, SourceChangedError, UnsupportedError
+from virtualzarr.manifest import Manifest, Source
+from virtualzarr.manifest.sources import Sources
+from virtualzarr.metadata import ArrayMetadata
+from virtualzarr.references.canonical import make_canonical
+from virtualzarr.references.materialize import encode_exactly, fill_block
+from virtualzarr.references.virtual_store import manifest_of
+from virtualzarr.serve.cells import find_overlapped, find_same_cell
+from virtualzarr.serve.codecs import is_lossless
+from virtualzarr.serve.tags import SourceTags, describe_encoding, digest, is_versioned, tag_cell
+from virtualzarr.stores.files import ByteFile, is_url, take_fingerprint
+from virtualzarr.virtual.derived import split_chunks
+
+PieceKind = Literal["passthrough", "rewrapped", "encoded", "fill"]
+
+_OPEN_FILES = 1024
+
+
+@dataclass(frozen=True)
+class Piece:
+    """The bytes of one chunk, before any of them is read.
+
+    Attributes
+    ----------
+    kind : str
+    tag : str, optional
+        Entity tag; None where only the bytes tell.
+    cost : int
+        Bytes of memory that `compute` takes.
+    compute : callable
+        Returns all bytes.
+    nbytes : int, optional
+        How many there are, for passthrough.
+    read : callable, optional
+        Reads the bytes from one up to another, for passthrough.
+    """
+
+    kind: PieceKind
+    tag: str | None
+    cost: int
+    compute: Callable[[], bytes]
+    nbytes: int | None = None
+    read: Callable[[int, int], bytes] | None = None
+
+
+@dataclass(frozen=True)
+class Choice:
+    """How an array is cut and encoded in a face; it does not change while the array grows.
+
+    Attributes
+    ----------
+    lengths : tuple of int, optional
+        Of the regular cells; None for those of the source.
+    pipeline : Pipeline
+    rewraps : bool
+        Whether zlib streams of the source get the head of gzip.
+    """
+
+    lengths: tuple[int, ...] | None
+    pipeline: Pipeline
+    rewraps: bool = False
+
+
+class Stored:
+    """References to the chunks of an array, ready to be handed out.
+
+    Parameters
+    ----------
+    array : Array
+    split : tuple of int, optional
+        Lengths to which uncompressed blocks are cut.
+    """
+
+    def __init__(self, array: Array, split: tuple[int, ...] | None = None) -> None:
+        chunks = array.chunk_source
+        self.store_chunks = chunks if isinstance(chunks, StoreChunks) else None
+        self.array = array
+        try:
+            found = manifest_of(array)
+        except PublishError:
+            # Where references cannot point, every chunk goes through the read engine.
+            self.manifest: Manifest | None = None
+            return
+        manifest = _with_versions(found)
+        # Read by the same references as are handed out: of the versions that tags are made of.
+        if manifest is not found or not array.is_virtual:
+            self.array = array.replace(chunk_source=manifest)
+        if split is not None:
+            self.array = split_chunks(self.array, split)
+            manifest = self.array.manifest
+        canonical = make_canonical(self.array.metadata, manifest)
+        self.manifest = manifest
+        self.canonical = canonical.manifest
+        self.misread = canonical.misread
+        self.tags = SourceTags(manifest)
+        self._files: dict[int, ByteFile] = {}
+
+    @property
+    def axes(self) -> tuple[Axis, ...] | None:
+        """The axes of the grid, where it cuts each on its own."""
+        grid = self.array.grid
+        return grid.axes if isinstance(grid, SeparableGrid) else None
+
+    def is_misread(self, cell: tuple[int, ...]) -> bool:
+        """Tell whether others would read a chunk wrong."""
+        number = int(np.ravel_multi_index(cell, self.canonical.shape)) if cell else 0
+        at = int(np.searchsorted(self.misread, number))
+        return at < len(self.misread) and int(self.misread[at]) == number
+
+    def locate(self, cell: tuple[int, ...]) -> tuple[ByteFile, int, int] | None:
+        """Return file, offset and length of a chunk; None where there is none."""
+        refs = self.canonical.take(tuple(np.array([i]) for i in cell))
+        row = int(refs.source[0])
+        if row < 0:
+            return None
+        source = self.canonical.sources[row]
+        file = self._files.get(row)
+        if file is None:
+            if len(self._files) >= _OPEN_FILES:
+                self._files.clear()
+            file = self._files[row] = open_source(source)
+        length = int(refs.length[0])
+        return file, int(refs.offset[0]), _size_of(source) if length < 0 else length
+
+
+def _with_versions(manifest: Manifest) -> Manifest:
+    """Return a manifest whose local sources have fingerprints, taken now where they have none."""
+    rows = [_with_version(source) for source in manifest.sources]
+    changed = any(new is not old for new, old in zip(rows, manifest.sources, strict=True))
+    return manifest.replace(sources=Sources(rows)) if changed else manifest
+
+
+def _with_version(source: Source) -> Source:
+    if is_versioned(source) or is_url(source.uri):
+        return source
+    # One that is not there is an error when it is read, and of no concern to other chunks.
+    if not os.path.exists(source.uri):
+        return source
+    taken = take_fingerprint(source.location)
+    if source.size is not None and source.size != taken.size:
+        return source
+    return dataclasses.replace(source, size=taken.size, mtime_ns=taken.mtime_ns)
+
+
+def _size_of(source: Source) -> int:
+    size = source.size if source.size is not None else take_fingerprint(source.location).size
+    if size is None:
+        raise UnsupportedError("the server does not say how large the file is", file=source.uri)
+    return int(size)
+
+
+class ServedArray:
+    """An array as a face has it.
+
+    Parameters
+    ----------
+    array : Array
+        As it was opened.
+    metadata : ArrayMetadata
+        As the face declares it.
+    choice : Choice
+    stored : callable
+        Returns the references, which faces share.
+    fills : bool
+        Whether missing chunks are served as chunks of fill values.
+    """
+
+    def __init__(
+        self,
+        array: Array,
+        metadata: ArrayMetadata,
+        choice: Choice,
+        stored: Callable[[], Stored],
+        fills: bool,
+    ) -> None:
+        self.array, self.metadata, self.choice, self.fills = array, metadata, choice, fills
+        self._make_stored = stored
+        self._stored: Stored | None = None
+        self._lock = threading.Lock()
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether references are in memory, so that `find` takes no time."""
+        return self._stored is not None
+
+    @property
+    def may_look(self) -> bool:
+        """Whether `find` may look into a store, for chunks that have come."""
+        return self._stored is not None and self._stored.store_chunks is not None
+
+    def prepare(self) -> Stored:
+        """Load the references; the first time this takes a while."""
+        with self._lock:
+            if self._stored is None:
+                self._stored = self._make_stored()
+            return self._stored
+
+    def find(self, cell: tuple[int, ...]) -> Piece | None:
+        """Return the chunk of a cell, or None where there is none."""
+        grid = self.metadata.grid
+        if len(cell) != grid.ndim or any(
+            i >= n for i, n in zip(cell, grid.grid_shape, strict=True)
+        ):
+            return None
+        stored = self._stored or self.prepare()
+        axes = stored.axes
+        if stored.manifest is None or axes is None:
+            return self._encode(stored, cell, None)
+        lengths = grid.cell_shape(cell)
+        spans = find_overlapped_of(axes, grid, cell)
+        same = cell if self.choice.lengths is None else find_same_cell(axes, lengths, cell)
+        passing = None if same is None else self._find_passing(stored, same, cell, spans)
+        if passing is not None:
+            return passing
+        if not _has_any(stored.manifest, spans):
+            return self._find_missing(stored, spans)
+        return self._encode(stored, cell, self._tag(stored, cell, spans, "encoded"))
+
+    def _find_passing(
+        self,
+        stored: Stored,
+        same: tuple[int, ...],
+        cell: tuple[int, ...],
+        spans: Sequence[tuple[int, int]],
+    ) -> Piece | None:
+        """Return a chunk that passes as it is, or with another head."""
+        own = stored.array.metadata
+        declared = own.pipeline.decoding_key(own.dtype)
+        passes = declared == self.metadata.pipeline.decoding_key(self.metadata.dtype)
+        if not (passes or self.choice.rewraps) or stored.is_misread(same):
+            return None
+        found = stored.locate(same)
+        if found is None:
+            return None
+        file, offset, length = found
+        if passes:
+            return Piece(
+                "passthrough",
+                self._tag(stored, cell, spans, "passthrough"),
+                min(length, 1 << 20),
+                lambda: bytes(file.read(offset, offset + length)),
+                length,
+                lambda start, stop: bytes(file.read(offset + start, offset + stop)),
+            )
+        decoded = math.prod(self.metadata.grid.cell_shape(cell)) * self.metadata.itemsize
+        return Piece(
+            "rewrapped",
+            self._tag(stored, cell, spans, "rewrapped"),
+            2 * length + decoded,
+            lambda: rewrap(file.read(offset, offset + length), decoded),
+        )
+
+    def _tag(
+        self, stored: Stored, cell: tuple[int, ...], spans: Sequence[tuple[int, int]], kind: str
+    ) -> str | None:
+        assert stored.manifest is not None
+        assert stored.axes is not None
+        grid = self.metadata.grid
+        origin, shape = grid.cell_origin(cell), grid.cell_shape(cell)
+        box = [(o, o + n) for o, n in zip(origin, shape, strict=True)]
+        encoding = describe_encoding(self.metadata, kind)
+        return tag_cell(
+            encoding, stored.manifest, stored.axes, box, spans, stored.tags, kind == "encoded"
+        )
+
+    def _find_missing(self, stored: Stored, spans: Sequence[tuple[int, int]]) -> Piece | None:
+        """Return the chunk of a cell of which nothing is stored."""
+        if stored.store_chunks is not None:
+            self._check_still_missing(stored.store_chunks, spans)
+        if not self.fills:
+            return None
+        shape = self.metadata.grid.cell_shape((0,) * self.metadata.ndim)
+        tag = digest(describe_encoding(self.metadata, "fill"), repr(shape).encode())
+        cost = 3 * math.prod(shape) * self.metadata.itemsize
+        return Piece(
+            "fill", tag, cost, lambda: self._encode_block(fill_block(self.metadata, shape))
+        )
+
+    def _check_still_missing(self, chunks: StoreChunks, spans: Sequence[tuple[int, int]]) -> None:
+        """Raise an error if a chunk of a stored array has come since the array was opened."""
+        cells = np.stack([a.reshape(-1) for a in np.meshgrid(
+            *(np.arange(*span) for span in spans), indexing="ij")], axis=1,
+        ) if spans else np.zeros((1, 0), np.int64)  # fmt: skip
+        for key in chunks.keys(cells):
+            if chunks.store.get(key, (0, 1)) is not None:
+                raise SourceChangedError(
+                    "the chunk was written after the array was opened; start the server again",
+                    variable=self.array.path,
+                )
+
+    def _encode(self, stored: Stored, cell: tuple[int, ...], tag: str | None) -> Piece:
+        shape = self.metadata.grid.cell_shape(cell)
+        itemsize = 8 * 8 if self.metadata.dtype.hasobject else self.metadata.itemsize
+        nbytes = math.prod(shape) * itemsize
+        # A stored block is decoded whole where the cell is a part of it.
+        blocks = [axis.runs()[0].max(initial=1) for axis in stored.axes or ()]
+        largest = max(nbytes, math.prod(map(int, blocks)) * itemsize) if blocks else nbytes
+        return Piece("encoded", tag, 2 * nbytes + 2 * largest, lambda: self._read(stored, cell))
+
+    def _read(self, stored: Stored, cell: tuple[int, ...]) -> bytes:
+        grid = self.metadata.grid
+        origin, extent = grid.cell_origin(cell), grid.cell_extent(cell)
+        where = tuple(slice(o, o + n) for o, n in zip(origin, extent, strict=True))
+        block = np.asarray(stored.array[where], self.metadata.dtype).reshape(extent)
+        shape = grid.cell_shape(cell)
+        if extent != shape:
+            padded = fill_block(self.metadata, shape)
+            padded[tuple(slice(n) for n in extent)] = block
+            block = padded
+        return self._encode_block(block)
+
+    def _encode_block(self, block: np.ndarray[Any, Any]) -> bytes:
+        metadata = self.metadata
+        if is_lossless(metadata):
+            codec = metadata.pipeline.for_block(block.shape, metadata.dtype, metadata.fill_value)
+            return bytes(codec.encode(block))
+        # Decoded again and compared: what a codec does not give back is an error and no chunk.
+        return encode_exactly(metadata, block)
+
+
+def find_overlapped_of(
+    axes: Sequence[Axis], grid: Any, cell: tuple[int, ...]
+) -> list[tuple[int, int]]:
+    """Return the stored cells that a cell of a face overlaps."""
+    if isinstance(grid, RegularGrid):
+        return find_overlapped(axes, grid.chunk_shape, cell)
+    return [(i, i + 1) for i in cell]
+
+
+def _has_any(manifest: Manifest, spans: Sequence[tuple[int, int]]) -> bool:
+    box = tuple(slice(*span) for span in spans)
+    return bool((np.asarray(manifest.source[box]) >= 0).any())
+
+
+def rewrap(data: Any, decoded: int) -> bytes:
+    """Return a zlib stream as gzip: other head and tail around the same deflate stream.
+
+    Parameters
+    ----------
+    data : buffer
+    decoded : int
+        Bytes that it must decode to.
+
+    Raises
+    ------
+    CodecError
+        It is damaged, or has another length.
+
+    Examples
+    --------
+    >>> import gzip
+    >>> gzip.decompress(rewrap(zlib.compress(b"abc"), 3))
+    b'abc'
+    """
+    data = bytes(data)
+    stream = zlib.decompressobj()
+    try:
+        plain = stream.decompress(data, decoded + 1)
+    except zlib.error as error:
+        raise CodecError(f"zlib data are damaged: {error}") from error
+    if len(plain) != decoded or not stream.eof or stream.unused_data or stream.unconsumed_tail:
+        raise CodecError(f"zlib data do not decode to {decoded} bytes")
+    # RFC 1952: no name, no time, an unknown system. A zlib head is 2 bytes, its checksum 4.
+    head = b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\xff"
+    return head + data[2:-4] + struct.pack("<II", zlib.crc32(plain), decoded & 0xFFFFFFFF)
