@@ -137,6 +137,8 @@ class VersionChunks(ManifestChunks):
         decoder = np.full(len(cells), CANONICAL, np.int32)
         origin = np.zeros((len(cells), self.metadata.ndim), np.int32)
         decoders: list[Decoder] = []
+        # Entry by entry: each numbers sources and decoders by itself, so that its number goes into
+        # the high bits of sources, and its decoders go after those of the entries before.
         for number, rows, places in self._find_stored(cells):
             part = self._part(self._entries[number])
             if part is None:

@@ -93,8 +93,15 @@ def create_dataset(
 
     Examples
     --------
-    >>> create_dataset("air.dataset", "2026-10-*.nc", "time")  # doctest: +SKIP
-    <Dataset air.dataset version 1 (time: 744), 3 arrays>
+    >>> import tempfile
+    >>> import numpy as np
+    >>> import virtualzarr as vz
+    >>> folder = tempfile.mkdtemp()
+    >>> group = vz.create_group(f"{folder}/0.zarr")
+    >>> array = group.create_array("air", data=np.array([1.5, 2.5]), dimension_names=["time"])
+    >>> dataset = create_dataset(f"{folder}/air.dataset", f"{folder}/0.zarr", "time")
+    >>> dataset.version, dataset.group["air"][...].tolist()
+    (1, [1.5, 2.5])
     """
     if not isinstance(dimension, str):
         raise UnsupportedError(

@@ -133,6 +133,7 @@ class Entry:
             "sequence": self.sequence,
             "rows": {name: list(rows) for name, rows in self.rows.items()},
         }
+        # Each version's head has many entries, so members with defaults are left out.
         if self.bounds:
             document["bounds"] = {name: list(pair) for name, pair in self.bounds.items()}
         if self.grids:

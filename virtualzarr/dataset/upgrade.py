@@ -87,8 +87,15 @@ def upgrade(
 
     Examples
     --------
-    >>> upgrade("air.zarr", "time")  # doctest: +SKIP
-    <Dataset air.zarr version 1 (time: 744), 3 arrays>
+    >>> import tempfile
+    >>> import numpy as np
+    >>> import virtualzarr as vz
+    >>> folder = tempfile.mkdtemp()
+    >>> group = vz.create_group(f"{folder}/air.zarr")
+    >>> array = group.create_array("air", data=np.array([1.5, 2.5]), dimension_names=["time"])
+    >>> dataset = upgrade(f"{folder}/air.zarr", "time")
+    >>> dataset.version, dataset.group["air"][...].tolist()
+    (1, [1.5, 2.5])
     """
     folder = resolve_uri(path).rstrip("/")
     if is_url(folder) or not os.path.isdir(folder):
