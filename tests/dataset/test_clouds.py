@@ -181,8 +181,22 @@ def test_options_of_azure():
     local = translate(connection_string=f"{text};BlobEndpoint=http://127.0.0.1:1/me")
     assert local["endpoint"] == "http://127.0.0.1:1/me"
     assert local["client_options"] == {"allow_http": True}
+    assert translate(account_name="me", sas_token="?sv=1&sig=x")["sas_key"] == "sv=1&sig=x"
     with pytest.raises(UnsupportedError, match="'credential'"):
         translate(credential=object())
+
+
+@pytest.mark.parametrize(
+    ("url", "options"),
+    [("az://container/feed", {"account_name": "me", "account_key": "?"}),
+     ("s3://bucket/feed", {"region_name": 3})],
+)  # fmt: skip
+def test_options_that_make_no_sense(url, options):
+    """Whoever reads may know what to do with them; whoever commits is told."""
+    pytest.importorskip({"az": "adlfs", "s3": "s3fs"}[url[:2]])
+    with pytest.raises(UnsupportedError, match="these options") as caught:
+        open_storage(Location(url, options)).require_commits()
+    assert "\n" not in str(caught.value)
 
 
 def test_options_of_gcs():

@@ -321,6 +321,26 @@ class TestWatch:
         assert times(dataset) == list(range(7))
         assert dataset.refresh().history()[-1].about["verb"] == "replace"
 
+    def test_two_watches_replace_a_file_once(self, dataset, folder, clock, monkeypatch):
+        write(folder / "04.nc", 4)
+        feeds = [Feed(dataset, folder, clock, replace_changed=True) for _ in range(2)]
+        assert feeds[0].run() == [("commit", ["04.nc"])]
+        assert feeds[1].run() == [("present", ["04.nc"])]
+        write(folder / "04.nc", 4, 3)
+        feeds[1].watch.step()
+        replace = Watch._replace
+
+        def let_the_other_be_quicker(watch, file):
+            if watch is feeds[1].watch:
+                assert feeds[0].run() == [("commit", ["04.nc"])]
+            replace(watch, file)
+
+        monkeypatch.setattr(Watch, "_replace", let_the_other_be_quicker)
+        assert feeds[1].run() == [("present", ["04.nc"])]
+        verbs = [version.about["verb"] for version in dataset.refresh().history()]
+        assert verbs == ["create", "append", "replace"]
+        assert times(dataset) == list(range(7))
+
     def test_another_file_of_a_name_with_an_old_date(self, dataset, folder, feed, clock):
         write(folder / "04.nc", 4)
         feed.run()

@@ -236,17 +236,19 @@ class ObjectStore(Storage):
         except exceptions.AlreadyExistsError as error:
             # 409 is a race that nobody has won yet, which says nothing of the condition; but Azure
             # says so of what is there, too.
-            if "status code: 409" in _describe(error) and "BlobAlreadyExists" not in str(error):
+            if "status code: 409" in describe_error(error) and "BlobAlreadyExists" not in str(
+                error
+            ):
                 raise self._unreachable(error, name) from None
             raise _ConditionError from None
         except (exceptions.PermissionDeniedError, exceptions.UnauthenticatedError) as error:
-            cause = AccessError(_describe(error), file=f"{self.uri}/{name}")
+            cause = AccessError(describe_error(error), file=f"{self.uri}/{name}")
             raise RefusedError(cause.message) from cause
         except (exceptions.BaseError, OSError) as error:
             raise self._unreachable(error, name) from None
 
     def _unreachable(self, error: Exception, name: str) -> UnreachableError:
-        cause = SourceError(_describe(error), file=f"{self.uri}/{name}")
+        cause = SourceError(describe_error(error), file=f"{self.uri}/{name}")
         unreachable = UnreachableError(cause.message)
         unreachable.__cause__ = cause
         return unreachable
@@ -261,7 +263,7 @@ def _join_tag(meta: Any) -> str:
     return json.dumps({key: meta[key] for key in ("e_tag", "version") if meta.get(key)})
 
 
-def _describe(error: Exception) -> str:
+def describe_error(error: Exception) -> str:
     """Return the first line of an error, without queries of URLs: signatures are among them."""
     lines = str(error).splitlines() or [type(error).__name__]
     return re.sub(r"\?\S*", "", lines[0])

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 from virtualzarr.dataset.directory import Directory
 from virtualzarr.dataset.fsspec_storage import FsspecStorage
-from virtualzarr.dataset.object_store import ObjectStore
+from virtualzarr.dataset.object_store import ObjectStore, describe_error
 from virtualzarr.dataset.storage import Storage
 from virtualzarr.errors import MissingDependencyError, UnsupportedError, VirtualZarrError
 from virtualzarr.stores.location import Location
@@ -88,6 +88,14 @@ def open_storage(location: Location, single_writer: bool = False) -> Storage:
         )
     except UnsupportedError as error:
         refusal = error
+    except Exception as error:
+        # Those of obstore can only be named where it is there.
+        if type(error).__module__ != "obstore.exceptions" and not isinstance(error, TypeError):
+            raise
+        refusal = UnsupportedError(
+            f"these options are none to commit to object stores with: {describe_error(error)}",
+            file=location.uri,
+        )
     return FsspecStorage(location, single_writer, refusal)
 
 
@@ -184,6 +192,8 @@ def _translate_az(options: dict[str, Any], uri: str) -> dict[str, Any]:
     parts = [part.partition("=") for part in text.split(";")]
     members = {name.strip().lower(): value for name, _, value in parts if value}
     options |= {new: members[old] for old, new in _CONNECTION_STRING.items() if old in members}
+    if sas := options.get("sas_token"):
+        options["sas_token"] = str(sas).removeprefix("?")  # as the portal shows it
     account = options.get("account_name")
     if host := options.pop("account_host", None):
         options["endpoint"] = f"https://{host}"

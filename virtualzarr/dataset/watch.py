@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import secrets
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal
@@ -260,6 +261,11 @@ class Watch:
 
     def _replace(self, file: str) -> None:
         before = self.dataset.refresh()
+        with suppress(SourceChangedError):
+            if not before.select_new_files([file], "skip"):
+                # Another watch of the folder was quicker.
+                self._finish(before, before, [file], "")
+                return
         commit_id = _new_id(before)
         after = before.replace(
             file, replaced=file, message=self.message, commit_id=commit_id, **self.options
