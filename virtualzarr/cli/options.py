@@ -137,6 +137,10 @@ def placing_options() -> argparse.ArgumentParser:
         "--split", choices=get_args(Split),
         help="runs: a group for each run of equal packing and codecs, so that nothing is copied",
     )  # fmt: skip
+    parser.add_argument(
+        "--portable", type=_portable, metavar="CLIENTS",
+        help="who must be able to decode all chunks: all, python, or names, as zarr,tensorstore",
+    )  # fmt: skip
     add_flags(
         parser,
         regular="put chunks of several shapes on a regular grid",
@@ -167,9 +171,13 @@ def scan_arguments(options: argparse.Namespace) -> dict[str, Any]:
 def output_arguments(options: argparse.Namespace) -> dict[str, Any]:
     """Return how references are written, and in which form."""
     names = ("reference_format", "zarr_format", "copy", "plugin_codecs", "relative", "overwrite",
-             "inline", "split")  # fmt: skip
+             "inline", "split", "portable")  # fmt: skip
     chosen = {name: getattr(options, name) for name in names}
     return {**chosen, "regular": options.regular or None}
+
+
+def _portable(text: str) -> Any:
+    return text if text in ("all", "python") else text.split(",")
 
 
 def _inline(text: str) -> Any:

@@ -12,11 +12,13 @@ import numpy.typing as npt
 from grids import RegularGrid, SeparableGrid
 from virtualzarr import errors
 from virtualzarr.array import Array
+from virtualzarr.codecs import Pipeline
 from virtualzarr.config import config
 from virtualzarr.manifest import Manifest, Source, Sources
 from virtualzarr.metadata import ArrayMetadata, check_name
 from virtualzarr.references import materialize, portable
 from virtualzarr.references.canonical import Canonical, make_canonical, with_truncation
+from virtualzarr.references.clients import explain_unreadable
 from virtualzarr.references.dataset_data import REASON, DatasetData
 from virtualzarr.references.form import Capabilities
 from virtualzarr.references.inline_policy import (
@@ -96,6 +98,8 @@ class PlanRequest:
         Whether all grids are to be regular; by default where the form holds no other.
     frozen : mapping of ArrayMetadata by path
         Of regular arrays that readers have open already: chunk shapes and codecs stay.
+    clients : tuple of str
+        Those that must know all codecs.
     """
 
     copy: bool
@@ -103,6 +107,7 @@ class PlanRequest:
     inline: InlinePolicy
     regular: bool | None = None
     frozen: Mapping[str, ArrayMetadata] = field(default_factory=dict)
+    clients: tuple[str, ...] = ()
 
     def needs_regular(self, metadata: ArrayMetadata) -> bool:
         """Tell whether an array's grid has to be replaced by a regular one."""
@@ -195,7 +200,12 @@ def _on_regular_grid(path: str, array: Array, request: PlanRequest) -> Regular |
     if path in request.frozen:
         frozen = request.frozen[path]
         return on_grid(virtual, portable.chunk_shape(frozen), frozen.pipeline, plugins)
-    return choose_regular(virtual, plugins)
+
+    def is_read(pipeline: Pipeline) -> bool:
+        metadata = array.metadata.replace(pipeline=pipeline)
+        return any(explain_unreadable(metadata, f, request.clients) is None for f in (2, 3))
+
+    return choose_regular(virtual, plugins, is_read if request.clients else None)
 
 
 def _describe(regular: Regular) -> str:

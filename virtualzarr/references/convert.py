@@ -55,6 +55,14 @@ def convert_references(
     else:
         node = open_node(source, storage_options=storage_options, allowed=allowed)
     if dry_run:
-        names = ("reference_format", "zarr_format", "plugin_codecs", "inline", "regular", "split")
+        names = (
+            "reference_format",
+            "zarr_format",
+            "plugin_codecs",
+            "inline",
+            "regular",
+            "split",
+            "portable",
+        )
         return preview(node, uri, **{name: options[name] for name in names if name in options})
     return publish(node, target, storage_options=storage_options, **options)

@@ -83,6 +83,7 @@ class PublishOptions:
     digests: bool = False
     inline: InlinePolicy | None = None
     regular: bool | None = None
+    clients: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

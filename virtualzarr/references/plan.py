@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Literal
@@ -21,6 +21,7 @@ from virtualzarr.metadata.ome import find_ome_changes
 from virtualzarr.metadata.portable import is_fill_mask
 from virtualzarr.references import materialize, portable
 from virtualzarr.references.array_plan import ArrayPlan, PlanRequest, copy_all, plan_array
+from virtualzarr.references.clients import explain_unreadable
 from virtualzarr.references.dataset_data import DatasetData
 from virtualzarr.references.form import Capabilities
 from virtualzarr.references.inline_policy import InlinePolicy
@@ -56,6 +57,8 @@ class Plan:
         What is done about them.
     regular : bool
         Whether all grids are regular, and are to stay so.
+    clients : tuple of str
+        Those that must know all codecs.
     """
 
     groups: dict[str, Group] = field(default_factory=dict)
@@ -66,6 +69,7 @@ class Plan:
     skipped: dict[str, str] = field(default_factory=dict)
     on_error: OnError | Literal["ignore"] = "raise"
     regular: bool = False
+    clients: tuple[str, ...] = ()
 
     def sources(self) -> set[Source]:
         """Return all files that are referred to."""
@@ -93,13 +97,14 @@ def make_plan(
     inline: InlinePolicy | None = None,
     regular: bool | None = None,
     frozen: Mapping[str, ArrayMetadata] | None = None,
+    clients: Sequence[str] = (),
 ) -> Plan:
     """Decide what is published; see `PlanRequest`.
 
     Raises `PublishError` if arrays cannot be published so that others read them right, and
     `on_error` is "raise".
     """
-    plan = Plan(on_error=on_error, regular=bool(regular))
+    plan = Plan(on_error=on_error, regular=bool(regular), clients=tuple(clients))
     # Zarr v2 has no rectilinear grids, whatever else the form could hold.
     if zarr_format == 2:
         capabilities = replace(capabilities, any_grid=False)
@@ -108,7 +113,7 @@ def make_plan(
         nodes = [("", node), *node.members(max_depth=None)]
     data = DatasetData()
     policy = (inline or InlinePolicy()).of(node)
-    request = PlanRequest(copy, capabilities, policy, regular, frozen or {})
+    request = PlanRequest(copy, capabilities, policy, regular, frozen or {}, tuple(clients))
     for path, member in nodes:
         # The order of the hierarchy is kept: zarr-python loses nodes of consolidated metadata
         # that are out of it.
@@ -135,22 +140,23 @@ def _settle_format(plan: Plan, requested: int | None, copy: bool, can: Capabilit
         _with_fill_chunks, can=can, copy=copy and (requested == 2 or 3 not in can.zarr_formats)
     )
     free = requested is None and plan.zarr_format == 2 and 3 in can.zarr_formats
-    describable, obstacles = _split_describable(plan.arrays, plan.zarr_format, fill)
+    split = partial(_split_describable, fill=fill, clients=plan.clients)
+    describable, obstacles = split(plan.arrays, plan.zarr_format)
     # First try v3 for what v2 cannot describe as it is, and only then copies: a copy costs
     # reading, v3 costs older readers.
     if obstacles and free:
         _prefer_v3(plan, obstacles, {path: plan.arrays[path] for path in obstacles}, fill)
         if plan.zarr_format == 3:
-            describable, obstacles = _split_describable(plan.arrays, 3, fill)
+            describable, obstacles = split(plan.arrays, 3)
     # Copies have plain codecs and data types, which either format describes.
     if obstacles and copy:
-        again, left = _split_describable(_copies(plan, obstacles), plan.zarr_format, fill)
+        again, left = split(_copies(plan, obstacles), plan.zarr_format)
         if left and free and plan.zarr_format == 2:
             # Copies do not help where chunks have several shapes.
             _prefer_v3(plan, left, _copies(plan, left), fill)
             if plan.zarr_format == 3:
-                describable, obstacles = _split_describable(plan.arrays, 3, fill)
-                again, left = _split_describable(_copies(plan, obstacles), 3, fill)
+                describable, obstacles = split(plan.arrays, 3)
+                again, left = split(_copies(plan, obstacles), 3)
         describable, obstacles = describable | again, left
     plan.skipped |= {path: f"Zarr v{plan.zarr_format}: {why}" for path, why in obstacles.items()}
     plan.arrays = {path: describable[path] for path in plan.arrays if path in describable}
@@ -167,7 +173,7 @@ def _prefer_v3(
     fill: Callable[[ArrayPlan], ArrayPlan],
 ) -> None:
     """Choose Zarr v3 if it has a form for arrays that v2 has none for."""
-    _, obstacles_v3 = _split_describable(arrays, 3, fill)
+    _, obstacles_v3 = _split_describable(arrays, 3, fill, plan.clients)
     plan.why_v3 = [
         f"{path or '/'}: {why}" for path, why in obstacles.items() if path not in obstacles_v3
     ]
@@ -199,7 +205,10 @@ def _spell_codecs(array: ArrayPlan, zarr_format: int) -> ArrayPlan:
 
 
 def _split_describable(
-    arrays: Mapping[str, ArrayPlan], zarr_format: int, fill: Callable[[ArrayPlan], ArrayPlan]
+    arrays: Mapping[str, ArrayPlan],
+    zarr_format: int,
+    fill: Callable[[ArrayPlan], ArrayPlan],
+    clients: Sequence[str],
 ) -> tuple[dict[str, ArrayPlan], dict[str, str]]:
     """Arrays that documents of a format describe exactly, and why they do not describe others."""
     describable, obstacles = {}, {}
@@ -211,6 +220,7 @@ def _split_describable(
             why = portable.obstacle_in_v2(array.metadata, array.shows_missing)
         else:
             why = portable.reserved_name(path) or portable.obstacle_in_v3(array.metadata)
+        why = why or explain_unreadable(array.metadata, zarr_format, clients)
         if why is None:
             describable[path] = array
         else:

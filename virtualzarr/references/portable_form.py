@@ -117,9 +117,9 @@ class PortableForm(ReferenceForm):
         check_replaceable(self, location, overwrite=options.overwrite)
         node, notes = self._as_group(node, location.uri)
         plan = make_plan(
-            node, copy=options.copy, zarr_format=options.zarr_format, on_error=options.on_error,
-            capabilities=self._with_plugins(options.plugin_codecs),
-            inline=options.inline, regular=options.regular,
+            node, copy=options.copy, zarr_format=self._choose_format(node, options),
+            on_error=options.on_error, capabilities=self._with_plugins(options.plugin_codecs),
+            inline=options.inline, regular=options.regular, clients=options.clients,
         )  # fmt: skip
         with lock_for_writing(location.uri):
             sources = (s for array in plan.arrays.values() for s in array.manifest.sources)
@@ -131,12 +131,32 @@ class PortableForm(ReferenceForm):
 
     def preview(self, node: Group | Array, uri: str, options: PublishOptions) -> Preview:
         """Plan with copies, and count."""
-        plan = make_plan(
-            self._as_group(node, uri)[0], copy=True, zarr_format=options.zarr_format,
+        node = self._as_group(node, uri)[0]
+        return preview_plan(
+            self._plan_copies(node, options, self._choose_format(node, options)), uri, self.name
+        )
+
+    def _plan_copies(
+        self, node: Group | Array, options: PublishOptions, zarr_format: int | None
+    ) -> Plan:
+        return make_plan(
+            node, copy=True, zarr_format=zarr_format,
             on_error="ignore", capabilities=self._with_plugins(options.plugin_codecs),
-            inline=options.inline, regular=options.regular,
+            inline=options.inline, regular=options.regular, clients=options.clients,
         )  # fmt: skip
-        return preview_plan(plan, uri, self.name)
+
+    def _choose_format(self, node: Group | Array, options: PublishOptions) -> int | None:
+        """Choose the Zarr format in which clients that are named need the fewest bytes copied."""
+        formats = self.capabilities.zarr_formats
+        if options.zarr_format is not None or not options.clients or len(formats) < 2:
+            return options.zarr_format
+
+        def rank(zarr_format: int) -> tuple[int, int]:
+            plan = self._plan_copies(node, options, zarr_format)
+            lines = preview_plan(plan, "", self.name).lines
+            return len(plan.skipped), sum(line.copied_bytes for line in lines)
+
+        return min(formats, key=rank)
 
     def append(self, location: Location, request: AppendRequest) -> PublishReport | Preview | None:
         """Join new files to what is there, with the lock held from reading that to writing."""

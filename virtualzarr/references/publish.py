@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -10,6 +10,7 @@ from virtualzarr.array import Array
 from virtualzarr.choices import OnError, ReferenceFormat, Split, check_choice
 from virtualzarr.hierarchy.group import Group
 from virtualzarr.keywords import strict_keywords
+from virtualzarr.references.clients import ICECHUNK, REFERENCES, choose_clients
 from virtualzarr.references.form import Capabilities, PublishOptions
 from virtualzarr.references.inline_policy import Inline, InlinePolicy
 from virtualzarr.references.preview import Preview
@@ -37,6 +38,7 @@ def publish(
     inline: Inline = "auto",
     regular: bool | None = None,
     split: Split | None = None,
+    portable: str | Iterable[str] | None = None,
 ) -> PublishReport:
     """Write references that other tools open: a JSON file, a folder of Parquet files, or Icechunk.
 
@@ -95,6 +97,10 @@ def publish(
     split : {"runs"}, optional
         Whether each run of equal packing and codecs becomes a group of its own, ``run0``, ``run1``,
         ..., in which arrays are packed as in the files, so that nothing has to be copied.
+    portable : "all", "python" or names of clients, optional
+        Who must be able to decode all chunks: Zarr format and codecs are chosen for them, and with
+        `copy` what they do not know is copied. Grids are regular then. Names are those of `verify`,
+        and ``zarr2``.
 
     Returns
     -------
@@ -143,11 +149,16 @@ def publish(
         raise ValueError(
             f"{can.title} holds everything as it is: regular and inline change nothing"
         )
+    clients = () if portable is None else choose_clients(portable)
+    if clients and can.as_is:
+        raise ValueError(f"{can.title} is for this package only: portable changes nothing")
     node, notes = _split(node, split, can)
+    notes += _notes_on_clients(clients, can)
     options = PublishOptions(
         copy=copy, zarr_format=zarr_format, on_error=on_error, progress=progress,
         relative=relative, record_size=record_size, plugin_codecs=plugin_codecs,
-        overwrite=overwrite, digests=digests, inline=policy, regular=regular,
+        overwrite=overwrite, digests=digests, inline=policy, clients=clients,
+        regular=True if clients and regular is None else regular,
     )  # fmt: skip
     report = form.publish(node, location, options)
     return replace(report, notes=(*report.notes, *notes))
@@ -164,12 +175,13 @@ def preview(
     inline: Inline = "auto",
     regular: bool | None = None,
     split: Split | None = None,
+    portable: str | Iterable[str] | None = None,
 ) -> Preview:
     """Find out what `publish` would do with ``copy=True``: nothing is written, no chunk is read.
 
     Parameters
     ----------
-    node, path, reference_format, zarr_format, plugin_codecs, inline, regular, split
+    node, path, reference_format, zarr_format, plugin_codecs, inline, regular, split, portable
         As for `publish`.
 
     Examples
@@ -179,12 +191,22 @@ def preview(
     """
     _check_node(node)
     uri = locate_target(path).uri
+    clients = () if portable is None else choose_clients(portable)
     options = PublishOptions(
-        zarr_format=zarr_format, plugin_codecs=plugin_codecs,
-        inline=InlinePolicy.parse(inline), regular=regular,
+        zarr_format=zarr_format, plugin_codecs=plugin_codecs, inline=InlinePolicy.parse(inline),
+        regular=True if clients and regular is None else regular, clients=clients,
     )  # fmt: skip
     form = choose_form(uri, reference_format)
     return form.preview(_split(node, split, form.capabilities)[0], uri, options)
+
+
+def _notes_on_clients(clients: Sequence[str], can: Capabilities) -> list[str]:
+    """Return who cannot open references of a form, whatever is in them."""
+    readers = REFERENCES if 2 in can.zarr_formats else ICECHUNK
+    others = [name for name in clients if name not in readers]
+    if not others:
+        return []
+    return [f"{', '.join(others)} open no {can.title}: they need a Zarr hierarchy"]
 
 
 def _split(

@@ -8,7 +8,7 @@ as shorter byte ranges. Everything else has to be copied, which is what the choi
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
@@ -78,7 +78,9 @@ class Regular:
         )
 
 
-def choose_regular(array: Array, plugins: bool = False) -> Regular | None:
+def choose_regular(
+    array: Array, plugins: bool = False, accepts: Callable[[Pipeline], bool] | None = None
+) -> Regular | None:
     """Choose the regular grid and the codecs that keep the most bytes of an array virtual.
 
     Parameters
@@ -87,6 +89,8 @@ def choose_regular(array: Array, plugins: bool = False) -> Regular | None:
         A virtual one, with elements.
     plugins : bool
         Whether readers find codecs of this package by its entry points.
+    accepts : callable, optional
+        Tells which chains of codecs may be declared; by default all.
 
     Returns
     -------
@@ -104,7 +108,7 @@ def choose_regular(array: Array, plugins: bool = False) -> Regular | None:
     total = array.manifest.nbytes_stored
     most = 4 * array.manifest.ncells + 100_000
     stored = _Stored(array)
-    for pipeline in stored.pipelines():
+    for pipeline in filter(accepts or (lambda _: True), stored.pipelines()):
         for bound, shape in stored.shapes(pipeline):
             # What an axis alone allows bounds what all of them do.
             if best is not None and bound <= best.virtual_bytes:

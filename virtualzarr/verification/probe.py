@@ -270,8 +270,9 @@ def probe_array(read: Any, target: Target, wanted: Any) -> None:
             values = array[tuple(slice(a, b) for a, b in box)]
             hashes.append(digest(values))
         answer(path=path, shape=shape, hashes=hashes)
-    except NotImplementedError as error:
-        answer(path=path, unsupported=str(error))
+    # A form that it does not know, or for which it lacks a library that can be installed.
+    except (NotImplementedError, ImportError) as error:
+        answer(path=path, unsupported=" ".join(str(error).split()))
     except Exception as error:
         answer(path=path, error=f"{type(error).__name__}: {error}")
 

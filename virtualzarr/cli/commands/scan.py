@@ -31,7 +31,7 @@ def run(options: argparse.Namespace) -> int:
     group = virtualzarr.virtualize(options.files, options.dim, **shared.scan_arguments(options))
     # Scanned all the same: what would be copied depends on every chunk.
     if options.dry_run:
-        names = ("reference_format", "zarr_format", "plugin_codecs", "inline", "split")
+        names = ("reference_format", "zarr_format", "plugin_codecs", "inline", "split", "portable")
         wishes = {name: getattr(options, name) for name in names}
         wishes["regular"] = options.regular or None
         shared.print_report(options, preview(group, options.output, **wishes))
