@@ -1,27 +1,59 @@
 """``python -m tests.dataset growth``: what appends cost as a dataset grows.
 
-``python -m tests.dataset hunt``: look for histories, random ones, that lose or invent something.
+``python -m tests.dataset hunt``: look for histories, random ones, that lose or invent something:
+of protocols in a simulated store, or, with ``--real``, of datasets of real files.
 """
 
 import argparse
+import shutil
 import tempfile
+import traceback
 from pathlib import Path
+from unittest import mock
 
+from tests.dataset.chances import Chance
+from tests.dataset.changes import Pool
 from tests.dataset.growth import measure
+from tests.dataset.histories import run_history
 from tests.dataset.simulation import World
 
 
 def hunt(first: int, histories: int, verbs: int) -> int:
-    """Run histories; return how many went wrong."""
+    """Run histories of protocols; return how many went wrong."""
     wrong = 0
     for seed in range(first, first + histories):
         try:
             World(seed, verbs=verbs).go()
         except Exception as error:
-            wrong += 1
-            print(f"seed {seed}: {type(error).__name__}: {error}", flush=True)
+            wrong += report(seed, error)
     print(f"{histories} histories of {verbs} changes from seed {first} on: {wrong} went wrong")
     return wrong
+
+
+def hunt_real(first: int, histories: int, steps: int) -> int:
+    """Run histories of datasets; return how many went wrong."""
+    wrong = 0
+    with tempfile.TemporaryDirectory() as folder, mock.patch("os.fsync"):
+        (pool_folder := Path(folder, "pool")).mkdir()
+        pool = Pool(pool_folder)
+        for seed in range(first, first + histories):
+            (own := Path(folder, str(seed))).mkdir()
+            try:
+                run_history(own, Chance(seed), pool, steps)
+            except Exception as error:
+                wrong += report(seed, error)
+            shutil.rmtree(own)
+    print(f"{histories} histories of up to {steps} steps from seed {first} on: {wrong} went wrong")
+    return wrong
+
+
+def report(seed: int, error: Exception) -> int:
+    """Print what went wrong, and where; return 1."""
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    where = f"{Path(last.filename).name}:{last.lineno}"
+    text = (str(error).splitlines() or [""])[0]
+    print(f"seed {seed}: {type(error).__name__} at {where}: {text}", flush=True)
+    return 1
 
 
 def main() -> int:
@@ -32,7 +64,11 @@ def main() -> int:
     parser.add_argument("--histories", type=int, default=10_000)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--verbs", type=int, default=40, help="changes in a history")
+    parser.add_argument("--real", action="store_true", help="datasets of real files")
+    parser.add_argument("--steps", type=int, default=15, help="most steps of a real history")
     given = parser.parse_args()
+    if given.what == "hunt" and given.real:
+        return min(hunt_real(given.seed, given.histories, given.steps), 100)
     if given.what == "hunt":
         return min(hunt(given.seed, given.histories, given.verbs), 100)
     stops = [10**k for k in range(1, 9) if 10**k <= given.files]

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from tests.dataset.chances import Chance
 from virtualzarr.dataset import objects
 from virtualzarr.dataset.commit import commit, create
 from virtualzarr.dataset.file_names import find_files
@@ -228,14 +229,14 @@ Intent = Callable[[Model, list[Model]], Model]
 """What a commit must make of the rows, given those of all versions before."""
 
 
-def draw_limits(chance: random.Random) -> Limits:
+def draw_limits(chance: Chance) -> Limits:
     """Return limits that make all tables deep, or those that are in use."""
-    if chance.random() < 0.2:
+    if chance.integer(0, 4) == 0:
         return Limits()
-    draw = chance.randint
+    draw = chance.integer
     return Limits(
         runs=draw(1, 4), entries=draw(1, 6), names=draw(1, 6), records=draw(1, 5),
-        head_bytes=chance.choice([48_000, 1500]), record_bytes=chance.choice([4000, 200]),
+        head_bytes=chance.choose(48_000, 1500), record_bytes=chance.choose(4000, 200),
         leaf_runs=draw(1, 4), leaf_entries=draw(1, 4), leaf_names=draw(1, 4),
         leaf_blocks=draw(1, 4), fan_out=draw(2, 4), names_fan_in=draw(2, 5),
         most_names=draw(4, 20),
@@ -279,7 +280,7 @@ class World:
         self.verbs: list[Verb] = []
         self.values = 0
         self.files: dict[int, str] = {}  # of each value, which are all different
-        self.limits, self.fan_in = draw_limits(self.chance), self.chance.randint(2, 4)
+        self.limits, self.fan_in = draw_limits(Chance(seed)), self.chance.randint(2, 4)
         run(self.store, create(commit="made"))
         self.store.faults = faults
         self.actors = [self.write() for _ in range(writers)] + [self.look(), self.look()]

@@ -239,6 +239,15 @@ def test_new_and_missing_variables(tmp_path, dataset):
     np.testing.assert_array_equal(~np.isnan(dataset.group["extra"][::4, 0]), present)
 
 
+def test_variables_of_a_dataset_without_rows(tmp_path, dataset):
+    write(tmp_path / "1.h5", 4, extra=True)
+    write(tmp_path / "2.h5", 8, extra=True)
+    dataset = dataset.append(tmp_path / "1.h5", missing="fill").drop(0, 7)
+    dataset = dataset.append(tmp_path / "2.h5")
+    check(dataset, range(8, 12))
+    np.testing.assert_array_equal(dataset.group["extra"][...], expect(range(8, 12)) + 1000)
+
+
 def test_new_attributes(tmp_path, dataset):
     write(tmp_path / "1.h5", 4, attrs={"source": "model 2"})
     kept = dataset.append(tmp_path / "1.h5")
@@ -367,6 +376,15 @@ def test_replacing_by_coordinates_and_by_file(tmp_path, dataset):
     assert (after.group["air"][4:] == 8).all()
 
 
+def test_rows_of_replacing_files_fill_gaps(tmp_path, dataset):
+    write(tmp_path / "1.h5", 10, 2)
+    dataset = dataset.append(tmp_path / "1.h5", gaps="fill", step=1)
+    write(tmp_path / "final.h5", 8, 4, value=7)
+    dataset = dataset.replace(tmp_path / "final.h5", replaced=tmp_path / "1.h5")
+    assert times(dataset) == [*range(12)]
+    assert (dataset.group["air"][8:] == 7).all()
+
+
 def test_replacing_without_coordinates(tmp_path):
     for number in range(3):
         write(tmp_path / f"{number}.h5", 4 * number, coordinate=False)
@@ -465,6 +483,44 @@ def test_an_attribute_changes_twice_in_one_commit(tmp_path, dataset):
     assert group.attrs == {"title": "weather"}
     assert group["air"].attrs["comment"] == "early"
     check(changes.dataset, range(8))
+
+
+def test_changes_of_one_commit_see_what_those_before_leave(tmp_path, dataset):
+    write(tmp_path / "1.h5", 4, extra=True)
+    write(tmp_path / "2.h5", 8, extra=True)
+    write(tmp_path / "3.h5", 12)
+    with dataset.transaction() as changes:
+        changes.append(tmp_path / "1.h5", missing="fill")  # brings a variable, and so does the next
+        changes.append(tmp_path / "2.h5", missing="fill")
+        changes.update_attributes("extra", {"comment": "new"})
+        changes.append(tmp_path / "3.h5", missing="fill")
+        changes.drop(0, 3)
+        changes.append(tmp_path / "3.h5", duplicates="skip", missing="fill")
+        # Its rows were dropped just now.
+        changes.append(tmp_path / "0.h5", duplicates="skip", missing="fill")
+    check(changes.dataset, range(16))
+    group = changes.dataset.group
+    assert group["extra"].attrs["comment"] == "new"
+    np.testing.assert_array_equal(group["extra"][4:12], expect(range(4, 12)) + 1000)
+    assert np.isnan(group["extra"][:4]).all()
+
+
+def test_what_numbers_mean_changes_before_rows_come(tmp_path, dataset):
+    write(tmp_path / "1.h5", 4)
+    write(tmp_path / "K.h5", 4, attrs={"units": "K"})
+
+    def change(path):
+        with dataset.transaction() as changes:
+            changes.update_attributes("air", {"units": "K"})
+            changes.append(path)
+        return changes.dataset
+
+    with pytest.raises(MismatchError, match="units"):
+        change(tmp_path / "1.h5")
+    assert dataset.refresh().version == 1
+    after = change(tmp_path / "K.h5")
+    check(after, range(8))
+    assert after.group["air"].attrs["units"] == "K"
 
 
 def test_an_exception_changes_nothing(tmp_path, dataset):

@@ -17,6 +17,7 @@ from virtualzarr.dataset.editing import (
     Addable,
     Request,
     as_paths,
+    check_seen,
     request_append,
     request_attributes,
     request_drop,
@@ -233,7 +234,8 @@ class Dataset(DatasetVersion):
         MismatchError
             Another commit has changed the same attribute meanwhile.
         """
-        request = request_attributes(self.schema, [(path, attributes, delete)])
+        request = request_attributes(path, attributes, delete)
+        request = check_seen(request, self.schema, path, {*attributes, *delete})
         return self.change(request, message, commit_id)
 
     def transaction(

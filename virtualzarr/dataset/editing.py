@@ -183,7 +183,13 @@ def request_replace(addable: Addable, sources: Collection[str]) -> Request:
             changes.append(replace_ranges(rows, find, {}))
         else:
             changes.append(drop_ranges(dataset.dimension, find, {}))
-            changes.append(add_rows(rows, dataset.open_segment.coordinates, {}))
+            changes.append(
+                add_rows(
+                    rows, dataset.open_segment.coordinates, {},
+                    overlap=options.get("overlap", "raise"), unfilled=find_unfilled(dataset),
+                )
+            )  # fmt: skip
+        changes += _gap_changes(dataset, addition, options)
         return Edit("replace", tuple(changes), tuple(files))
 
     return prepare
@@ -208,20 +214,24 @@ def request_drop(start: Any, stop: Any, before: Any) -> Request:
     return prepare
 
 
-AttributeUpdate = tuple[str, Mapping[str, Any], Collection[str]]
-"""The path of a node, attributes that it gets, and names of those that it loses."""
-
-
-def request_attributes(base: Schema, updates: Sequence[AttributeUpdate]) -> Request:
-    """Attributes of nodes change, in their order, of which the user has seen those of a schema."""
+def request_attributes(
+    path: str, attributes: Mapping[str, Any], delete: Collection[str]
+) -> Request:
+    """Attributes of a node change, and those of some names go."""
 
     def prepare(dataset: Dataset) -> Edit:
-        new = dataset.schema
-        for path, attributes, delete in updates:
-            # A change since is a conflict, and not what this one goes on from.
-            dataset.schema.check_unchanged(base, path, {*attributes, *delete})
-            new = new.with_attributes(path, attributes, delete)
+        new = dataset.schema.with_attributes(path, attributes, delete)
         return Edit("attributes", (change_schema(dataset.snapshot.schema, new, {}),))
+
+    return prepare
+
+
+def check_seen(request: Request, base: Schema, path: str, names: Collection[str]) -> Request:
+    """Return a request that conflicts with changes of attributes since the user has seen them."""
+
+    def prepare(dataset: Dataset) -> Edit:
+        dataset.schema.check_unchanged(base, path, names)
+        return request(dataset)
 
     return prepare
 

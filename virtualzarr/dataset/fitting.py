@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from grids import Axis, SeparableGrid
 from virtualzarr.array import Array
+from virtualzarr.combine.compatibility import has_missing_chunks
 from virtualzarr.combine.concat_stack import concat_rows
 from virtualzarr.combine.harmonize_to_stored import harmonize_to_stored
 from virtualzarr.combine.options import ParsedOptions
@@ -224,6 +225,7 @@ def _new_rows(array: Array, ends: Group, dimension: str) -> Array:
     last = ends.get(array.path)
     skipped = 0
     if isinstance(last, Array):
+        array = _with_fill_of(array, last)
         check_alike(last, array, axis, same_chunks=False)
         array = _with_pipeline_of(array, last)
         skipped = last.shape[axis]
@@ -236,6 +238,17 @@ def _new_rows(array: Array, ends: Group, dimension: str) -> Array:
     if not skipped:
         return array
     return array.lazy[tuple(slice(skipped if i == axis else 0, None) for i in range(array.ndim))]
+
+
+def _with_fill_of(array: Array, stored: Array) -> Array:
+    """Return an array with the stored fill value, where none of its own chunks is missing.
+
+    Joined with a stored array without rows, it has that of the new rows.
+    """
+    fill = stored.metadata.fill_value
+    if array.dtype != stored.dtype or has_missing_chunks(array):
+        return array
+    return array.replace(array.metadata.replace(fill_value=fill), array.manifest)
 
 
 def _with_pipeline_of(array: Array, stored: Array) -> Array:

@@ -49,6 +49,24 @@ def join_changes(changes: Sequence[Change], about: Mapping[str, Any]) -> Change:
     return change
 
 
+def apply_changes(head: Head, changes: Sequence[Change]) -> Protocol[Head]:
+    """Return a head as changes would leave it, of the same version: no commit has made it yet.
+
+    Where they change tables these are put in the store, to be read there. Those of the commit are
+    others.
+    """
+    state, pack = head.snapshot, Pack("index", head.snapshot.epoch)
+    try:
+        joined = yield from join_changes(changes, {})(head)
+    except NothingToDoError:
+        return head
+    state = state.apply((yield from change_parts(state, joined, pack, LIMITS)))
+    if puts := pack.puts():
+        yield puts
+    then = head.snapshot
+    return replace(head, snapshot=replace(state, version=then.version, time=then.time), _data=None)
+
+
 def _join_records(first: Record, second: Record) -> Record:
     """Return the record of one change after another, with the time and words of the first."""
     keys = {entry.key for entry in first.added}

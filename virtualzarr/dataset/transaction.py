@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Self, Unpack
 from virtualzarr.choices import Duplicates
 from virtualzarr.dataset.additions import Addable as Source
 from virtualzarr.dataset.additions import AppendOptions
+from virtualzarr.dataset.commit import Change
 from virtualzarr.dataset.editing import (
     Addable,
-    AttributeUpdate,
     Edit,
     Request,
     as_paths,
@@ -49,7 +49,7 @@ class Transaction:
         self._seen = dataset.schema
         self._message, self._commit_id = message, commit_id
         self._requests: list[Request] = []
-        self._updates: list[AttributeUpdate] = []
+        self._updated: list[tuple[str, set[str]]] = []
         self._is_open = False
 
     def __enter__(self) -> Self:
@@ -68,12 +68,20 @@ class Transaction:
             self.dataset = changed.merge()
 
     def _prepare(self, dataset: Dataset) -> Edit:
-        edits = []
+        for path, names in self._updated:
+            # What another commit changed since is a conflict; what this one changes is none.
+            dataset.schema.check_unchanged(self._seen, path, names)
+        edits: list[Edit] = []
+        before: tuple[Change, ...] = ()
         for request in self._requests:
+            if before:
+                dataset, before = dataset.preview(before), ()
             try:
-                edits.append(request(dataset))
+                edit = request(dataset)
             except NothingToDoError:
                 continue  # files that are there already, and are to be skipped
+            edits.append(edit)
+            before = edit.changes
         if not edits:
             raise NothingToDoError("there is nothing to change")
         verbs = dict.fromkeys(edit.verb for edit in edits)
@@ -118,10 +126,8 @@ class Transaction:
         self, path: str, attributes: Mapping[str, Any], *, delete: Collection[str] = ()
     ) -> None:
         """Change attributes, see `Dataset.update_attributes`."""
-        if not self._updates:
-            # One change for all: the second of one attribute goes on from the first.
-            self._add(request_attributes(self._seen, self._updates))
-        self._updates.append((path, attributes, delete))
+        self._add(request_attributes(path, attributes, delete))
+        self._updated.append((path, {*attributes, *delete}))
 
     def commit_staged(self, *staged: StagedRows) -> None:
         """Add rows that workers have staged, see `Dataset.commit`."""

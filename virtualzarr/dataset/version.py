@@ -12,7 +12,7 @@ from virtualzarr.array import Array
 from virtualzarr.choices import Duplicates
 from virtualzarr.dataset import objects
 from virtualzarr.dataset.arrays import VersionChunks, build_arrays
-from virtualzarr.dataset.commit import find_commit
+from virtualzarr.dataset.commit import Change, find_commit
 from virtualzarr.dataset.diff import Diff, compare
 from virtualzarr.dataset.file_names import find_files as find_named_files
 from virtualzarr.dataset.fitting import Addition, fit
@@ -23,6 +23,7 @@ from virtualzarr.dataset.history import (
     list_versions,
     to_nanoseconds,
 )
+from virtualzarr.dataset.joined_changes import apply_changes
 from virtualzarr.dataset.layers import Covered, LayerInfo, add_layers, find_layers, list_layers
 from virtualzarr.dataset.named import Named
 from virtualzarr.dataset.open_storage import open_storage
@@ -274,6 +275,11 @@ class DatasetVersion:
     def put_object(self, kind: str, data: bytes, digest: str | None = None) -> Named:
         """Store an object in this version's epoch, which a commit will name."""
         return self.run(Stored(kind, data, digest).put(self.snapshot.epoch))
+
+    def preview(self, changes: Sequence[Change]) -> Self:
+        """Return the dataset as changes leave it that are part of a commit to come."""
+        head = self.run(apply_changes(self.head, changes))
+        return self._at(head, head.snapshot)
 
     def find_files(self, files: Sequence[str]) -> set[str]:
         """Return those of several files that rows of this version come from, as URIs."""
