@@ -24,6 +24,10 @@ FILLS = {"air": np.float32(0), "packed": np.int16(-1), "deep": np.uint8(0), "nam
          "extra": np.float32(np.nan)}  # fmt: skip
 """What rows without references read as."""
 
+GAPS = {"air": np.float32(np.nan), "packed": np.int16(-1), "deep": np.uint8(255),
+        "name": np.bytes_(b""), "extra": np.float32(np.nan)}  # fmt: skip
+"""What rows that stand for gaps read as."""
+
 
 # -- files ----------------------------------------------------------------------------------------
 
@@ -57,8 +61,8 @@ class Row:
 
     Attributes
     ----------
-    gap : str
-        Whether it stands for a gap: "yes", "no", or "unclear" once chunks with it were rewritten.
+    is_gap : bool
+        Whether it stands for a gap.
     token : int
         Another one whenever another commit conflicts with changes of the row.
     """
@@ -66,7 +70,7 @@ class Row:
     at: Any
     values: Mapping[str, Any]
     file: str | None
-    gap: str = "no"
+    is_gap: bool = False
     token: int = field(default_factory=itertools.count().__next__)
 
 
@@ -141,9 +145,9 @@ def write(path: str, style: Style, number: int) -> None:
             packed = add("packed", ["time", "x"], [style.chunk, WIDTH], "i2")
             packed[...] = [row["packed"] for row in rows]
             packed.attrs.update({"scale_factor": 0.5, "_FillValue": np.int16(-1)})
-            add("deep", ["x", "time"], [style.cut, style.chunk], "u1")[...] = np.transpose(
-                [row["deep"] for row in rows]
-            )
+            deep = add("deep", ["x", "time"], [style.cut, style.chunk], "u1")
+            deep[...] = np.transpose([row["deep"] for row in rows])
+            deep.attrs["_FillValue"] = np.uint8(255)
             add("name", ["time"], [style.chunk], "S6")[...] = [row["name"] for row in rows]
             add("lat", ["x"], [WIDTH], "f8")[...] = np.arange(WIDTH) / 4
         if style.extra:
@@ -208,9 +212,7 @@ class Model:
         wanted = []
         for row in new:
             old = there.get(row.at)
-            if old is not None and old.gap == "unclear" and overlap != "last":
-                raise UnclearError
-            if old is None or old.gap == "yes" or overlap == "last":
+            if old is None or old.is_gap or overlap == "last":
                 wanted.append(replace_token(row))
             elif overlap == "raise":
                 raise RefusedError
@@ -230,7 +232,7 @@ class Model:
                 if (b - a) % step:
                     raise RefusedError
                 missing += [
-                    Row(a + k * step, {}, None, "yes") for k in range(1, int((b - a) / step))
+                    Row(a + k * step, GAPS, None, True) for k in range(1, int((b - a) / step))
                 ]
         if not missing:
             raise NothingError
@@ -326,9 +328,8 @@ class Model:
         return replace(self, rows=rows)
 
     def fold(self) -> Model:
-        """Fold chunks: rows that stand for gaps may have references then."""
-        rows = (replace(row, gap="unclear" if row.gap == "yes" else row.gap) for row in self.rows)
-        return replace(self, rows=tuple(rows), folds=self.folds + 1)
+        """Fold chunks, which changes no values."""
+        return replace(self, folds=self.folds + 1)
 
     def values(self, name: str) -> Any:
         """Return the values of a variable, rows first."""
@@ -342,7 +343,7 @@ class Model:
 
 def replace_token(row: Row) -> Row:
     """Return a row with another identity."""
-    return Row(row.at, row.values, row.file, row.gap)
+    return Row(row.at, row.values, row.file, row.is_gap)
 
 
 @dataclass(frozen=True)
@@ -384,7 +385,7 @@ class Writing:
             old = np.broadcast_to(values.get(self.name, FILLS[self.name]), WIDTH).copy()
             old[self.columns] = self.value
             values[self.name] = old
-        return Row(row.at, values, row.file, "unclear" if row.gap == "yes" else row.gap)
+        return Row(row.at, values, row.file)
 
 
 Meaning = Callable[[Model], Model]

@@ -234,7 +234,7 @@ class History:
 
     def compare(self) -> None:
         """Compare all versions that can be opened, and what was held, with the models."""
-        versions = self.dataset.history()
+        versions = {version.version: version for version in self.dataset.history()}
         assert self.dataset.tags == self.tags
         for version, model in self.models.items():
             if self.is_expired(version):
@@ -243,7 +243,7 @@ class History:
             opened = vz.Dataset(self.path, version=version)
             compare(opened, model, self.chance)
             if self.chance.choose(False, True):
-                at = versions[version - 1].time
+                at = versions[version].time
                 assert vz.Dataset(self.path, at=at).version == version
         for name, version in self.tags.items():
             assert vz.Dataset(self.path, tag=name).version == version

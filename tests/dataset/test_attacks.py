@@ -250,4 +250,4 @@ def test_rows_of_fill_values_stand_for_no_gap(tmp_path):
     with pytest.raises(MismatchError, match="rows from 1 to 1"):
         dataset.append(write_series(tmp_path / "1.h5", [1]))
     dataset = dataset.append(write_series(tmp_path / "3.h5", [3]))
-    assert dataset.group["air"][...].tolist() == [0, 0, 0, 3, 0, 5]
+    np.testing.assert_array_equal(dataset.group["air"][...], [0, 0, np.nan, 3, np.nan, 5])

@@ -326,17 +326,59 @@ def test_gaps(tmp_path):
     dataset = dataset.append(tmp_path / "3.h5", gaps="fill")
     assert times(dataset) == [*range(16)]
     air = dataset.group["air"][...]
-    assert (air[8:12] == dataset.group["air"].fill_value).all()
+    assert np.isnan(air[8:12]).all()
     np.testing.assert_array_equal(air[12:], expect(range(12, 16)))
     # The file of the gap comes late: its rows come for those without references.
     write(tmp_path / "2.h5", 8, 3)
     dataset = dataset.append(tmp_path / "2.h5")
     assert times(dataset) == [*range(16)]
     np.testing.assert_array_equal(dataset.group["air"][:11], expect(range(11)))
-    assert (dataset.group["air"][11] == dataset.group["air"].fill_value).all()
+    assert np.isnan(dataset.group["air"][11]).all()
     write(tmp_path / "4.h5", 20, step=2)
     with pytest.raises(MismatchError, match="no multiple"):
         dataset.append(tmp_path / "4.h5", gaps="fill", step=3)
+
+
+def test_gaps_have_missing_values_and_not_what_absent_chunks_read_as(tmp_path):
+    for number in (0, 2):
+        write(tmp_path / f"{number}.h5", 4 * number, dtype="i4", attrs={"_FillValue": np.int32(-1)})
+        write(tmp_path / f"plain{number}.h5", 4 * number, dtype="i4")
+    dataset = vz.create_dataset(tmp_path / "d", tmp_path / "0.h5", "time")
+    dataset = dataset.append(tmp_path / "2.h5", gaps="fill", step=1)
+    assert dataset.group["air"].fill_value == 0
+    np.testing.assert_array_equal(dataset.group["air"][4:8], np.full((4, 5), -1))
+    with pytest.raises(MismatchError, match="air has no _FillValue"):
+        vz.create_dataset(tmp_path / "e", tmp_path / "plain0.h5", "time").append(
+            tmp_path / "plain2.h5", gaps="fill", step=1
+        )
+
+
+def test_gaps_stay_gaps_until_something_is_written(tmp_path, dataset):
+    write(tmp_path / "2.h5", 8)
+    dataset = dataset.append(tmp_path / "2.h5", gaps="fill", step=1)
+    dataset.compact(12)
+    dataset = dataset.refresh().write("air", 5, 9)
+    write(tmp_path / "late.h5", 6, 2)
+    dataset = dataset.append(tmp_path / "late.h5")
+    air = dataset.group["air"][...]
+    np.testing.assert_array_equal(air[4:8, 0], [np.nan, 9, 600, 700])
+    write(tmp_path / "later.h5", 4, 2)
+    with pytest.raises(MismatchError, match="rows from 5 to 5"):
+        dataset.append(tmp_path / "later.h5")
+
+
+def test_rows_of_groups_without_files_stand_for_no_gap(tmp_path):
+    for number in range(3):
+        options = {"value": 0} if number == 1 else {}
+        write(
+            tmp_path / f"{number}.h5", 4 * number, attrs={"_FillValue": np.float32(-1)}, **options
+        )
+    dataset = vz.create_dataset(tmp_path / "d", tmp_path / "0.h5", "time")
+    read = vz.open_virtual_dataset(tmp_path / "1.h5", decode_cf=False).load()
+    dataset = dataset.append(read)
+    write(tmp_path / "2.h5", 4, attrs={"_FillValue": np.float32(-1)})
+    with pytest.raises(MismatchError, match="already"):
+        dataset.append(tmp_path / "2.h5")
 
 
 def test_gaps_between_the_first_rows(tmp_path):

@@ -31,10 +31,10 @@ from virtualzarr.dataset.fitting import Addition, build_gap
 from virtualzarr.dataset.gaps import close_gaps
 from virtualzarr.dataset.head import Head
 from virtualzarr.dataset.operations import Protocol
-from virtualzarr.dataset.row_tables import read_overlapping, read_runs
+from virtualzarr.dataset.row_tables import read_runs
 from virtualzarr.dataset.schema import OutdatedError, Schema
 from virtualzarr.dataset.snapshot import Record, Snapshot
-from virtualzarr.dataset.sources import find_files, find_rows, rows_with_sources, select_new_files
+from virtualzarr.dataset.sources import find_files, find_rows, select_new_files
 from virtualzarr.dataset.values import to_bound, to_step
 from virtualzarr.dataset.verbs import (
     NothingToDoError,
@@ -309,15 +309,8 @@ def find_unfilled(dataset: Dataset) -> Callable[[Snapshot, int, int], Protocol[N
         dimension = dataset.dimension
         runs = (yield from read_runs(state, dimension)).slice(start, stop)
         ids = runs.ids(0, len(runs))
-        # Those of files may have nothing but fill values, which are not stored.
-        filled = yield from have_files(state, dimension, ids)
-        for entry in (yield from read_overlapping(state, dimension, runs)):
-            first, count = entry.rows[dimension]
-            mine = (ids >= first) & (ids < first + count)
-            rows = rows_with_sources(
-                entry, dimension, dataset.schema.axes, dataset.open_segment, None
-            )
-            filled[mine] |= rows[ids[mine] - first]
-        return ~filled
+        # References say nothing of it: files may have nothing but fill values, which are not
+        # stored, and gaps may have missing values that are.
+        return ~(yield from have_files(state, dimension, ids))
 
     return find

@@ -31,6 +31,10 @@ _NAMES = np.dtype([("hash", "S32"), ("first", "<i8"), ("count", "<i8")])
 _COLUMNS = np.dtype("V16"), np.dtype("<i8"), np.dtype("<i8")
 
 
+NO_FILE = ""
+"""The name of rows that came without a file: those that have no name at all stand for gaps."""
+
+
 def hash_uri(uri: str) -> str:
     """Return the hash of a URI: half of SHA-256, hexadecimal.
 
@@ -146,7 +150,7 @@ def find_shared(
 ) -> Protocol[list[bool]]:
     """Tell of ranges of ids, as `find_files` returns them, whether other files have ids in them."""
     items = yield from _read_all(state, dimension)
-    hashes = np.array([hash_uri(uri) for uri in uris], "S32")
+    hashes = np.array([hash_uri(uri) for uri in (*uris, NO_FILE)], "S32")
     others = items[~np.isin(items["hash"], hashes)]
     ends = others["first"] + others["count"]
     return [bool(((others["first"] < low + count) & (ends > low)).any()) for low, count in pairs]
@@ -155,7 +159,7 @@ def find_shared(
 def have_files(
     state: Snapshot, dimension: str, ids: NDArray[np.int64]
 ) -> Protocol[NDArray[np.bool_]]:
-    """Tell which rows, by their ids, came with a source file."""
+    """Tell which rows, by their ids, came with a file or without one, and stand for no gap."""
     items = yield from _read_all(state, dimension)
     begun = np.sort(items["first"]).searchsorted(ids, "right")
     ended = np.sort(items["first"] + items["count"]).searchsorted(ids, "right")

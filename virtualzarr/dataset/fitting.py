@@ -11,9 +11,11 @@ from numpy.typing import NDArray
 
 from grids import Axis, SeparableGrid
 from virtualzarr.array import Array
+from virtualzarr.combine.cf_packing import is_missing
 from virtualzarr.combine.compatibility import has_missing_chunks
 from virtualzarr.combine.concat_stack import concat_rows
 from virtualzarr.combine.harmonize_to_stored import harmonize_to_stored
+from virtualzarr.combine.missing import missing_array
 from virtualzarr.combine.options import ParsedOptions
 from virtualzarr.combine.pack_like_stored import pack_group_like_stored
 from virtualzarr.dataset.alike import is_alike
@@ -26,19 +28,23 @@ from virtualzarr.dataset.describe import (
     find_growing,
     read_coordinates,
 )
+from virtualzarr.dataset.file_names import NO_FILE
 from virtualzarr.dataset.merge import group_chunks
 from virtualzarr.dataset.schema import Schema
 from virtualzarr.dataset.segment import DATA, Cells, pack
 from virtualzarr.dataset.snapshot import ChunkRuns, Named
 from virtualzarr.dataset.verbs import Rows, Stored
-from virtualzarr.errors import UnsupportedError
+from virtualzarr.errors import MismatchError, UnsupportedError
 from virtualzarr.hierarchy.group import Group
+from virtualzarr.manifest import Manifest
+from virtualzarr.metadata import ArrayMetadata
 from virtualzarr.references.dataset_data import DatasetData
 from virtualzarr.references.inventory import list_arrays
 from virtualzarr.references.native.manifest_growth import check_alike
 from virtualzarr.references.native.save import COPY
 from virtualzarr.virtual.inline import inline_array
 from virtualzarr.virtual.rechunk import get_axes, with_decoder
+from virtualzarr.virtual.transforms import fill_constant
 
 if TYPE_CHECKING:
     from virtualzarr.dataset.version import DatasetVersion
@@ -63,6 +69,8 @@ class Addition:
         What the schema has to be.
     folder : str
         That of the dataset, where references lie in its own data.
+    is_gap : bool
+        Whether the rows stand for a gap, until those of a file come.
     """
 
     cells: Mapping[str, Cells]
@@ -72,6 +80,7 @@ class Addition:
     schema: Schema
     grids: Mapping[str, tuple[ChunkRuns, ...]] = field(default_factory=dict)
     folder: str = ""
+    is_gap: bool = False
 
     @property
     def chunks(self) -> tuple[Any, ...]:
@@ -84,6 +93,8 @@ class Addition:
         `files` are those that were scanned: one may have nothing but values that are kept inline.
         """
         names = dict.fromkeys([*files, *self.sources])
+        if not names and not self.is_gap:
+            names = dict.fromkeys([NO_FILE])
         stored = Stored("segments", *pack(self.cells, self.coordinates, self.folder))
         return Rows(
             self.schema.growing,
@@ -296,10 +307,42 @@ def _runs(axis: Axis) -> ChunkRuns:
 
 
 def build_gap(schema: Schema, values: NDArray[Any]) -> Addition:
-    """Return rows that have coordinates, which are given, and nothing else."""
+    """Return rows that have coordinates, which are given, and missing values.
+
+    Raises
+    ------
+    MismatchError
+        An array has no value that readers take for a missing one.
+    """
     dimension = schema.growing
     values = values.astype(schema.arrays[dimension].dtype)
     inline = inline_array(values, (dimension,), None, dimension)
     manifest = with_decoder(inline.manifest, inline.metadata.pipeline)
     cells = {dimension: Cells(manifest, ((len(values), 1),))}
-    return Addition(cells, {}, len(values), values, schema)
+    for path in schema.axes:
+        if path != dimension:
+            missing = _build_missing(schema.arrays[path], path, dimension, len(values))
+            if missing is not None:
+                cells[path] = missing
+    return Addition(cells, {}, len(values), values, schema, is_gap=True)
+
+
+def _build_missing(metadata: ArrayMetadata, path: str, dimension: str, count: int) -> Cells | None:
+    """Return references to nothing but missing values; None if chunks may as well be absent."""
+    absent = Manifest.missing(metadata.grid.grid_shape)
+    array = Array.from_manifest(metadata, absent, path)
+    fill = np.array([metadata.effective_fill], metadata.dtype)
+    if metadata.dtype.kind not in "biufcmM" or is_missing(fill, array).all():
+        return None  # texts that are absent are empty
+    try:
+        array = missing_array(array, {dimension: count})
+    except MismatchError as error:
+        raise MismatchError(
+            f"gaps cannot be filled: {path} has no _FillValue by which readers would know what is "
+            f"missing among {metadata.dtype} values",
+            variable=path,
+        ) from error
+    everywhere = np.ones(array.manifest.shape, bool)
+    manifest = fill_constant(array, everywhere, array.fill_value)
+    stored = array.metadata.replace(fill_value=metadata.fill_value)
+    return build_cells(array.replace(stored, manifest), dimension)

@@ -14,7 +14,7 @@ from virtualzarr.dataset.commit import Change, record
 from virtualzarr.dataset.describe import build_cells, read_coordinates
 from virtualzarr.dataset.editing import Edit, Request
 from virtualzarr.dataset.entry import ChunkRuns, Entry, LayerRows
-from virtualzarr.dataset.file_names import move_files
+from virtualzarr.dataset.file_names import NO_FILE, hash_uri, move_files
 from virtualzarr.dataset.head import Head
 from virtualzarr.dataset.layers import check_not_covered
 from virtualzarr.dataset.merge import group_chunks
@@ -67,7 +67,7 @@ def request_replacement(ids: Runs, verb: str, build: Build) -> Request:
     """
 
     def prepare(dataset: Dataset) -> Edit:
-        return Edit(verb, (replace_rows(_store(dataset, ids, build)),))
+        return Edit(verb, (replace_rows(_store(dataset, ids, build), verb == "write"),))
 
     return prepare
 
@@ -134,8 +134,10 @@ def _as_pairs(ids: Runs) -> ChunkRuns:
     return tuple((first, count) for first, count in ids.pairs)
 
 
-def replace_rows(item: StoredAgain) -> Change:
+def replace_rows(item: StoredAgain, is_filled: bool = False) -> Change:
     """Rows go, and others come in their place; others may have come or gone beside them.
+
+    `is_filled` says that they stand for no gap any more.
 
     Raises
     ------
@@ -152,6 +154,8 @@ def replace_rows(item: StoredAgain) -> Change:
         entry = replace(item.entry, sequence=state.sequence, rows={dimension: (first, count)})
         splice = Splice(start, count, ((first, count),))
         files = yield from move_files(state, dimension, item.ids, first)
+        if is_filled:
+            files = (*files, (hash_uri(NO_FILE), first, count))
         new_record = yield from record(head, {})
         return replace(
             new_record,

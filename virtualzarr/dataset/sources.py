@@ -243,27 +243,24 @@ def rows_with_sources(
     dimension: str,
     axes: Axes,
     open_segment: Opener,
-    uris: Collection[str] | None,
+    uris: Collection[str],
 ) -> NDArray[np.bool_]:
-    """Return which rows of an entry have references: to some files, or (None) to anything.
-
-    The coordinate of the dimension does not count then: rows of a gap have one.
-    """
+    """Return which rows of an entry have references to some files."""
     segment = open_segment(entry.segment)
     count = entry.rows[dimension][1]
     rows = np.zeros(count, bool)
     for path, (ndim, axis) in axes.items():
-        part = None if uris is None and path == dimension else segment.part(path, ndim)
+        part = segment.part(path, ndim)
         if part is None:
             continue
         # What is inline has no name, and is the last row of the table.
         names = [uri for uri, *_ in part.uris()]
-        chosen = [k for k, uri in enumerate(names) if uris is None or uri in uris]
-        if uris is not None and not chosen:
+        chosen = [k for k, uri in enumerate(names) if uri in uris]
+        if not chosen:
             continue
         manifest = part.load([slice(n) for n in part.shape])
         source = np.asarray(manifest.source)
-        hit = source >= 0 if uris is None else np.isin(source, chosen)
+        hit = np.isin(source, chosen)
         cells = np.atleast_1d(hit.any(axis=tuple(i for i in range(ndim) if i != axis)))
         lengths, repeats = zip(*(entry.chunks_of(path) or ((count, 1),)), strict=True)
         edges = Axis(count, lengths, repeats).edge(np.arange(len(cells)))

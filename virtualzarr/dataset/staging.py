@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from virtualzarr.dataset import objects
 from virtualzarr.dataset.additions import join_options, with_remembered
 from virtualzarr.dataset.editing import Addable, Edit, Request, find_unfilled, refuse_files
+from virtualzarr.dataset.file_names import NO_FILE
 from virtualzarr.dataset.operations import Get, Protocol
 from virtualzarr.dataset.snapshot import ChunkRuns, Named
 from virtualzarr.dataset.verbs import Rows, Stored, add_rows
@@ -125,7 +126,7 @@ def request_commit(staged: Sequence[StagedRows]) -> Request:
             rows = Rows(
                 item.dimension, objects_of[item.segment.name], item.count, item.coordinates,
                 item.chunks, item.schema, item.grids,
-                tuple((uri, 0, item.count) for uri in item.files), item.cells,
+                tuple((uri, 0, item.count) for uri in item.files or (NO_FILE,)), item.cells,
             )  # fmt: skip
             read = dataset.open_segment.coordinates
             add = add_rows(rows, read, {}, unfilled=find_unfilled(dataset))
