@@ -10,14 +10,15 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Callable, Generator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from tests.dataset.chances import Chance
 from virtualzarr.dataset import objects
-from virtualzarr.dataset.commit import commit, create
+from virtualzarr.dataset.commit import Change, commit, create
+from virtualzarr.dataset.entry import Entry
 from virtualzarr.dataset.file_names import find_files
 from virtualzarr.dataset.head import (
     Head,
@@ -26,6 +27,7 @@ from virtualzarr.dataset.head import (
     read_records,
     read_version,
 )
+from virtualzarr.dataset.joined_changes import join_changes
 from virtualzarr.dataset.limits import Limits
 from virtualzarr.dataset.merge import find_due, replace_entries
 from virtualzarr.dataset.operations import (
@@ -42,14 +44,20 @@ from virtualzarr.dataset.operations import (
     UnreachableError,
     WaitTurn,
 )
-from virtualzarr.dataset.row_tables import read_contents
+from virtualzarr.dataset.row_replacement import StoredAgain, replace_rows
+from virtualzarr.dataset.row_tables import read_contents, read_runs
+from virtualzarr.dataset.schema import Schema, read_schema
 from virtualzarr.dataset.snapshot import Snapshot
+from virtualzarr.dataset.sources import as_ranges
+from virtualzarr.dataset.staging import StagedObject
 from virtualzarr.dataset.vacuum import vacuum
 from virtualzarr.dataset.verbs import (
     Rows,
     Stored,
     add_rows,
+    change_schema,
     drop_before,
+    drop_ranges,
     drop_rows,
     roll_back,
     set_tag,
@@ -219,10 +227,27 @@ def merge(head: Head, name: str, fan_in: int, limits: Limits) -> Generator[Any, 
 
 @dataclass(frozen=True)
 class Model:
-    """What a version has: its rows, and the coordinate below which none may come."""
+    """What a version has: its rows, the coordinate below which none may come, and attributes."""
 
     rows: list[tuple[int, int]] = field(default_factory=list)
     floor: int = 0
+    attributes: dict[str, int] = field(default_factory=dict)
+
+    def add(self, new: list[tuple[int, int]], overlap: str) -> Model:
+        """Add rows, none of which may be below the floor."""
+        assert new[0][0] >= self.floor, "rows came back that were dropped for good"
+        there = dict(self.rows)
+        if overlap == "raise":
+            assert not there.keys() & dict(new).keys(), "a row is there twice"
+        rows = there | dict(new) if overlap == "last" else dict(new) | there
+        return replace(self, rows=sorted(rows.items()))
+
+    def exchange(self, old: list[tuple[int, int]], new: list[tuple[int, int]]) -> Model:
+        """Put rows in the place of others, all of which must be there, and nothing between them."""
+        start = self.rows.index(old[0])
+        assert self.rows[start : start + len(old)] == old, "rows were exchanged that had changed"
+        rows = [*self.rows[:start], *new, *self.rows[start + len(old) :]]
+        return replace(self, rows=rows)
 
 
 Intent = Callable[[Model, list[Model]], Model]
@@ -251,6 +276,7 @@ class Verb:
     intent: Intent
     commit: str
     outcome: str = "unfinished"
+    commits: bool = True
 
 
 class World:
@@ -281,7 +307,9 @@ class World:
         self.values = 0
         self.files: dict[int, str] = {}  # of each value, which are all different
         self.limits, self.fan_in = draw_limits(Chance(seed)), self.chance.randint(2, 4)
-        run(self.store, create(commit="made"))
+        empty = Schema({"": {"attributes": {}}}, "time")
+        run(self.store, create(change_schema(None, empty, {"verb": "create"}), commit="made"))
+        self.staged: list[tuple[StagedObject, list[tuple[int, int]], str]] = []
         self.store.faults = faults
         self.actors = [self.write() for _ in range(writers)] + [self.look(), self.look()]
 
@@ -338,14 +366,30 @@ class World:
         kind = self.chance.choice(
             ["append"] * 6
             + ["insert", "merge"] * 3
-            + ["replace", "drop", "drop before", "tag", "rollback", "vacuum"]
+            + ["replace", "drop", "drop before", "tag", "rollback", "vacuum", "join", "join"]
+            + ["stage", "staged", "attribute", "write", "fold", "drop file"]
         )
         model, version = self.model()[-1], self.chance.randint(1, head.snapshot.version)
         about: dict[str, object] = {"verb": kind}
         if self.chance.random() < 0.1:
             about["message"] = "long " * 50
         if kind in ("append", "insert", "replace"):
-            return self.choose_rows(kind, head, name, about)
+            change, intent = self.choose_rows(kind, about)
+            return Verb(commit(head, change, name, limits), intent, name)
+        if kind == "join":
+            return self.choose_several(head, name, about)
+        if kind == "stage":
+            return Verb(self.stage(head), lambda model, before: model, name, commits=False)
+        if kind == "attribute":
+            return self.choose_attribute(head, name, about)
+        if kind in ("write", "fold"):
+            verb = Verb(iter(()), lambda model, before: model, name)  # type: ignore[arg-type]
+            verb.protocol = self.exchange(head, verb, kind == "write")
+            return verb
+        if kind in ("staged", "drop file"):
+            choose = self.choose_staged if kind == "staged" else self.choose_file
+            change, intent = choose(about)
+            return Verb(commit(head, change, name, limits), intent, name)
         low = self.chance.randint(0, max((row[0] for row in model.rows), default=0) + 2)
         high = low + self.chance.randint(0, 3)
         if kind == "merge":
@@ -354,8 +398,8 @@ class World:
             change = drop_rows("time", low, high, coordinates_of, about)
             return Verb(
                 commit(head, change, name, limits),
-                lambda model, before: Model(
-                    [row for row in model.rows if not low <= row[0] <= high], model.floor
+                lambda model, before: replace(
+                    model, rows=[row for row in model.rows if not low <= row[0] <= high]
                 ),
                 name,
             )
@@ -364,8 +408,10 @@ class World:
             change = drop_before("time", low, coordinates_of, about)
             return Verb(
                 commit(head, change, name, limits),
-                lambda model, before: Model(
-                    [row for row in model.rows if row[0] >= low], max(model.floor, low)
+                lambda model, before: replace(
+                    model,
+                    rows=[row for row in model.rows if row[0] >= low],
+                    floor=max(model.floor, low),
                 ),
                 name,
             )
@@ -374,7 +420,8 @@ class World:
             return Verb(commit(head, change, name, limits), lambda _, before: before[version], name)
         if kind == "tag":
             until = self.chance.choice([None, self.store.clock])
-            change = set_tag(f"tag{self.chance.randrange(3)}", version, about, until)
+            tagged = self.chance.choice([version, version, None])
+            change = set_tag(f"tag{self.chance.randrange(3)}", tagged, about, until)
             return Verb(commit(head, change, name, limits), lambda model, before: model, name)
         period = self.chance.choice([None, None, 0, 10**10])
         keep = head.snapshot.version - version + 1
@@ -382,7 +429,7 @@ class World:
         protocol = vacuum(head, keep, period, name, limits, forget=forget)
         return Verb(protocol, lambda model, before: model, name)
 
-    def choose_rows(self, kind: str, head: Head, name: str, about: dict[str, object]) -> Verb:
+    def choose_rows(self, kind: str, about: dict[str, object]) -> tuple[Change, Intent]:
         """Choose rows that come, of files that may have been there before."""
         model = self.model()[-1]
         end = max((row[0] for row in model.rows), default=0)
@@ -397,14 +444,123 @@ class World:
         files = tuple(item for item in ranges if item[2])
         segment = Stored("segments", json.dumps(rows).encode())
         new = Rows("time", segment, count, np.array([row[0] for row in rows]), files=files)
-        change = add_rows(new, coordinates_of, about, replaced=kind == "replace")
+        overlap: Any = self.chance.choice(["raise", "raise", "first", "last"])
+        old_rows: Any = self.chance.choice(["raise", "skip"])
+        change = add_rows(
+            new, coordinates_of, about,
+            replaced=kind == "replace", overlap=overlap, old_rows=old_rows,
+        )  # fmt: skip
 
         def intent(model: Model, before: list[Model]) -> Model:
-            assert low >= model.floor, "rows came back that were dropped for good"
-            left = [row for row in model.rows if not low <= row[0] < low + count]
-            return Model(sorted(left + rows), model.floor)
+            wanted = [row for row in rows if row[0] >= model.floor or old_rows == "raise"]
+            if kind == "replace":
+                left = [row for row in model.rows if not low <= row[0] < low + count]
+                assert len(left) < len(model.rows), "nothing was replaced"
+                model = replace(model, rows=left)
+            return model.add(wanted, overlap) if wanted else model
 
+        return change, intent
+
+    def choose_several(self, head: Head, name: str, about: dict[str, object]) -> Verb:
+        """Choose several changes of one commit."""
+        chosen = [
+            self.choose_rows(self.chance.choice(["append", "insert", "replace"]), {})
+            if self.chance.random() < 0.7
+            else self.choose_file({})
+            for _ in range(self.chance.randint(2, 4))
+        ]
+
+        def intent(model: Model, before: list[Model]) -> Model:
+            for _, one in chosen:
+                model = one(model, before)
+            return model
+
+        change = join_changes([one for one, _ in chosen], about)
         return Verb(commit(head, change, name, self.limits), intent, name)
+
+    def choose_file(self, about: dict[str, object]) -> tuple[Change, Intent]:
+        """Choose a file whose rows go."""
+        uri = f"file{self.chance.randrange(30)}"
+
+        def find(state: Snapshot) -> Generator[Any, Any, Any]:
+            found = yield from find_files(state, "time", [uri])
+            runs = yield from read_runs(state, "time")
+            ids = [np.arange(first, first + count) for first, count in found.get(uri, [])]
+            positions = np.unique(runs.positions(np.concatenate([np.empty(0, np.int64), *ids])))
+            return as_ranges(positions[positions >= 0])
+
+        def intent(model: Model, before: list[Model]) -> Model:
+            rows = [row for row in model.rows if self.files[row[1]] != uri]
+            return replace(model, rows=rows)
+
+        return drop_ranges("time", find, about), intent
+
+    def stage(self, head: Head) -> Generator[Any, Any, None]:
+        """Store rows that another writer commits, or nobody."""
+        low = self.chance.randint(0, 40)
+        rows = [(low + k, self.new_value()) for k in range(self.chance.randint(1, 3))]
+        uri = f"file{self.chance.randrange(30)}"
+        self.files |= {value: uri for _, value in rows}
+        data = json.dumps(rows).encode()
+        named = yield from objects.put("segments", head.snapshot.epoch, data)
+        self.staged.append((StagedObject(named, objects.digest(data)), rows, uri))
+
+    def choose_staged(self, about: dict[str, object]) -> tuple[Change, Intent]:
+        """Choose rows that were staged, maybe long ago, and maybe committed already."""
+        if not self.staged:
+            return self.choose_rows("append", about)
+        segment, rows, uri = self.chance.choice(self.staged)
+        coordinates, files = np.array([row[0] for row in rows]), ((uri, 0, len(rows)),)
+        # Each attempt has an object of its own: those who stage and who commit are processes.
+        own = StagedObject(segment._original, segment._content)
+        new = Rows("time", own, len(rows), coordinates, files=files)
+        return add_rows(new, coordinates_of, about), lambda model, before: model.add(rows, "raise")
+
+    def choose_attribute(self, head: Head, name: str, about: dict[str, object]) -> Verb:
+        """Choose an attribute that changes."""
+        attribute, value = self.chance.choice("ab"), self.new_value()
+        verb = Verb(iter(()), lambda model, before: model, name)  # type: ignore[arg-type]
+
+        def protocol() -> Generator[Any, Any, Any]:
+            try:
+                schema = yield from read_schema(head.snapshot)
+            except SourceNotFoundError as error:
+                raise MismatchError("the version has expired") from error
+            seen = schema.nodes[""]["attributes"].get(attribute)
+
+            def intent(model: Model, before: list[Model]) -> Model:
+                assert model.attributes.get(attribute) == seen, "a change of another was lost"
+                return replace(model, attributes=model.attributes | {attribute: value})
+
+            verb.intent = intent
+            new = schema.with_attributes("", {attribute: value})
+            change = change_schema(head.snapshot.schema, new, about)
+            return (yield from commit(head, change, name, self.limits))
+
+        verb.protocol = protocol()
+        return verb
+
+    def exchange(self, head: Head, verb: Verb, is_write: bool) -> Generator[Any, Any, Any]:
+        """Rows get new values, or others that are the same: elements are written, or folded."""
+        state = head.snapshot
+        try:
+            rows = yield from rows_of(state)
+            runs = yield from read_runs(state, "time")
+        except SourceNotFoundError as error:
+            raise MismatchError("the version has expired") from error
+        if not rows:
+            raise MismatchError("there are no rows")
+        start = self.chance.randrange(len(rows))
+        stop = self.chance.randint(start + 1, min(len(rows), start + 4))
+        old = rows[start:stop]
+        new = [(at, self.new_value() if is_write else value) for at, value in old]
+        self.files |= {now[1]: self.files[was[1]] for was, now in zip(old, new, strict=True)}
+        verb.intent = lambda model, before: model.exchange(old, new)
+        data = json.dumps(new).encode()
+        named = yield from objects.put("segments", state.epoch, data)
+        entry = Entry(named, 0, {}, {"time": (new[0][0], new[-1][0])})
+        item = StoredAgain("time", runs.slice(start, stop), state.epoch, entry)
+        return (yield from commit(head, replace_rows(item, is_write), verb.commit, self.limits))
 
     def new_value(self) -> int:
         self.values += 1
@@ -460,7 +616,7 @@ class World:
         history = self.history()
         assert len(set(history)) == len(history), "a commit is there twice"
         for verb in self.verbs:
-            if verb.outcome == "ok":
+            if verb.outcome == "ok" and verb.commits:
                 assert verb.commit in history, "a commit that was reported as done is not there"
             if verb.outcome == "failed":
                 assert verb.commit not in history, "a commit that was reported as failed is there"
@@ -479,6 +635,9 @@ class World:
                 assert head.snapshot.is_expired(version)
                 continue
             assert run(quiet, rows_of(state)) == model.rows, f"version {version} differs"
+            if version:
+                attributes = run(quiet, read_schema(state)).nodes[""]["attributes"]
+                assert attributes == model.attributes, f"attributes of version {version} differ"
             files = {self.files[value] for _, value in model.rows}
             assert set(run(quiet, find_files(state, "time", uris))) == files, "files differ"
         self.check_times(quiet, head)

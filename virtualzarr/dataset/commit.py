@@ -100,8 +100,9 @@ def commit(
     if commit is None:
         return (yield from _commit(base, change, (yield from new_id(base)), limits))
     # Whoever repeats a commit may have read a head that has it already.
-    if (yield from find_commit(base, commit, 0)):
-        return base
+    head, is_done = yield from _search(base, commit, 0)
+    if is_done:
+        return head
     return (yield from _commit(base, change, commit, limits))
 
 
@@ -132,6 +133,19 @@ def find_commit(head: Head, commit: str, after: int) -> Protocol[bool]:
     return any(document["commit"] == commit for document in documents)
 
 
+def _search(head: Head, commit: str, after: int) -> Protocol[tuple[Head, bool]]:
+    """Tell whether a commit is in the history of a head; or of a newer one, which is returned."""
+    while True:
+        try:
+            return head, (yield from find_commit(head, commit, after))
+        except SourceNotFoundError:
+            # A vacuum may have taken what an older head has of the log: the newest one decides.
+            current = yield from _look(head)
+            if current is None:
+                raise
+            head = current
+
+
 def _commit(base: Head, change: Change, commit: str, limits: Limits) -> Protocol[Head]:
     head, attempts = base, 0
     while True:
@@ -144,7 +158,15 @@ def _commit(base: Head, change: Change, commit: str, limits: Limits) -> Protocol
                     head, new_record = yield from _prepare(current, base, change, commit)
             if new_record is None:
                 return head
-            result = yield from head.commit(new_record, limits)
+            try:
+                result = yield from head.commit(new_record, limits)
+            except SourceNotFoundError:
+                # A vacuum may have taken tables of an older head.
+                current = yield from _look(head)
+                if current is None:
+                    raise
+                head = current
+                continue
         except (UnreachableError, RefusedError) as error:
             raise CommitFailedError(f"nothing was changed: {error}") from error
         current, is_done = yield from _replace(head, result, commit)
@@ -161,7 +183,8 @@ def _prepare(
 ) -> Protocol[tuple[Head, Record | None]]:
     """Return a head and what a change is to do to it; None if the commit is in it already."""
     while True:
-        if (yield from find_commit(head, commit, base.snapshot.version)):
+        head, is_done = yield from _search(head, commit, base.snapshot.version)
+        if is_done:
             return head, None
         if not base.snapshot.version and head.snapshot.version:
             raise NodeExistsError("there is a dataset already")
@@ -199,8 +222,10 @@ def _replace(base: Head, result: Head, commit: str) -> Protocol[tuple[Head, bool
         try:
             current = yield from _look(base)
             if current is not None:
-                _check_remembered(current, base, commit)
-                return current, (yield from find_commit(current, commit, base.snapshot.version))
+                current, is_done = yield from _search(current, commit, base.snapshot.version)
+                if not is_done:
+                    _check_remembered(current, base, commit)
+                return current, is_done
         except (UnreachableError, RefusedError):
             pass
         attempts += 1
