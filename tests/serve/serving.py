@@ -15,7 +15,7 @@ class Answer:
 
 async def ask_async(app, path, method="GET", headers=None, scope=None):
     """Call an application as a server would, with the raw path."""
-    raw = path.encode() if isinstance(path, str) else path
+    raw, _, query = (path.encode() if isinstance(path, str) else path).partition(b"?")
     sent = []
 
     async def receive():
@@ -29,7 +29,7 @@ async def ask_async(app, path, method="GET", headers=None, scope=None):
     await app(
         {
             "type": "http", "method": method, "raw_path": raw, "path": raw.decode("latin-1"),
-            "root_path": "", "query_string": b"", "client": ("127.0.0.1", 1),
+            "root_path": "", "query_string": query, "client": ("127.0.0.1", 1),
             "headers": [(name.lower().encode(), value.encode("latin-1"))
                         for name, value in given.items()],
             **(scope or {}),

@@ -35,6 +35,7 @@ from virtualzarr.serve.messages import (
     text_response,
     unsatisfiable,
 )
+from virtualzarr.serve.page.pages import Pages, url_of
 from virtualzarr.serve.served_array import Piece, ServedArray
 
 _access_log = logging.getLogger("virtualzarr.serve.access")
@@ -173,7 +174,8 @@ class Application:
     ) -> None:
         self.entries, self.access, self.delivery = entries, access, delivery
         self.poll, self.max_age = poll, max_age
-        self.show_sources, self.has_page = show_sources, page
+        self.show_sources = show_sources
+        self.pages = Pages(entries, delivery, show_sources) if page else None
         self._polling: asyncio.Task[None] | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -307,8 +309,10 @@ class _Exchange:
         return await self._respond_key(snapshot, parts[1:], pinned=True)
 
     async def _respond_page(self, entry: Entry | None, parts: list[str]) -> Response:
-        self.kind = "page"
-        return text_response(404, "there is nothing of that name")
+        if self.app.pages is None:
+            return text_response(404, "there is nothing of that name")
+        url = url_of(self.request, self.scope.get("scheme", ""), self.scope.get("root_path", ""))
+        return await self.app.pages.respond(entry, parts, self.request, url)
 
     async def _respond_key(
         self, snapshot: Snapshot, parts: list[str], pinned: bool
@@ -405,7 +409,8 @@ class _Exchange:
 
     def _failure(self, error: VirtualZarrError) -> Response:
         """Return the answer to a chunk that cannot be read."""
-        text = f"{type(error).__name__}: the chunk cannot be read"
+        what = "picture" if self.kind == "page" else "chunk"
+        text = f"{type(error).__name__}: the {what} cannot be read"
         return text_response(502, f"{text}: {error}" if self.app.show_sources else text)
 
     async def _start(self, status: int, headers: Mapping[str, str], nbytes: int | None) -> None:

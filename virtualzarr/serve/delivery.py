@@ -61,6 +61,11 @@ class Delivery:
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._readers, partial(function, *arguments))
 
+    async def encode(self, function: Callable[..., T], *arguments: object) -> T:
+        """Run what keeps a processor busy in a thread."""
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._encoders, partial(function, *arguments))
+
     async def find(self, array: ServedArray, cell: tuple[int, ...]) -> Piece | None:
         """Return the chunk of a cell; the first time, references are loaded."""
         if not array.is_ready or array.may_look:
@@ -106,8 +111,7 @@ class Delivery:
                 data = await self.read(self.cache.get, piece.tag)
             self.metrics.count_encoded("computed" if data is None else "disk")
             if data is None:
-                loop = asyncio.get_running_loop()
-                data = await loop.run_in_executor(self._encoders, piece.compute)
+                data = await self.encode(piece.compute)
                 if self.cache is not None and piece.tag is not None:
                     await self.read(self.cache.put, piece.tag, data)
         if piece.tag is None:

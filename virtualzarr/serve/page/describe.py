@@ -1,0 +1,178 @@
+"""Descriptions of arrays for the page: ranges of coordinates, sources, stored chunks."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from html import escape
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from grids import SeparableGrid
+from virtualzarr.array import Array
+from virtualzarr.errors import VirtualZarrError
+from virtualzarr.hierarchy.group import Group
+from virtualzarr.serve.served_array import Stored
+
+_SINCE = re.compile(r"(days|hours|minutes|seconds) since (\d{4}-\d{1,2}-\d{1,2})(?:[T ](\S+))?.*")
+_STEPS = {"days": 86_400, "hours": 3600, "minutes": 60, "seconds": 1}
+_CALENDARS = ("standard", "gregorian", "proleptic_gregorian")
+
+STATES = ("missing", "virtual", "inline", "stored")
+_COLORS = {"missing": "#e4e4e4", "virtual": "#31688e", "inline": "#b5891d", "stored": "#3b9a5b"}
+
+_SQUARES = 48
+"""Squares of the picture of chunks along each side, at most."""
+
+
+def iter_arrays(node: Group | Array) -> Iterator[tuple[str, Array]]:
+    """Yield paths and arrays of a hierarchy."""
+    if isinstance(node, Array):
+        yield "", node
+        return
+    for path, member in node.members(max_depth=None):
+        if isinstance(member, Array):
+            yield path, member
+
+
+def find_coordinate(node: Group | Array, path: str, dim: str | None) -> Array | None:
+    """Return the coordinate of a dimension of an array: beside the array, or in a group above."""
+    if dim is None or not isinstance(node, Group) or "/" in dim:
+        return None
+    parents = path.split("/")[:-1]
+    for count in range(len(parents), -1, -1):
+        name = "/".join([*parents[:count], dim])
+        if name in node and isinstance(found := node[name], Array) and found.ndim == 1:
+            return found
+    return None
+
+
+def range_text(coordinate: Array) -> str:
+    """Return the first and the last value of a coordinate, dates where it has times."""
+    if not coordinate.size or coordinate.dtype.kind not in "biufmMSUT":
+        return ""
+    try:
+        ends = [coordinate[0], coordinate[-1]]
+    except VirtualZarrError:
+        return "cannot be read"
+    first, last = (value_text(value, coordinate.metadata.attributes) for value in ends)
+    units = coordinate.metadata.attributes.get("units", "")
+    is_plain = isinstance(units, str) and not _SINCE.match(units)
+    between = first if len(coordinate) == 1 else f"{first} … {last}"
+    return f"{between} {units}" if units and is_plain else between
+
+
+def value_text(value: Any, attributes: Mapping[str, Any]) -> str:
+    """Return a value for people; a date if its unit says so.
+
+    Examples
+    --------
+    >>> value_text(36.5, {"units": "hours since 2000-01-01"}), value_text(np.float32(0.1), {})
+    ('2000-01-02 12:30', '0.1')
+    """
+    units, calendar = attributes.get("units"), attributes.get("calendar", "standard")
+    match = _SINCE.fullmatch(units) if isinstance(units, str) else None
+    if match and calendar in _CALENDARS and isinstance(value, int | float | np.number):
+        date = _to_date(float(np.real(value)), match)
+        if date is not None:
+            return date
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "replace")
+    if isinstance(value, np.floating | float):
+        return f"{value:.7g}"
+    return str(value)
+
+
+def _to_date(value: float, match: re.Match[str]) -> str | None:
+    try:
+        year, month, day = match[2].split("-")
+        start = np.datetime64(f"{year}-{int(month):02}-{int(day):02}T{match[3] or '00'}", "s")
+        seconds = value * _STEPS[match[1]]
+        if not math.isfinite(seconds) or abs(seconds) > 1e12:
+            return None
+        text = str(start + np.timedelta64(round(seconds), "s")).replace("T", " ")
+    except ValueError:
+        return None
+    return text.removesuffix(":00").removesuffix(" 00:00")
+
+
+@dataclass(frozen=True)
+class Chunks:
+    """Which chunks of an array there are.
+
+    Attributes
+    ----------
+    counts : dict of int by state
+    sources : int
+        Files that chunks lie in.
+    names : list of str
+        Some of them.
+    picture : str
+        SVG, empty if there are no cells.
+    """
+
+    counts: dict[str, int]
+    sources: int
+    names: list[str]
+    picture: str
+
+
+def describe_chunks(stored: Stored) -> Chunks | None:
+    """Return which chunks there are; None where that is not known."""
+    manifest = stored.manifest
+    if manifest is None:
+        return None
+    inline = np.array([source.is_inline for source in manifest.sources] + [False])
+    present = 3 if stored.store_chunks is not None else 1
+    # The entry behind the last is for missing chunks, whose row is -1.
+    kinds = np.where(inline, 2, present).astype("u1")
+    kinds[-1] = 0
+    states = kinds[np.asarray(manifest.source)]
+    counts = np.bincount(states.reshape(-1), minlength=len(STATES)).tolist()
+    names = [source.uri for source in manifest.sources if not source.is_inline]
+    picture = _draw_states(stored.array, states)
+    return Chunks(dict(zip(STATES, counts, strict=True)), len(names), names[:10], picture)
+
+
+def _draw_states(array: Array, states: NDArray[np.uint8]) -> str:
+    """Draw the cells along the two axes that have most of them; of the others, the first."""
+    grid = array.grid
+    if not states.size or not states.ndim or not isinstance(grid, SeparableGrid):
+        return ""
+    axes = sorted(np.argsort(states.shape, kind="stable")[-2:].tolist())
+    index = tuple(slice(None) if axis in axes else 0 for axis in range(states.ndim))
+    plane = states[index] if len(axes) == 2 else states[index][None, :]
+    rows, columns = (_evenly(n) for n in plane.shape)
+    squares = plane[np.ix_(rows, columns)]
+    size = max(4, min(14, 560 // max(len(columns), 1)))
+    rectangles = [
+        f'<rect x="{x * size}" y="{y * size}" width="{size - 1}" height="{size - 1}" '
+        f'fill="{_COLORS[STATES[state]]}"/>'
+        for y, row in enumerate(squares.tolist())
+        for x, state in enumerate(row)
+    ]
+    width, height = len(columns) * size, len(rows) * size
+    names = [f"{array.dims[axis] or f'axis {axis}'}" for axis in axes]
+    across = f"{names[-1]} → ({plane.shape[1]:,} chunks)"
+    down = f"{names[0]} ↓ ({plane.shape[0]:,}), " if len(axes) == 2 else ""
+    label = escape(f"chunks: {down}{across}", quote=True)
+    return (
+        f'<svg class="cells" viewBox="0 0 {width} {height}" width="{width}" height="{height}" '
+        f'role="img" aria-label="{label}">{"".join(rectangles)}</svg>'
+        f'<p class="note">{escape(down + across)}'
+        f"{'; evenly chosen' if squares.shape != plane.shape else ''}</p>"
+    )
+
+
+def _evenly(count: int) -> NDArray[np.int64]:
+    shown = min(count, _SQUARES)
+    return np.arange(shown) * count // max(shown, 1)
+
+
+def color_of(state: str) -> str:
+    """Return the colour of a state in the picture of chunks."""
+    return _COLORS[state]
