@@ -75,6 +75,15 @@ def test_a_server_that_ignores_conditions_is_refused(location, server):
     assert not [key for key in server.objects if key.endswith(HEAD)]
 
 
+def test_another_server_under_the_same_url_is_tried_too(location, server):
+    open_storage(location).require_commits()
+    with running(type(server)) as other:
+        other.is_strict = False
+        elsewhere = open_storage(Location(location.uri, other.options()))
+        with pytest.raises(AccessError, match="whether or not conditions hold"):
+            elsewhere.require_commits()
+
+
 @pytest.mark.parametrize("server", [Server, GcsServer, AzureServer], indirect=True)
 @pytest.mark.parametrize("mode", ["create", "replace"])
 def test_a_server_that_ignores_some_conditions_is_refused(server, mode, monkeypatch):

@@ -6,28 +6,39 @@ of them, and nothing could be compared with it, and so be appended, any more.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import numpy as np
 
 from virtualzarr.array.chunk_source import open_source
+from virtualzarr.config import config
 from virtualzarr.dataset.segment import Cells
 from virtualzarr.manifest import Source, Sources
 
 MOST_BYTES = 1 << 20
 """Of an array whose chunks have more bytes together, references are kept."""
 
-MOST_CHUNKS = 256
+MOST_CHUNKS = 32
+"""Each is a request, where the file is elsewhere."""
 
 
-def copy_small(cells: Cells) -> Cells:
-    """Return the references of an array with its chunks inline, if they are small and few.
+def copy_small(arrays: Mapping[str, Cells]) -> dict[str, Cells]:
+    """Return the references of arrays with their chunks inline, where these are small and few.
 
     Raises
     ------
     SourceError
         A chunk cannot be read.
     """
+    if not arrays:
+        return {}
+    with ThreadPoolExecutor(min(config.requests, len(arrays))) as pool:
+        return dict(zip(arrays, pool.map(_copy, arrays.values()), strict=True))
+
+
+def _copy(cells: Cells) -> Cells:
     manifest = cells.manifest
     if manifest.ncells > MOST_CHUNKS:
         return cells

@@ -128,8 +128,7 @@ class Addition:
         """Return the segment of arrays that do not grow; None if there are none."""
         if not self.fixed:
             return None
-        fixed = {path: copy_small(cells) for path, cells in self.fixed.items()}
-        return Stored("segments", *pack(fixed, None, self.folder))
+        return Stored("segments", *pack(copy_small(self.fixed), None, self.folder))
 
 
 def describe_first(group: Group, schema: Schema) -> Addition:
