@@ -76,12 +76,12 @@ def run_demo(folder: Path | None = None) -> bool:
         Whether every value was equal.
     """
     if folder is not None:
-        return _run(folder)
+        return _run(folder, kept=True)
     with tempfile.TemporaryDirectory(prefix="virtualzarr-demo-") as temporary:
-        return _run(Path(temporary))
+        return _run(Path(temporary), kept=False)
 
 
-def _run(folder: Path) -> bool:
+def _run(folder: Path, kept: bool) -> bool:
     checks = Checks()
     _one_file(folder, checks)
     _full_chunks(folder, checks)
@@ -91,6 +91,10 @@ def _run(folder: Path) -> bool:
         print(f"\n{checks.failed} comparisons found DIFFERENCES: please report this.")
         return False
     print("\nEvery value is equal to what h5py and tifffile read.")
+    if kept:
+        print(_LOOK.format("", folder / "air.json"))
+    else:
+        print(_LOOK.format("virtualzarr demo --keep demo && ", "demo/air.json"))
     print(_NEXT)
     return True
 
@@ -160,6 +164,7 @@ def _job(
     checks.compare("reference file, opened again", truth, lambda name: _array(again, name)[...])
     _compare_xarray(checks, path, truth)
     _compare_zarr_python(checks, path, truth, report.zarr_format)
+    _compare_served(checks, path, truth)
 
 
 def _array(group: Group, name: str) -> Array:
@@ -209,6 +214,28 @@ def _compare_zarr_python(
         )
         checks.compare(label, truth, lambda name: group[name][...])
 
+
+def _compare_served(checks: Checks, path: Path, truth: dict[str, NDArray[Any]]) -> None:
+    """Compare with what zarr-python reads from the server, with no setting and no plug-in."""
+    label = "virtualzarr serve + zarr-python, over HTTP"
+    needed = ("zarr", "aiohttp", "uvicorn", "httptools", "prometheus_client")
+    missing = [name for name in needed if importlib.util.find_spec(name) is None]
+    if missing:
+        checks.skip(label, f"{missing[0]} is not installed")
+        return
+    import zarr
+
+    from virtualzarr.serve import create_app, run_in_thread
+
+    with run_in_thread(create_app(path, page=False)) as url, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        group: Any = zarr.open_group(f"{url}/v3", mode="r")
+        checks.compare(label, truth, lambda name: group[name][...])
+
+
+_LOOK = """
+Look at it in a browser, and open it with anything that reads Zarr:
+  {}virtualzarr serve {}"""
 
 _NEXT = """
 What next:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import struct
 import threading
 import time
 from collections.abc import Iterator
@@ -116,6 +117,13 @@ def _make_protocol() -> Any:
         _timer: asyncio.TimerHandle | None = None
         _stalled: asyncio.TimerHandle | None = None
 
+        def connection_made(self, transport: Any) -> None:
+            super().connection_made(transport)
+            # Head and body are two packets: the second must not wait for who acknowledges the
+            # first. Sockets that come ready to asyncio are not set so.
+            open_socket = transport.get_extra_info("socket")
+            open_socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
         def data_received(self, data: bytes) -> None:
             if self._head is None:
                 self._head = 0
@@ -159,7 +167,13 @@ def _make_protocol() -> Any:
         def pause_writing(self) -> None:
             super().pause_writing()
             loop = asyncio.get_running_loop()
-            self._stalled = loop.call_later(STALL_SECONDS, self.transport.abort)
+            self._stalled = loop.call_later(STALL_SECONDS, self._cut_off)
+
+        def _cut_off(self) -> None:
+            # A reset: what the system has still to send must not look like an end of its own.
+            open_socket = self.transport.get_extra_info("socket")
+            open_socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            self.transport.abort()
 
         def resume_writing(self) -> None:
             self._end_stall()
