@@ -29,7 +29,7 @@ from virtualzarr.dataset.head import (
 )
 from virtualzarr.dataset.joined_changes import join_changes
 from virtualzarr.dataset.limits import Limits
-from virtualzarr.dataset.merge import find_due, replace_entries
+from virtualzarr.dataset.merge import find_due, find_small, replace_entries
 from virtualzarr.dataset.operations import (
     BackOff,
     Delete,
@@ -50,7 +50,7 @@ from virtualzarr.dataset.schema import Schema, read_schema
 from virtualzarr.dataset.snapshot import Snapshot
 from virtualzarr.dataset.sources import as_ranges
 from virtualzarr.dataset.staging import StagedObject
-from virtualzarr.dataset.vacuum import vacuum
+from virtualzarr.dataset.vacuum import take_out_names, vacuum
 from virtualzarr.dataset.verbs import (
     Rows,
     Stored,
@@ -209,18 +209,21 @@ def rows_of(state: Snapshot) -> Generator[Any, Any, list[Any]]:
 
 
 def merge(head: Head, name: str, fan_in: int, limits: Limits) -> Generator[Any, Any, Head]:
-    """Merge segments, which here are lists of rows."""
-    due = yield from find_due(head.snapshot, "time", fan_in)
+    """Merge segments, which here are lists of rows; with a fan-in of 1, as a vacuum does."""
+    if fan_in == 1:
+        due = next(iter((yield from find_small(head.snapshot, "time"))), None)
+    else:
+        due = yield from find_due(head.snapshot, "time", fan_in)
     if due is None:
         raise MismatchError("none are due")
     rows: list[Any] = []
-    for entry, gap in due.gaps():
+    for number, (entry, gap) in enumerate(due.gaps()):
         try:
             (data,) = yield from objects.read([entry.segment])
         except SourceNotFoundError as error:
             raise MismatchError("the version has expired") from error
         rows += [[rows[-1][0], None]] * gap if gap else []
-        rows += json.loads(data)
+        rows += json.loads(data)[slice(*due.kept_rows(number))]
     change = replace_entries(due, Stored("segments", json.dumps(rows).encode()), ())
     return (yield from commit(head, change, name, limits))
 
@@ -367,6 +370,7 @@ class World:
             ["append"] * 6
             + ["insert", "merge"] * 3
             + ["replace", "drop", "drop before", "tag", "rollback", "vacuum", "join", "join"]
+            + ["names"]
             + ["stage", "staged", "attribute", "write", "fold", "drop file"]
         )
         model, version = self.model()[-1], self.chance.randint(1, head.snapshot.version)
@@ -393,7 +397,11 @@ class World:
         low = self.chance.randint(0, max((row[0] for row in model.rows), default=0) + 2)
         high = low + self.chance.randint(0, 3)
         if kind == "merge":
-            return Verb(merge(head, name, self.fan_in, limits), lambda model, before: model, name)
+            fan_in = self.chance.choice([self.fan_in, self.fan_in, 1])
+            return Verb(merge(head, name, fan_in, limits), lambda model, before: model, name)
+        if kind == "names":
+            protocol = commit(head, take_out_names("time", limits), name, limits)
+            return Verb(protocol, lambda model, before: model, name)
         if kind == "drop":
             change = drop_rows("time", low, high, coordinates_of, about)
             return Verb(

@@ -156,6 +156,10 @@ def test_history_is_forgotten_up_to_what_can_be_opened(tmp_path):
         dataset = dataset.delete_tag("then")
         newest = dataset.version
         dataset.vacuum(forget=True)
+        # What was opened before can be read, but for its history.
+        assert dataset.group["time"].shape == (150,)
+        with pytest.raises(VersionExpiredError, match="open it anew"):
+            dataset.history()
         dataset = dataset.refresh()
     (only,) = dataset.history()
     assert only.version == newest + 1
@@ -173,3 +177,58 @@ def test_history_is_forgotten_up_to_what_can_be_opened(tmp_path):
     dataset = dataset.append(build_group(150, 1))
     assert dataset.group["time"].shape == (151,)
     assert [version.about["verb"] for version in dataset.history()][:2] == ["vacuum", "append"]
+
+
+def count_nbytes(dataset):
+    return sum(size for name, size in dataset.list_objects().items() if "/" in name)
+
+
+@pytest.mark.parametrize("chunk", [1, 4])
+def test_a_window_that_moves_on_takes_no_more_than_its_rows(tmp_path, chunk):
+    """After three rounds and a vacuum, what is stored is what publishing the rows anew takes."""
+    width = 40
+    with count_writes():
+        dataset = create_dataset(tmp_path / "d", build_group(0, 3, 4, chunk=chunk), "time")
+        for number in range(4, 4 * width, 4):
+            dataset = dataset.append(build_group(number, 3, 4, chunk=chunk))
+            if number % 12 == 0:
+                dataset = dataset.drop(before=number - width + 5)
+        dataset = dataset.drop(before=3 * width + 2)
+        dataset.vacuum(forget=True)
+        dataset = dataset.refresh()
+        anew = create_dataset(tmp_path / "anew", dataset.group, "time")
+    rows = np.arange(3 * width + 2, 4 * width)
+    for each in (dataset, anew):
+        np.testing.assert_array_equal(each.group["time"][...], rows)
+    manifest, other = dataset.group["v2"].manifest, anew.group["v2"].manifest
+    names, others = ([item.sources[k].uri for k in item.source[:, 0]] for item in (manifest, other))
+    assert names == others
+    np.testing.assert_array_equal(np.asarray(manifest.offset), np.asarray(other.offset))
+    # One segment, from the chunk on in which the first row is.
+    (entry,) = dataset.run(read_contents(dataset.snapshot)).entries
+    start = rows[0] // chunk * chunk
+    assert entry.rows["time"] == (start, 4 * width - start)
+    assert entry.bounds["time"] == (start, 4 * width - 1)
+    assert len(dataset.snapshot.names["time"].tables) == 1
+    assert count_nbytes(dataset) <= 1.1 * count_nbytes(anew)
+
+
+def test_a_vacuum_merges_what_appends_leave(tmp_path):
+    with count_writes():
+        dataset = create_dataset(tmp_path / "d", build_group(0, 1, 1000), "time")
+        for number in range(1, 32):
+            dataset = dataset.append(build_group(1000 * number, 1, 1000, files=1000))
+        sizes = [e.cells for e in dataset.run(read_contents(dataset.snapshot)).entries]
+        # Those of 20,000 cells are not merged any more, and so no append writes more.
+        assert max(sizes) == 20_000
+        dataset.vacuum(keep=2)
+        merged = dataset.refresh()
+    (entry,) = merged.run(read_contents(merged.snapshot)).entries
+    assert entry.cells == 64_000
+    assert [version.about["verb"] for version in merged.history(-2)] == ["merge", "vacuum"]
+    # The commits of the vacuum do not count among the last versions.
+    before = Dataset(merged.path, version=dataset.version - 1)
+    assert before.group["time"].shape == (31_000,)
+    np.testing.assert_array_equal(merged.group["time"][...], np.arange(32_000))
+    with pytest.raises(VersionExpiredError):
+        Dataset(merged.path, version=dataset.version - 2)

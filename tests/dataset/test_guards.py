@@ -230,6 +230,50 @@ def test_a_merge_that_forgets_that_rows_may_come_back(monkeypatch):
     assert (1, 1) not in merge_beside_a_rollback()
 
 
+def trim_beside_a_rollback():
+    """Leave out rows that are gone, while they come back; return all rows."""
+    store = simulation.Store(random.Random(0))
+    state = simulation.run(store, commit.create())
+    for low in (0, 3):
+        stored = verbs.Stored("segments", json.dumps([(low + k, k) for k in range(3)]).encode())
+        rows = verbs.Rows("time", stored, 3, np.arange(low, low + 3))
+        change = verbs.add_rows(rows, simulation.coordinates_of, {})
+        state = simulation.run(store, commit.commit(state, change))
+    full = state.snapshot.version
+    change = verbs.drop_rows("time", 0, 1, simulation.coordinates_of, {})
+    state = simulation.run(store, commit.commit(state, change))
+    merging = simulation.merge(state, "merge", 1, simulation.Limits())
+    operation = merging.send(None)
+    simulation.run(store, commit.commit(state, verbs.roll_back(full, {})))
+    with suppress(StopIteration):
+        while True:
+            operation = merging.send(store.perform(operation))
+    newest = simulation.run(store, head.read_head())
+    return simulation.run(store, simulation.rows_of(newest.snapshot))
+
+
+def test_a_merge_that_leaves_out_rows_that_may_come_back(monkeypatch):
+    with pytest.raises(MismatchError, match="there again"):
+        trim_beside_a_rollback()
+    monkeypatch.setattr(merge, "has_trimmed", lambda due, runs: False)
+    with pytest.raises(KeyError):
+        trim_beside_a_rollback()
+
+
+def test_a_vacuum_that_takes_out_names_that_count(monkeypatch):
+    def leave_out(state, dimension, pack, limits):
+        return vacuum.FileNames()
+        yield
+
+    monkeypatch.setattr(vacuum, "leave_out_gone", leave_out)
+    assert is_noticed(verbs=60)
+
+
+def test_a_vacuum_that_forgets_what_tagged_versions_are_made_from(monkeypatch):
+    monkeypatch.setattr(vacuum, "find_oldest_needed", lambda expired, held: expired)
+    assert is_noticed(verbs=60)
+
+
 def test_a_merge_of_segments_that_are_not_there_any_more(monkeypatch):
     def check(due, state):
         return None

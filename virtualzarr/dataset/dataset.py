@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
+from contextlib import suppress
 from datetime import datetime, timedelta
-from typing import Any, Unpack
+from typing import Any, TypeVar, Unpack
 
 from virtualzarr.choices import Duplicates, Keep
 from virtualzarr.dataset.additions import Addable as Source
@@ -26,11 +27,12 @@ from virtualzarr.dataset.editing import (
 from virtualzarr.dataset.history import to_nanoseconds
 from virtualzarr.dataset.joined_changes import join_changes
 from virtualzarr.dataset.layers import delete_layer
-from virtualzarr.dataset.merge import AFTER_APPENDS, IN_VACUUMS, Largest, find_due, merge
+from virtualzarr.dataset.merge import Due, find_due, find_small, merge
+from virtualzarr.dataset.operations import Protocol
 from virtualzarr.dataset.schema import OutdatedError
 from virtualzarr.dataset.staging import StagedRows, request_commit, stage
 from virtualzarr.dataset.transaction import Transaction
-from virtualzarr.dataset.vacuum import VacuumReport, vacuum
+from virtualzarr.dataset.vacuum import VacuumReport, take_out_names, vacuum
 from virtualzarr.dataset.verbs import NothingToDoError, roll_back, set_tag
 from virtualzarr.dataset.version import DatasetVersion
 from virtualzarr.dataset.write_elements import request_write
@@ -42,6 +44,8 @@ from virtualzarr.errors import (
 )
 from virtualzarr.ingest.scan_files import Paths
 from virtualzarr.keywords import strict_keywords
+
+T = TypeVar("T")
 
 _ATTEMPTS = 20
 """How often a change is prepared anew, as others changed what it was prepared by."""
@@ -311,17 +315,21 @@ class Dataset(DatasetVersion):
         make one due, and ten of these another. A later merge, or a vacuum, does what this one
         cannot, as it met another writer.
         """
-        return self._merge(AFTER_APPENDS) or self
+        due = self._find(find_due(self.snapshot, self.dimension))
+        return self if due is None else self._merge(due)
 
-    def _merge(self, largest: Largest) -> Dataset | None:
+    def _find(self, protocol: Protocol[T]) -> T | None:
         try:
-            due = self.run(find_due(self.snapshot, self.dimension, largest=largest))
-            if due is None:
-                return None
+            return self.run(protocol)
+        except VersionExpiredError:
+            return None
+
+    def _merge(self, due: Due) -> Dataset:
+        try:
             return self._commit(merge(due, self._schema.axes, self._open))
         except (MismatchError, CommitFailedError, CommitUnknownError, VersionExpiredError):
             # What made it due was done, and must not look as if it was not.
-            return None
+            return self
 
     def tag(
         self,
@@ -369,7 +377,7 @@ class Dataset(DatasetVersion):
     ) -> VacuumReport:
         """Let old versions expire, and delete what nothing but these needs.
 
-        Segments that are too large to be merged after appends are merged first.
+        What appends have left small, or with many rows that are gone, is merged first.
 
         Parameters
         ----------
@@ -389,8 +397,10 @@ class Dataset(DatasetVersion):
         ago = None if period is None else period // timedelta(microseconds=1) * 1000
         newest: Dataset = self.refresh()
         version = newest.version
-        while (merged := newest._merge(IN_VACUUMS)) is not None:
-            newest = merged
+        for due in newest._find(find_small(newest.snapshot, newest.dimension)) or []:
+            newest = newest._merge(due)
+        with suppress(MismatchError):
+            newest = newest._commit(take_out_names(newest.dimension))
         trim = trim_data(newest.schema.axes, newest._open)
         protocol = vacuum(newest.head, keep, ago, before=version, forget=forget, trim=trim)
         return self._place.run(protocol)

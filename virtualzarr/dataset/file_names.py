@@ -208,6 +208,23 @@ def add_files(
     return FileNames(tuple(tables)), True
 
 
+def leave_out_gone(
+    state: Snapshot, dimension: str, pack: Pack, limits: Limits
+) -> Protocol[FileNames | None]:
+    """Return the names that count, where more than a tenth of all do not; None elsewhere."""
+    items = yield from _read_all(state, dimension)
+    if not len(items):
+        return None
+    live = items[is_live(items, (yield from read_runs(state, dimension)))]
+    if len(live) > len(items) - len(items) / 10:
+        return None
+    table = NameTable(limits.leaf_names, limits.fan_out)
+    tables = []
+    for start in range(0, len(live), limits.most_names):
+        tables.append((yield from _write(table, live[start : start + limits.most_names], pack)))
+    return FileNames(tuple(tables))
+
+
 def is_live_or_new(items: NDArray[Any], new: NDArray[Any], runs: Runs) -> NDArray[np.bool_]:
     """Tell which names to keep: those with rows before a commit, or that come with it."""
     return is_live(items, runs) | np.isin(items["first"], new["first"])

@@ -14,17 +14,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from grids import Axis
 from virtualzarr.config import config
 from virtualzarr.dataset.arrays import Opener
 from virtualzarr.dataset.commit import Change, record
 from virtualzarr.dataset.entry import ChunkRuns, Entry
 from virtualzarr.dataset.head import Head
+from virtualzarr.dataset.named import Named
 from virtualzarr.dataset.operations import Protocol
 from virtualzarr.dataset.row_tables import at_sequences, has_rows, read_entries, read_runs
+from virtualzarr.dataset.runs import Runs
 from virtualzarr.dataset.segment import Cells, pack
 from virtualzarr.dataset.snapshot import Record, Snapshot
-from virtualzarr.dataset.tables import choose_all, choose_last
-from virtualzarr.dataset.verbs import Stored
+from virtualzarr.dataset.tables import choose_last
+from virtualzarr.dataset.verbs import Stored, plain
 from virtualzarr.errors import MismatchError
 from virtualzarr.manifest import Manifest, Sources
 from virtualzarr.references.native.parts import Part
@@ -47,6 +50,9 @@ AFTER_APPENDS = Largest(32 << 10, 8 << 10)
 
 IN_VACUUMS = Largest(4 << 20, 256 << 10)
 
+_MOST_GONE = 10
+"""Of so many rows of a segment, one may be gone before a vacuum writes it anew."""
+
 _MOST_MISSING = 64
 """Cells, at most, that rows which are gone are divided in so that chunks stay regular."""
 
@@ -62,51 +68,116 @@ class Due:
         By increasing ids.
     dead : sequence of Entry
         Those between whose rows are all gone: they leave a gap of ids without references.
+    head, tail : int
+        How many rows of the first and of the last one are left out, as they are gone.
     """
 
     dimension: str
     entries: tuple[Entry, ...]
     dead: tuple[Entry, ...]
+    head: int = 0
+    tail: int = 0
 
     @property
     def first(self) -> int:
         """The first row id."""
-        return self.entries[0].rows[self.dimension][0]
+        return self.entries[0].rows[self.dimension][0] + self.head
 
     @property
     def count(self) -> int:
         """How many ids there are, with those of gaps."""
-        return sum(self.entries[-1].rows[self.dimension]) - self.first
+        return sum(self.entries[-1].rows[self.dimension]) - self.tail - self.first
+
+    def kept_rows(self, number: int) -> tuple[int, int]:
+        """Return which rows of an entry there are to be."""
+        count = self.entries[number].rows[self.dimension][1]
+        is_last = number == len(self.entries) - 1
+        return 0 if number else self.head, count - self.tail if is_last else count
 
     def gaps(self) -> Iterator[tuple[Entry, int]]:
         """Yield entries, and how many ids without references come before each."""
-        stop = self.first
+        stop = self.first - self.head
         for entry in self.entries:
             first, count = entry.rows[self.dimension]
             yield entry, first - stop
             stop = first + count
 
 
-def find_due(
-    state: Snapshot,
-    dimension: str,
-    fan_in: int | None = None,
-    largest: Largest = AFTER_APPENDS,
-) -> Protocol[Due | None]:
+def find_due(state: Snapshot, dimension: str, fan_in: int | None = None) -> Protocol[Due | None]:
     """Return entries that should be merged, the oldest of the lowest level that has enough.
 
-    After appends, the last ones are looked at, among which new ones become due.
+    The last ones are looked at, among which new ones become due.
     """
-    choice = choose_last if largest is AFTER_APPENDS else choose_all
-    entries = yield from read_entries(state, choice)
-    chosen = _choose(_group(entries, dimension, largest), fan_in or config.tuning.merge_fan_in)
+    entries = yield from read_entries(state, choose_last)
+    groups = _group(entries, dimension, AFTER_APPENDS)
+    chosen = _choose(groups, fan_in or config.tuning.merge_fan_in)
     if not chosen:
         return None
+    return _with_dead(chosen, dimension, (yield from read_runs(state, dimension)))
+
+
+def find_small(state: Snapshot, dimension: str) -> Protocol[list[Due]]:
+    """Return all neighbours that are small together, and segments that begin or end with many rows
+    that are gone: what a vacuum merges.
+    """
+    found = []
+    entries = yield from read_entries(state)
     runs = yield from read_runs(state, dimension)
+    for group in _group(entries, dimension, IN_VACUUMS):
+        for chosen in _pack(group):
+            due = _trim(_with_dead(chosen, dimension, runs), runs)
+            if len(chosen) > 1 or due.head + due.tail > due.count // _MOST_GONE:
+                found.append(due)
+    return found
+
+
+def _pack(group: Sequence[Entry]) -> Iterator[tuple[Entry, ...]]:
+    """Yield neighbours that are not large together."""
+    chosen: list[Entry] = []
+    cells = nbytes = 0
+    for entry in group:
+        cells, nbytes = cells + entry.cells, nbytes + entry.segment.size
+        if chosen and (cells > IN_VACUUMS.cells or nbytes > IN_VACUUMS.nbytes):
+            yield tuple(chosen)
+            chosen, cells, nbytes = [], entry.cells, entry.segment.size
+        chosen.append(entry)
+    if chosen:
+        yield tuple(chosen)
+
+
+def _trim(due: Due, runs: Runs) -> Due:
+    """Leave out rows at the ends that are gone, as far as no chunk is cut."""
+    first, last = due.entries[0], due.entries[-1]
+    (begin, count), (low, size) = first.rows[due.dimension], last.rows[due.dimension]
+    live = np.flatnonzero(runs.positions(np.arange(begin, begin + count)) >= 0)
+    head = _find_border(first, count, int(live[0])) if len(live) else 0
+    live = np.flatnonzero(runs.positions(np.arange(low, low + size)) >= 0)
+    # From the other end: the first border from the row after the last one on.
+    end = _find_border(last, size, int(live[-1]) + 1, is_end=True) if len(live) else size
+    return replace(due, head=head, tail=size - end)
+
+
+def _find_border(entry: Entry, count: int, row: int, *, is_end: bool = False) -> int:
+    """Return the last row up to one, or the first from it on, at which no array's chunk is cut."""
+    axes = [Axis(count, *zip(*chunks, strict=True)) for chunks, _ in entry.chunks]
+    while True:
+        moved = row
+        for axis in axes:
+            if is_end and 0 < moved < count:
+                cell = axis.cell_of(moved - 1)
+                moved = min(axis.start(cell) + axis.edge(cell), count)
+            elif not is_end:
+                moved = axis.start(axis.cell_of(moved))
+        if moved == row:
+            return row
+        row = moved
+
+
+def _with_dead(chosen: Sequence[Entry], dimension: str, runs: Runs) -> Due:
     live = tuple(entry for entry in chosen if has_rows(entry, dimension, runs))
     dead = tuple(entry for entry in chosen if entry not in live)
     # One at least is left to stand for all.
-    return Due(dimension, live or chosen[:1], dead if live else tuple(chosen[1:]))
+    return Due(dimension, live or tuple(chosen[:1]), dead if live else tuple(chosen[1:]))
 
 
 def _choose(all_groups: Sequence[list[Entry]], fan_in: int) -> tuple[Entry, ...]:
@@ -164,21 +235,44 @@ def merge(due: Due, axes: Mapping[str, tuple[int, int]], open_segment: Opener) -
     coordinates = None
     if all(open_segment(entry.segment).has_coordinates for entry in due.entries):
         parts: list[Any] = []
-        for entry, gap in due.gaps():
+        for number, (entry, gap) in enumerate(due.gaps()):
             # Rows in gaps are gone: nobody asks for their coordinates.
             parts += [parts[-1][-1:].repeat(gap)] if gap else []
-            parts.append(open_segment(entry.segment).coordinates())
+            kept = slice(*due.kept_rows(number))
+            parts.append(open_segment(entry.segment).coordinates()[kept])
         coordinates = np.concatenate(parts)
     folder = open_segment(due.entries[0].segment).folder
     stored = Stored("segments", *pack(merged, coordinates, folder))
     return replace_entries(
         due, stored, group_chunks({path: item.chunks or () for path, item in merged.items()}),
         sum(item.manifest.ncells for item in merged.values()),
+        None if coordinates is None else (plain(coordinates[0]), plain(coordinates[-1])),
+        _list_data(due, merged),
     )  # fmt: skip
 
 
-def replace_entries(due: Due, stored: Stored, chunks: tuple[Any, ...], cells: int = 0) -> Change:
-    """One entry takes the place of others, with a segment that has their rows, and gaps."""
+def _list_data(due: Due, merged: Mapping[str, Cells]) -> tuple[Named, ...]:
+    """Return the objects of data that references lie in, whose sources are as they are stored."""
+    items = dict.fromkeys(item for entry in due.entries for item in entry.data)
+    used: set[str] = set()
+    for cells in merged.values() if items else ():
+        rows = np.unique(np.asarray(cells.manifest.source)).tolist()
+        used.update(cells.manifest.sources[row].uri for row in rows if row >= 0)
+    return tuple(item for item in items if item.name in used)
+
+
+def replace_entries(
+    due: Due,
+    stored: Stored,
+    chunks: tuple[Any, ...],
+    cells: int = 0,
+    ends: tuple[Any, Any] | None = None,
+    data: tuple[Named, ...] = (),
+) -> Change:
+    """One entry takes the place of others, with a segment that has their rows, and gaps.
+
+    `ends` are the first and the last coordinate.
+    """
     dimension = due.dimension
 
     def change(head: Head) -> Protocol[Record]:
@@ -188,7 +282,7 @@ def replace_entries(due: Due, stored: Stored, chunks: tuple[Any, ...], cells: in
         bounds = {}
         if all(dimension in entry.bounds for entry in due.entries):
             lows, highs = zip(*(entry.bounds[dimension] for entry in due.entries), strict=True)
-            bounds = {dimension: (min(lows), max(highs))}
+            bounds = {dimension: ends or (min(lows), max(highs))}
         old = (*due.entries, *due.dead)
         entry = Entry(
             named,
@@ -198,7 +292,7 @@ def replace_entries(due: Due, stored: Stored, chunks: tuple[Any, ...], cells: in
             chunks,
             due.entries[0].grids,
             sum(entry.commits for entry in old),
-            tuple(dict.fromkeys(name for entry in due.entries for name in entry.data)),
+            data,
             cells=cells,
         )
         new_record = yield from record(head, {"verb": "merge"})
@@ -220,10 +314,18 @@ def check_due(due: Due, state: Snapshot) -> Protocol[None]:
     stored = yield from read_entries(state, at_sequences(min(sequences), max(sequences)))
     if any(entry not in stored for entry in old):
         raise MismatchError("the segments are not there any more")
-    if due.dead:
+    if due.dead or due.head or due.tail:
         runs = yield from read_runs(state, due.dimension)
-        if any(has_rows(entry, due.dimension, runs) for entry in due.dead):
+        is_back = any(has_rows(entry, due.dimension, runs) for entry in due.dead)
+        if is_back or has_trimmed(due, runs):
             raise MismatchError("rows that were dropped are there again")
+
+
+def has_trimmed(due: Due, runs: Runs) -> bool:
+    """Tell whether any of the rows is there that are left out at the ends."""
+    first, stop = due.first, due.first + due.count
+    counts = runs.count_ids(np.array([first - due.head, stop]), np.array([first, stop + due.tail]))
+    return bool(counts.any())
 
 
 class _SourceTables:
@@ -233,12 +335,12 @@ class _SourceTables:
         self._tables: dict[Hashable, Sources] = {}
         self._joined: dict[tuple[int, ...], tuple[Any, Sources, list[NDArray[np.int32]]]] = {}
 
-    def load(self, part: Part) -> Manifest:
+    def load(self, part: Part, box: Sequence[slice]) -> Manifest:
         """Return the references of a part, whose sources are named as they are stored."""
         key = part.sources_key()
         if key not in self._tables:
             self._tables[key] = part.stored_sources()
-        return part.load([slice(n) for n in part.shape], self._tables[key])
+        return part.load(box, self._tables[key])
 
     def share(self, manifests: Sequence[Manifest]) -> list[Manifest]:
         """Return manifests with one table of all their sources."""
@@ -264,8 +366,8 @@ def merge_cells(
         return None
     manifests: list[Manifest] = []
     runs: list[tuple[int, int]] = []
-    for part, (entry, gap) in zip(parts, due.gaps(), strict=True):
-        chunks = list(entry.chunks_of(path))
+    for number, (part, (entry, gap)) in enumerate(zip(parts, due.gaps(), strict=True)):
+        first, chunks = _cut_runs(entry.chunks_of(path), *due.kept_rows(number))
         if gap:
             length = max((length for length, _ in chunks), default=gap)
             is_regular = gap % length == 0 and gap <= length * _MOST_MISSING
@@ -277,9 +379,31 @@ def merge_cells(
             shape[axis] = sum(count for _, count in chunks)
             manifests.append(Manifest.missing(shape))
         else:
-            manifests.append(tables.load(part))
+            box = [slice(n) for n in part.shape]
+            box[axis] = slice(first, first + sum(count for _, count in chunks))
+            manifests.append(tables.load(part, box))
         runs += chunks
     return Cells(Manifest.concatenate(tables.share(manifests), axis), join_runs(runs))
+
+
+def _cut_runs(runs: ChunkRuns, start: int, stop: int) -> tuple[int, list[tuple[int, int]]]:
+    """Return how many chunks come before some rows, which cut none, and those that they have.
+
+    Examples
+    --------
+    >>> _cut_runs(((2, 4), (3, 2)), 4, 11)
+    (2, [(2, 2), (3, 1)])
+    """
+    skipped, position, result = 0, 0, []
+    for length, count in runs:
+        low = min(max(start - position, 0) // length, count)
+        # The last chunk may reach past the end.
+        high = min(-(-max(stop - position, 0) // length), count)
+        skipped += low
+        if low < high:
+            result.append((length, high - low))
+        position += length * count
+    return skipped, result
 
 
 def join_runs(runs: Sequence[tuple[int, int]]) -> ChunkRuns:

@@ -19,6 +19,7 @@ from virtualzarr.dataset import objects
 from virtualzarr.dataset.commit import Change, commit, record
 from virtualzarr.dataset.dead_data import Trim, find_trimmed
 from virtualzarr.dataset.entry import Entry
+from virtualzarr.dataset.file_names import leave_out_gone
 from virtualzarr.dataset.head import (
     BLOCKS,
     Head,
@@ -32,8 +33,8 @@ from virtualzarr.dataset.named import Named, Node
 from virtualzarr.dataset.operations import Delete, ListNames, Protocol
 from virtualzarr.dataset.row_tables import ENTRIES, has_rows, read_contents
 from virtualzarr.dataset.runs import Runs
-from virtualzarr.dataset.snapshot import Entries, FileNames, Record, Snapshot, StoredRows
-from virtualzarr.dataset.tables import choose_all, read_children
+from virtualzarr.dataset.snapshot import Entries, FileNames, Parts, Record, Snapshot, StoredRows
+from virtualzarr.dataset.tables import Pack, choose_all, read_children
 from virtualzarr.errors import MismatchError
 
 _BATCH = 1000
@@ -103,7 +104,7 @@ def vacuum(
             epoch=now.epoch + 1,
             expired=expired,
             tags=dict.fromkeys(ended),
-            history=min(expired, *held) if forget and held else expired if forget else None,
+            history=find_oldest_needed(expired, held) if forget else None,
         )
 
     with suppress(MismatchError):
@@ -122,6 +123,11 @@ def vacuum(
     for start in range(0, len(swept), _BATCH):
         yield [Delete(object_name) for object_name in swept[start : start + _BATCH]]
     return VacuumReport(head.snapshot.expired, tuple(swept))
+
+
+def find_oldest_needed(expired: int, held: Iterable[int]) -> int:
+    """Return the oldest version that can be opened, given those that tags hold."""
+    return min([expired, *held])
 
 
 def take_out_unused(trim: Trim | None = None) -> Change:
@@ -149,6 +155,27 @@ def take_out_unused(trim: Trim | None = None) -> Change:
         new_record = yield from record(head, {"verb": "vacuum"})
         removed = tuple(entry.key for entry in unused)
         return replace(new_record, removed=removed, added=tuple(trimmed))
+
+    return change
+
+
+def take_out_names(dimension: str, limits: Limits = LIMITS) -> Change:
+    """Take out names of files none of whose rows is there any more.
+
+    Raises
+    ------
+    MismatchError
+        By the change: there are few.
+    """
+
+    def change(head: Head) -> Protocol[Record]:
+        pack = Pack("index", head.snapshot.epoch)
+        names = yield from leave_out_gone(head.snapshot, dimension, pack, limits)
+        if names is None:
+            raise MismatchError("most names are used")
+        yield pack.puts()
+        new_record = yield from record(head, {"verb": "vacuum"})
+        return replace(new_record, parts=Parts(names={dimension: names}))
 
     return change
 
