@@ -1,5 +1,7 @@
 """``python -m tests.dataset growth``: what appends cost as a dataset grows.
 
+``python -m tests.dataset scale``: what it costs to open and to change a large one.
+
 ``python -m tests.dataset hunt``: look for histories, random ones, that lose or invent something:
 of protocols in a simulated store, or, with ``--real``, of datasets of real files.
 """
@@ -11,6 +13,7 @@ import traceback
 from pathlib import Path
 from unittest import mock
 
+from tests.dataset import scale
 from tests.dataset.chances import Chance
 from tests.dataset.changes import Pool
 from tests.dataset.growth import measure
@@ -59,8 +62,10 @@ def report(seed: int, error: Exception) -> int:
 def main() -> int:
     """Run, and return how many findings there were, at most 100."""
     parser = argparse.ArgumentParser(prog="python -m tests.dataset", description=__doc__)
-    parser.add_argument("what", choices=["growth", "hunt"])
+    parser.add_argument("what", choices=["growth", "scale", "hunt"])
     parser.add_argument("--files", type=int, default=10_000)
+    parser.add_argument("--references", type=int, default=10**8)
+    parser.add_argument("--versions", type=int, default=10**6)
     parser.add_argument("--histories", type=int, default=10_000)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--verbs", type=int, default=40, help="changes in a history")
@@ -71,6 +76,10 @@ def main() -> int:
         return min(hunt_real(given.seed, given.histories, given.steps), 100)
     if given.what == "hunt":
         return min(hunt(given.seed, given.histories, given.verbs), 100)
+    if given.what == "scale":
+        with tempfile.TemporaryDirectory() as folder:
+            scale.measure(Path(folder), given.references, given.versions)
+        return 0
     stops = [10**k for k in range(1, 9) if 10**k <= given.files]
     with tempfile.TemporaryDirectory() as folder:
         measure(Path(folder), stops)

@@ -39,10 +39,12 @@ def build_group(
     step: int = 1,
     chunk: int = 1,
     files: int = 1,
+    width: int | None = None,
 ) -> Group:
     """Return what scanning files gives, each with a part of some rows: variables of so many rows
-    to a chunk.
+    and columns to a chunk.
     """
+    width = width or size
     count, each = rows // chunk, rows // files
     names = [f"/data/2031/satellite-{first + step * each * k:012d}.nc" for k in range(files)]
     members = {"time": _array("time", (rows,), (chunk,), "int64", ["time"])}
@@ -55,9 +57,12 @@ def build_group(
     source, row = np.divmod(np.arange(count)[:, None], each // chunk)
     table = Sources(map(Source, names))
     for k in range(variables):
-        array = _array(f"v{k}", (rows, size), (chunk, size), "float32", ["time", "x"])
-        offset = 4096 + 1000 * k + 4 * chunk * size * row
-        manifest = Manifest((count, 1), table, source, offset, 4 * chunk * size)
+        array = _array(f"v{k}", (rows, size), (chunk, width), "float32", ["time", "x"])
+        columns = np.arange(-(-size // width))
+        offset = 4096 + 1000 * k + 4 * chunk * (size * row + width * columns)
+        shape = count, len(columns)
+        sources = np.broadcast_to(source, shape)
+        manifest = Manifest(shape, table, sources, offset, 4 * chunk * width)
         members[f"v{k}"] = Array.from_manifest(array.metadata, manifest, f"v{k}")
     return Group({}, members, "")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import shutil
 from itertools import pairwise
 
 import numpy as np
@@ -130,3 +131,24 @@ def test_rows_that_were_cut_within_chunks_are_still_found(tmp_path):
     assert group["time"][...].tolist() == [*range(8), *range(10, 48)]
     axis = group["v0"].metadata.grid.axes[0]
     assert axis.edge(np.arange(axis.ncells)).tolist() == [6, 2, 2, *[6] * 6]
+
+
+def test_a_transaction_reads_tables_that_it_changed(many_runs, tmp_path):
+    """Each change is of the rows that the one before left, though no table of them is stored."""
+    path = shutil.copytree(many_runs.path, tmp_path / "d")
+    expected = np.sort(np.concatenate([np.arange(1500) * 4, np.arange(1500) * 4 + 1]))
+    dataset, chance = Dataset(path), np.random.default_rng(0)
+    with count_writes(), count_reads() as reads:
+        for at in chance.integers(0, 1300, 3) * 4:
+            new = np.arange(at + 2, at + 402, 4)
+            with dataset.transaction() as changes:
+                changes.drop(int(at), int(at) + 399)
+                changes.append(build_group(int(at) + 2, 2, 100, step=4))
+                changes.drop(int(at) + 2, int(at) + 9)
+                changes.replace(build_group(int(at) + 10, 2, 2, step=1))
+            dataset = dataset.refresh()
+            expected = np.sort(np.concatenate([
+                expected[(expected < at) | (expected > at + 399)], new[2:], [at + 11]
+            ]))  # fmt: skip
+            np.testing.assert_array_equal(dataset.group["time"][...], expected)
+        assert len(reads) < 200

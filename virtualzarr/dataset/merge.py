@@ -246,7 +246,7 @@ def merge(due: Due, axes: Mapping[str, tuple[int, int]], open_segment: Opener) -
     return replace_entries(
         due, stored, group_chunks({path: item.chunks or () for path, item in merged.items()}),
         sum(item.manifest.ncells for item in merged.values()),
-        None if coordinates is None else (plain(coordinates[0]), plain(coordinates[-1])),
+        None if coordinates is None else (plain(coordinates.min()), plain(coordinates.max())),
         _list_data(due, merged),
     )  # fmt: skip
 
@@ -271,7 +271,7 @@ def replace_entries(
 ) -> Change:
     """One entry takes the place of others, with a segment that has their rows, and gaps.
 
-    `ends` are the first and the last coordinate.
+    `ends` are the least and the greatest coordinate: rows come in the order of their ids.
     """
     dimension = due.dimension
 

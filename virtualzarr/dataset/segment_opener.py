@@ -91,11 +91,6 @@ class SegmentOpener:
             return VersionExpiredError(
                 f"version {self.version} has expired; open the dataset anew", file=error.file
             )
-        if f"{self.folder}/log/" in (error.file or "") and now.version != self.version:
-            return VersionExpiredError(
-                "a vacuum took away the history that the dataset was opened with; open it anew",
-                file=error.file,
-            )
         return MetadataError("an object of the dataset is missing", file=error.file)
 
     def coordinates(self, entry: Entry) -> Protocol[NDArray[Any]]:
