@@ -11,7 +11,7 @@ import itertools
 import json
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +25,13 @@ from virtualzarr.references.clients import PYTHON, TABLE, list_features, read_ta
 from virtualzarr.verification.run_probe import all_clients, run_client
 from virtualzarr.verification.samples import take_sample
 
-VALUES = np.arange(48, dtype="<i4").reshape(8, 6)
+VALUES = np.arange(35, dtype="<i4").reshape(7, 5)
 CHUNKS = (4, 3)
+
+
+def values_of(chain: str) -> Any:
+    """The elements that a chain encodes."""
+    return (VALUES * (1 + 2j)).astype("c8") if "complex" in chain else VALUES
 
 
 def codec(name: str, **configuration: Any) -> dict[str, Any]:
@@ -37,6 +42,7 @@ def codec(name: str, **configuration: Any) -> dict[str, Any]:
 CHAINS: dict[str, list[dict[str, Any]]] = {
     "none": [LITTLE],
     "big-endian": [BIG],
+    "big-endian complex": [BIG],
     "F order": [codec("transpose", order=[1, 0]), LITTLE],
     "zlib": [LITTLE, ZLIB],
     "shuffle, zlib": [LITTLE, SHUFFLE4, ZLIB],
@@ -54,17 +60,19 @@ CHAINS: dict[str, list[dict[str, Any]]] = {
 }  # fmt: skip
 
 
-def publish_chains(folder: Path, zarr_format: int) -> dict[str, Path]:
+def publish_chains(root: Path, folder: Path, zarr_format: int, word: str) -> dict[str, Path]:
     """Publish an array for each chain, and write its keys as files of one hierarchy.
 
     Chains that the format cannot say are left out. There is no consolidated metadata: one array
     that a client does not know would hide all others.
     """
-    root = folder / f"v{zarr_format}"
     vz.create_group(root, zarr_format=zarr_format)
     found = {}
     for number, (name, chain) in enumerate(CHAINS.items()):
-        array = virtual(folder / f"{number}.bin", VALUES, CHUNKS, chain,
+        # netCDF-C opens nothing of a hierarchy that has complex numbers somewhere.
+        if ("complex" in name) != bool(word):
+            continue
+        array = virtual(folder / f"{number}.bin", values_of(name), CHUNKS, chain,
                         dimension_names=("y", "x"))  # fmt: skip
         refs = folder / f"{number}-{zarr_format}.json"
         try:
@@ -97,11 +105,22 @@ def probe(
     folder: Path, pythons: list[str], clients: Iterable[str], zarr_format: int
 ) -> Iterator[tuple[str, str, dict[str, bool]]]:
     """Yield, by client, its version, and which chains it reads in a format."""
-    found = publish_chains(folder, zarr_format)
+    for word in ("", "complex"):
+        root = folder / f"v{zarr_format}{word}"
+        chains = publish_chains(root, folder, zarr_format, word)
+        yield from _probe(root, chains, pythons, clients, zarr_format)
+
+
+def _probe(
+    root: Path,
+    found: Mapping[str, Path],
+    pythons: list[str],
+    clients: Iterable[str],
+    zarr_format: int,
+) -> Iterator[tuple[str, str, dict[str, bool]]]:
     arrays = {f"{path.name}/a": vz.open(path)["a"] for path in found.values()}
     samples = [take_sample(path, array, full=True) for path, array in arrays.items()]
-    request = {"target": str(folder / f"v{zarr_format}"), "form": "zarr",
-               "zarr_format": zarr_format}  # fmt: skip
+    request = {"target": str(root), "form": "zarr", "zarr_format": zarr_format}
     for python, client in itertools.product(pythons, clients):
         # What is built on zarr-python is asked once: xarray and dask refuse version 2.
         if python != pythons[0] and client in ("dask", "xarray", "kerchunk"):
@@ -128,7 +147,8 @@ def fill_table(pythons: list[str]) -> dict[str, Any]:
                 print(zarr_format, name, version, sum(reads.values()), "of", len(reads), flush=True)
                 entry = table.setdefault(name, {"version": version, "2": {}, "3": {}})
                 # Of two versions, the one that was named last.
-                entry |= {"version": version, str(zarr_format): reads}
+                entry["version"] = version
+                entry[str(zarr_format)] |= reads
     return table
 
 

@@ -61,6 +61,8 @@ def list_features(metadata: ArrayMetadata) -> list[str]:
         if name == "bytes":
             is_big = codec.configuration.get("endian") == "big"
             name = "big" if is_big and metadata.itemsize > 1 else "bytes"
+            if name == "big" and metadata.dtype.kind == "c":
+                name = "big complex"
         features.append(name)
     return features
 

@@ -172,9 +172,11 @@ class TensorStoreArray:
     """An array of TensorStore that is read by indexing, as others are."""
 
     def __init__(self, array: Any) -> None:
-        self.array, self.shape, self.dtype = array, array.shape, array.dtype.numpy_dtype
+        self.array, self.shape = array, array.shape
 
     def __getitem__(self, index: Any) -> Any:
+        if len(self.shape) != len(index):
+            raise TypeError("elements of bytes are read along an axis of their own")
         return self.array[index].read().result()
 
 
