@@ -27,6 +27,7 @@ from tests.dataset.changes import (
 )
 from tests.dataset.simulation import draw_limits
 from virtualzarr.dataset import dataset as datasets
+from virtualzarr.dataset import joined_changes
 from virtualzarr.errors import (
     BelowFloorError,
     MismatchError,
@@ -270,6 +271,7 @@ def run_history(folder: Path, chance: Chance, pool: Pool, most: int = 9) -> None
         vz.config.tuning.set(merge_fan_in=chance.choose(2, 3, 10)),
         mock.patch.object(datasets, "commit", commit),
         mock.patch.object(datasets, "vacuum", vacuum),
+        mock.patch.object(joined_changes, "LIMITS", limits),
     ):
         history = History(folder, chance, pool)
         for _ in range(chance.integer(1, most)):

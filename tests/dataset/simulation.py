@@ -12,11 +12,12 @@ import random
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, field, replace
 from typing import Any
+from unittest import mock
 
 import numpy as np
 
 from tests.dataset.chances import Chance
-from virtualzarr.dataset import objects
+from virtualzarr.dataset import joined_changes, objects
 from virtualzarr.dataset.commit import Change, commit, create
 from virtualzarr.dataset.entry import Entry
 from virtualzarr.dataset.file_names import find_files
@@ -280,6 +281,7 @@ class Verb:
     commit: str
     outcome: str = "unfinished"
     commits: bool = True
+    period: int | None = None
 
 
 class World:
@@ -435,7 +437,7 @@ class World:
         keep = head.snapshot.version - version + 1
         forget = self.chance.random() < 0.5
         protocol = vacuum(head, keep, period, name, limits, forget=forget)
-        return Verb(protocol, lambda model, before: model, name)
+        return Verb(protocol, lambda model, before: model, name, period=period)
 
     def choose_rows(self, kind: str, about: dict[str, object]) -> tuple[Change, Intent]:
         """Choose rows that come, of files that may have been there before."""
@@ -592,6 +594,12 @@ class World:
 
     def go(self) -> None:
         """Let everybody act until all are done, and compare what came of it."""
+        with mock.patch.object(joined_changes, "LIMITS", self.limits):
+            self.act()
+        self.check()
+
+    def act(self) -> None:
+        """Let everybody act, one step of one at a time."""
         waiting = [(actor, None) for actor in self.actors]
         while waiting:
             actor, answer = waiting.pop(self.chance.randrange(len(waiting)))
@@ -609,7 +617,6 @@ class World:
                 waiting.append((self.write(), None))
                 continue
             waiting.append((actor, self.attempt(operation)))
-        self.check()
 
     def attempt(self, operation: Any) -> Any:
         try:
@@ -648,7 +655,29 @@ class World:
                 assert attributes == model.attributes, f"attributes of version {version} differ"
             files = {self.files[value] for _, value in model.rows}
             assert set(run(quiet, find_files(state, "time", uris))) == files, "files differ"
+            assert (state.floors.get("time") or 0) == model.floor, "the floor differs"
         self.check_times(quiet, head)
+        self.check_vacuums(quiet, head)
+
+    def check_vacuums(self, quiet: Store, head: Head) -> None:
+        """Compare what vacuums took away with what they were asked for."""
+        records = run(quiet, read_records(head, 1))
+        times = [record.time for record in records]
+        for version, record in enumerate(records, head.first):
+            if record.expired is None:
+                continue
+            assert record.expired < version, "the version before a vacuum has expired"
+            if head.snapshot.is_expired(version - 1):
+                continue
+            before = run(quiet, read_version(head, version - 1))
+            period = next(
+                (verb.period for verb in self.verbs if verb.commit == record.commit), None
+            )
+            if period is not None:
+                since = head.first - 1 + sum(time <= record.time - period for time in times)
+                assert record.expired <= max(before.expired, since, 1), "it is within its grace"
+            ended = [tag for tag, tagged in record.tags.items() if tagged is None]
+            assert all(before.leases[tag] < record.time for tag in ended), "a lease goes on"
 
     def check_times(self, quiet: Store, head: Head) -> None:
         """Compare what is found by time, and parts of the history, with all of it."""

@@ -10,13 +10,17 @@ import numpy as np
 import pytest
 
 from tests.dataset import simulation
+from tests.dataset.mutations import mutate
 from tests.dataset.simulation import World
 from virtualzarr.dataset import (
     commit,
     file_names,
     head,
+    joined_changes,
     merge,
     operations,
+    row_replacement,
+    staging,
     tables,
     vacuum,
     verbs,
@@ -25,15 +29,16 @@ from virtualzarr.errors import (
     CommitFailedError,
     CommitUnknownError,
     MismatchError,
+    NodeExistsError,
     VirtualZarrError,
 )
 
 SEEDS = 400
 
 
-def is_noticed(**options):
+def is_noticed(first=0, **options):
     """Tell whether any of some histories goes wrong."""
-    for seed in range(SEEDS):
+    for seed in range(first, first + SEEDS):
         try:
             World(seed, **options).go()
         except (AssertionError, VirtualZarrError, operations.UnreachableError):
@@ -328,3 +333,94 @@ def test_nodes_that_are_read_before_they_are_stored(monkeypatch):
     """A commit that changes a table twice reads what it has not put in the store yet."""
     monkeypatch.setattr(tables.Pack, "read", lambda self, items: tables.objects.read(items))
     assert is_noticed(verbs=60)
+
+
+MUTATIONS = {
+    "a clock that goes back": (
+        commit._record, "max(now // 1000 * 1000, head.snapshot.time + 1000)", "now // 1000 * 1000"
+    ),
+    "an older log that is gone": (commit._search, "except SourceNotFoundError", "except KeyError"),
+    "older tables that are gone": (
+        commit._commit, "except SourceNotFoundError", "except KeyError"
+    ),
+    "a tag of a version that has expired": (
+        verbs.set_tag, "yield from read_version(head, version)", "pass"
+    ),
+    "a floor that a rollback leaves": (
+        verbs.roll_back, "{name: then.floors.get(name) for name in now.floors}", "{}"
+    ),
+    "ranges from the first to the last": (verbs.drop_ranges, "reversed(ranges)", "ranges"),
+    "attributes that another commit changed": (
+        verbs.change_schema, "state.schema != base", "False"
+    ),
+    "changes that do not see those before": (
+        joined_changes.join_changes, "state.apply(part)", "state"
+    ),
+    "tables that are not stored yet": (
+        joined_changes.join_changes, "pack.serve(one(replace(head, snapshot=state)))",
+        "one(replace(head, snapshot=state))",
+    ),
+    "rows stored before a fence": (
+        row_replacement._check, "state.epoch != item.epoch", "False"
+    ),
+    "rows that another commit has exchanged": (
+        row_replacement.locate_ids, " or runs.slice(start, start + len(ids)) != ids", ""
+    ),
+    "files of rows that get other ids": (
+        row_replacement.replace_rows,
+        "yield from move_files(state, dimension, item.ids, first)", "()",
+    ),
+    "objects of the newest epoch": (
+        vacuum.vacuum, "and epoch < head.snapshot.epoch", "and epoch <= head.snapshot.epoch"
+    ),
+    "versions that expire less": (vacuum.vacuum, "max(now.expired, oldest, 1)", "max(oldest, 1)"),
+    "a version that is still looked at": (
+        vacuum.vacuum, "now.version if keep <= 1", "now.version + 1 if keep <= 1"
+    ),
+    "versions within their grace": (vacuum.vacuum, "new_record.time - period", "new_record.time"),
+}  # fmt: skip
+
+
+SLOW = {
+    "older tables that are gone": 38,
+    "a tag of a version that has expired": 23,
+    "ranges from the first to the last": 174,
+    "rows stored before a fence": 48,
+    "objects of the newest epoch": 163,
+}
+"""Seeds from which on histories are looked at, where the first ones notice nothing."""
+
+
+def test_staged_rows_that_a_vacuum_has_deleted(monkeypatch):
+    def put(stored, epoch):
+        return stored._original
+        yield
+
+    monkeypatch.setattr(staging.StagedObject, "put", put)
+    assert is_noticed(verbs=60)
+
+
+@pytest.mark.parametrize("name", MUTATIONS)
+def test_any_condition_that_does_not_hold(monkeypatch, name):
+    mutate(monkeypatch, *MUTATIONS[name])
+    assert is_noticed(SLOW.get(name, 0), verbs=60)
+
+
+def test_two_that_make_one_dataset(monkeypatch):
+    """The second one must not go on from the dataset of the first."""
+
+    def make_both():
+        store = simulation.Store(random.Random(0))
+        second = commit.create(commit="second")
+        operation = second.send(None)
+        while not isinstance(operation, operations.WaitTurn | operations.Replace):
+            operation = second.send(store.perform(operation))
+        simulation.run(store, commit.create(commit="first"))
+        with suppress(StopIteration):
+            while True:
+                operation = second.send(store.perform(operation))
+
+    with pytest.raises(NodeExistsError):
+        make_both()
+    mutate(monkeypatch, commit._prepare, "raise NodeExistsError(", "str(")
+    make_both()

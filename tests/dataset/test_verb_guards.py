@@ -7,7 +7,18 @@ import pytest
 import virtualzarr as vz
 from tests.dataset import test_verbs
 from tests.dataset.files import write
-from virtualzarr.dataset import commit, editing, schema, staging, verbs
+from tests.dataset.mutations import mutate
+from virtualzarr.dataset import (
+    commit,
+    editing,
+    row_replacement,
+    schema,
+    staging,
+    vacuum,
+    verbs,
+)
+from virtualzarr.dataset.fitting import Addition
+from virtualzarr.dataset.transaction import Transaction
 
 
 @pytest.fixture
@@ -63,3 +74,36 @@ def test_commits_that_are_repeated(monkeypatch, tmp_path, dataset):
         test_verbs.test_a_commit_that_is_repeated_is_done_once,
         tmp_path, dataset, lambda d, path, name: d.tag("one", 1, commit_id=name),
     )  # fmt: skip
+
+
+def test_attributes_that_changed_during_a_transaction(monkeypatch, tmp_path, dataset):
+    mutate(
+        monkeypatch, Transaction._prepare,
+        "dataset.schema.check_unchanged(self._seen, path, names)", "pass",
+    )  # fmt: skip
+    check_noticed(test_verbs.test_another_commit_changes_an_attribute_meanwhile, tmp_path, dataset)
+
+
+def test_changes_before_in_a_transaction(monkeypatch, tmp_path, dataset):
+    mutate(
+        monkeypatch, Transaction._prepare,
+        "dataset, before = dataset.preview(before), ()", "before = ()",
+    )  # fmt: skip
+    check_noticed(
+        test_verbs.test_changes_of_one_commit_see_what_those_before_leave, tmp_path, dataset
+    )
+
+
+def test_rows_that_were_written_in_a_gap(monkeypatch, tmp_path, dataset):
+    mutate(monkeypatch, row_replacement.replace_rows, "if is_filled:", "if False:")
+    check_noticed(test_verbs.test_gaps_stay_gaps_until_something_is_written, tmp_path, dataset)
+
+
+def test_rows_that_came_without_a_file(monkeypatch, tmp_path):
+    mutate(monkeypatch, Addition.rows, "if not names and not self.is_gap", "if False")
+    check_noticed(test_verbs.test_rows_of_groups_without_files_stand_for_no_gap, tmp_path)
+
+
+def test_tags_whose_lease_goes_on(monkeypatch, tmp_path, dataset):
+    mutate(monkeypatch, vacuum.vacuum, "until < new_record.time", "True")
+    check_noticed(test_verbs.test_tags_end, tmp_path, dataset)

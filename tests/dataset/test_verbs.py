@@ -547,6 +547,17 @@ def test_changes_of_one_commit_see_what_those_before_leave(tmp_path, dataset):
     assert np.isnan(group["extra"][:4]).all()
 
 
+def test_another_commit_changes_an_attribute_meanwhile(tmp_path, dataset):
+    def change():
+        with dataset.transaction() as changes:
+            changes.update_attributes("", {"title": "climate"})
+            dataset.update_attributes("", {"title": "ocean"})
+
+    with pytest.raises(MismatchError, match="title"):
+        change()
+    assert dataset.refresh().group.attrs["title"] == "ocean"
+
+
 def test_what_numbers_mean_changes_before_rows_come(tmp_path, dataset):
     write(tmp_path / "1.h5", 4)
     write(tmp_path / "K.h5", 4, attrs={"units": "K"})

@@ -39,7 +39,7 @@ def join_changes(changes: Sequence[Change], about: Mapping[str, Any]) -> Change:
             total = _join_records(total, part)
             if len(changes) == 1:
                 continue
-            part = yield from change_parts(state, part, pack, LIMITS)
+            part = yield from pack.serve(change_parts(state, part, pack, LIMITS))
             # The version stays that of the head: what follows is of the same commit.
             state = replace(state.apply(part), version=state.version, time=state.time)
         if not count:

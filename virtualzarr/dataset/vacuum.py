@@ -260,6 +260,8 @@ class Marker:
         needed = set(versions)
         for block, first, stop in zip(blocks, firsts, firsts[1:], strict=False):
             self.keep(block.content)
+            if first == head.first:
+                self.keep(block.checkpoint)  # which has the time of the last one that is forgotten
             if not needed.isdisjoint(range(first, stop)):
                 self.keep(block.checkpoint)
                 documents = yield from read_documents(head, first, stop - first)
