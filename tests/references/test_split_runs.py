@@ -74,7 +74,11 @@ def test_others_unpack_the_values_of_the_files(tmp_path, files):
 
 def test_preview_tells_what_splitting_saves(files):
     group = vz.virtualize(files, "time", harmonize=True)
-    assert group.preview("refs.json").copied == 8
+    preview = group.preview("refs.json")
+    assert preview.copied == 8
+    assert preview.ways == ('split="runs" makes 3 groups and copies 0 bytes',)
+    assert str(preview).endswith(f"another way: {preview.ways[0]}")
+    assert group.preview("refs.json", split="runs").ways == ()
     assert group.preview("refs.json", split="runs").copied == 0
 
 

@@ -77,6 +77,8 @@ class Preview:
     lines : tuple of Line
     skipped : dict of str to str
         Variables that cannot be published at all, and why.
+    ways : tuple of str
+        What else can be done where chunks must be copied, and what that copies.
     """
 
     path: str
@@ -84,6 +86,12 @@ class Preview:
     zarr_format: int
     lines: tuple[Line, ...]
     skipped: Mapping[str, str] = field(default_factory=dict)
+    ways: tuple[str, ...] = ()
+
+    @property
+    def copied_bytes(self) -> int:
+        """Bytes of the elements of chunks that must be copied."""
+        return sum(line.copied_bytes for line in self.lines)
 
     @property
     def copied(self) -> int:
@@ -118,6 +126,7 @@ a larger block
             cells = (text.rjust(width) for text, width in zip(numbers, widths[1:], strict=True))
             out.append("  ".join([name.ljust(widths[0]), *cells, why]).rstrip())
         out += [f"cannot be published: {path or '/'}: {why}" for path, why in self.skipped.items()]
+        out += [f"another way: {way}" for way in self.ways]
         return "\n".join(out)
 
 
