@@ -32,6 +32,7 @@ if TYPE_CHECKING:
         stack,
     )
     from virtualzarr.combine.merge_groups import merge
+    from virtualzarr.dataset.compact_target import compact
     from virtualzarr.dataset.create import create_dataset
     from virtualzarr.dataset.dataset import Dataset
     from virtualzarr.dataset.upgrade import upgrade
@@ -72,6 +73,7 @@ _MODULES = {
     "convert_references": "virtualzarr.references.convert",
     "copy": "virtualzarr.rechunk.copy",
     "create_array": "virtualzarr.hierarchy.create",
+    "compact": "virtualzarr.dataset.compact_target",
     "create_dataset": "virtualzarr.dataset.create",
     "create_group": "virtualzarr.hierarchy.open_node",
     "empty_like": "virtualzarr.virtual.derived",
@@ -101,6 +103,7 @@ __all__ = [
     "append",
     "check_references",
     "combine_by_coords",
+    "compact",
     "concat",
     "config",
     "convert_references",

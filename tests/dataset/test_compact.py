@@ -19,7 +19,12 @@ from virtualzarr.dataset.check import check_objects
 from virtualzarr.dataset.compact import compact
 from virtualzarr.dataset.create import create_dataset
 from virtualzarr.dataset.dataset import Dataset
-from virtualzarr.errors import CodecError, MismatchError, UnsupportedError
+from virtualzarr.errors import (
+    CodecError,
+    MismatchError,
+    SourceNotFoundError,
+    UnsupportedError,
+)
 
 
 def grow(folder, lengths, chunk=3):
@@ -299,3 +304,27 @@ def test_a_vacuum_deletes_data_of_rows_that_are_gone(tmp_path, monkeypatch):
     dataset.vacuum(keep=1)
     assert len([*data.iterdir()]) == 2
     check(dataset, values[6:8])
+
+
+def test_own_arrays_are_upgraded_first(tmp_path):
+    path = tmp_path / "own.zarr"
+    array = vz.create_group(path).create_array(
+        "air", data=np.zeros((1, 3), "f4"), chunks=[[1], [3]], dimension_names=["time", "x"]
+    )
+    for number in range(1, 9):
+        array.append(np.full((1, 3), number, "f4"))
+    with pytest.raises(UnsupportedError, match=r"upgrade.*copy"):
+        vz.compact(path, 4)
+    with pytest.raises(UnsupportedError, match="copy it"):
+        vz.compact(path / "air", 4)
+    with pytest.raises(SourceNotFoundError, match="no dataset"):
+        vz.compact(tmp_path / "nothing", 4)
+    with pytest.raises(UnsupportedError, match="not arrays"):
+        vz.compact(array, 4)
+    before = vz.upgrade(path, "time").group["air"]
+    values = np.arange(9)[:, None] * np.ones(3)
+    assert vz.compact(path, 4, memory=1, budget=1).remaining == 4
+    assert vz.compact(Dataset(path), 4).rows == 4
+    for air in (before, vz.open(path)["air"]):
+        np.testing.assert_array_equal(air[...], values)
+    assert air.grid.axes[0].edges.tolist() == [4, 1]

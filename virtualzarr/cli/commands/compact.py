@@ -59,13 +59,18 @@ def add_command(commands: Any, common: argparse.ArgumentParser) -> None:
 
 def run_compact(options: argparse.Namespace) -> int:
     """Run the command ``compact``."""
-    report = dataset_options.open_dataset(options).compact(
+    from virtualzarr.dataset.compact_target import compact
+
+    report = compact(
+        options.dataset,
         options.chunks,
         shards=options.shards,
         keep=options.keep,
         memory=options.memory,
         budget=options.budget,
         message=options.message,
+        single_writer=options.single_writer,
+        **shared.open_arguments(options),
     )
     plural = "s" * (report.regions != 1)
     text = f"{report.rows:,} rows folded in {report.regions:,} commit{plural}, "
