@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from contextlib import suppress
 from datetime import datetime, timedelta
-from typing import Any, TypeVar, Unpack
+from typing import Any, Unpack
 
 from virtualzarr.choices import Duplicates, Keep
 from virtualzarr.dataset.additions import Addable as Source
 from virtualzarr.dataset.additions import AppendOptions
 from virtualzarr.dataset.commit import Change, commit
 from virtualzarr.dataset.compact import CompactReport, compact
-from virtualzarr.dataset.dead_data import trim_data
 from virtualzarr.dataset.describe import describe_commit
 from virtualzarr.dataset.editing import (
     Addable,
@@ -27,25 +25,16 @@ from virtualzarr.dataset.editing import (
 from virtualzarr.dataset.history import to_nanoseconds
 from virtualzarr.dataset.joined_changes import join_changes
 from virtualzarr.dataset.layers import delete_layer
-from virtualzarr.dataset.merge import Due, find_due, find_small, merge
-from virtualzarr.dataset.operations import Protocol
 from virtualzarr.dataset.schema import OutdatedError
 from virtualzarr.dataset.staging import StagedRows, request_commit, stage
 from virtualzarr.dataset.transaction import Transaction
-from virtualzarr.dataset.vacuum import VacuumReport, take_out_names, vacuum
+from virtualzarr.dataset.upkeep import merge_due_segments, vacuum_dataset
+from virtualzarr.dataset.vacuum import VacuumReport
 from virtualzarr.dataset.verbs import NothingToDoError, roll_back, set_tag
 from virtualzarr.dataset.version import DatasetVersion
 from virtualzarr.dataset.write_elements import request_write
-from virtualzarr.errors import (
-    CommitFailedError,
-    CommitUnknownError,
-    MismatchError,
-    VersionExpiredError,
-)
 from virtualzarr.ingest.scan_files import Paths
 from virtualzarr.keywords import strict_keywords
-
-T = TypeVar("T")
 
 _ATTEMPTS = 20
 """How often a change is prepared anew, as others changed what it was prepared by."""
@@ -315,21 +304,7 @@ class Dataset(DatasetVersion):
         make one due, and ten of these another. A later merge, or a vacuum, does what this one
         cannot, as it met another writer.
         """
-        due = self._find(find_due(self.snapshot, self.dimension))
-        return self if due is None else self._merge(due)
-
-    def _find(self, protocol: Protocol[T]) -> T | None:
-        try:
-            return self.run(protocol)
-        except VersionExpiredError:
-            return None
-
-    def _merge(self, due: Due) -> Dataset:
-        try:
-            return self._commit(merge(due, self._schema.axes, self._open))
-        except (MismatchError, CommitFailedError, CommitUnknownError, VersionExpiredError):
-            # What made it due was done, and must not look as if it was not.
-            return self
+        return merge_due_segments(self)
 
     def tag(
         self,
@@ -353,19 +328,19 @@ class Dataset(DatasetVersion):
         end = None if until is None else to_nanoseconds(until)
         tagged = self.version if version is None else version
         change = set_tag(name, tagged, describe_commit("tag", name), end)
-        return self.refresh()._commit(change, commit_id)
+        return self.refresh().commit_change(change, commit_id)
 
     def delete_tag(self, name: str, *, commit_id: str | None = None) -> Dataset:
         """Take a tag away; the version may expire then."""
         change = set_tag(name, None, describe_commit("delete tag", name))
-        return self.refresh()._commit(change, commit_id)
+        return self.refresh().commit_change(change, commit_id)
 
     def rollback(
         self, version: int, *, message: str | None = None, commit_id: str | None = None
     ) -> Dataset:
         """Make everything as it was at a version, in a new one; nothing leaves the history."""
         about = describe_commit("rollback", message) | {"to": version}
-        return self.refresh()._commit(roll_back(version, about), commit_id)
+        return self.refresh().commit_change(roll_back(version, about), commit_id)
 
     def vacuum(
         self,
@@ -394,16 +369,7 @@ class Dataset(DatasetVersion):
             `commit_id` of that time is no longer known either.
         """
         period = max((each for each in (older_than, grace) if each is not None), default=None)
-        ago = None if period is None else period // timedelta(microseconds=1) * 1000
-        newest: Dataset = self.refresh()
-        version = newest.version
-        for due in newest._find(find_small(newest.snapshot, newest.dimension)) or []:
-            newest = newest._merge(due)
-        with suppress(MismatchError):
-            newest = newest._commit(take_out_names(newest.dimension))
-        trim = trim_data(newest.schema.axes, newest._open)
-        protocol = vacuum(newest.head, keep, ago, before=version, forget=forget, trim=trim)
-        return self._place.run(protocol)
+        return vacuum_dataset(self, keep, period, forget)
 
     def compact(
         self,
@@ -449,7 +415,7 @@ class Dataset(DatasetVersion):
         `chunks` are its name, as in `layers`. A MismatchError says that there is none.
         """
         about = describe_commit("delete layer", message)
-        return self.refresh()._commit(delete_layer(chunks, about), commit_id)
+        return self.refresh().commit_change(delete_layer(chunks, about), commit_id)
 
     def write(
         self,
@@ -499,7 +465,7 @@ class Dataset(DatasetVersion):
             try:
                 edit = request(newest)
                 about = describe_commit(edit.verb, message, edit.files)
-                return newest._commit(join_changes(edit.changes, about), commit_id)
+                return newest.commit_change(join_changes(edit.changes, about), commit_id)
             except NothingToDoError:
                 return newest
             except OutdatedError:
@@ -507,5 +473,6 @@ class Dataset(DatasetVersion):
                     raise
         raise AssertionError
 
-    def _commit(self, change: Change, commit_id: str | None = None) -> Dataset:
+    def commit_change(self, change: Change, commit_id: str | None = None) -> Dataset:
+        """Commit one change, which is made to the newest version."""
         return self._at(self._place.run(commit(self.head, change, commit_id)))

@@ -1,0 +1,63 @@
+"""Upkeep of a dataset: merges of small segments, and the vacuum that goes with them."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from datetime import timedelta
+from typing import TYPE_CHECKING, TypeVar
+
+from virtualzarr.dataset.dead_data import trim_data
+from virtualzarr.dataset.merge import Due, find_due, find_small, merge
+from virtualzarr.dataset.operations import Protocol
+from virtualzarr.dataset.vacuum import VacuumReport, take_out_names, vacuum
+from virtualzarr.errors import (
+    CommitFailedError,
+    CommitUnknownError,
+    MismatchError,
+    VersionExpiredError,
+)
+
+if TYPE_CHECKING:
+    from virtualzarr.dataset.dataset import Dataset
+
+T = TypeVar("T")
+
+
+def merge_due_segments(dataset: Dataset) -> Dataset:
+    """Merge once if it is time to; see `Dataset.merge`."""
+    due = _find(dataset, find_due(dataset.snapshot, dataset.dimension))
+    return dataset if due is None else _merge(dataset, due)
+
+
+def vacuum_dataset(
+    dataset: Dataset, keep: int, period: timedelta | None, forget: bool
+) -> VacuumReport:
+    """Merge what appends have left, and delete what nothing needs; see `Dataset.vacuum`.
+
+    Versions that were the newest at any time within `period` stay.
+    """
+    ago = None if period is None else period // timedelta(microseconds=1) * 1000
+    newest = dataset.refresh()
+    # Those that it makes itself do not push others out of the ones that are kept.
+    version = newest.version
+    for due in _find(newest, find_small(newest.snapshot, newest.dimension)) or []:
+        newest = _merge(newest, due)
+    with suppress(MismatchError):
+        newest = newest.commit_change(take_out_names(newest.dimension))
+    trim = trim_data(newest.schema.axes, newest.open_segment)
+    return newest.run(vacuum(newest.head, keep, ago, before=version, forget=forget, trim=trim))
+
+
+def _find(dataset: Dataset, protocol: Protocol[T]) -> T | None:
+    try:
+        return dataset.run(protocol)
+    except VersionExpiredError:
+        return None
+
+
+def _merge(dataset: Dataset, due: Due) -> Dataset:
+    try:
+        return dataset.commit_change(merge(due, dataset.schema.axes, dataset.open_segment))
+    except (MismatchError, CommitFailedError, CommitUnknownError, VersionExpiredError):
+        # What made it due was done, and must not look as if it was not.
+        return dataset
