@@ -137,6 +137,7 @@ def placing_options() -> argparse.ArgumentParser:
         "--split", choices=get_args(Split),
         help="runs: a group for each run of equal packing and codecs, so that nothing is copied",
     )  # fmt: skip
+    # What is copied, and how it is cut, decides who can read it: these belong together.
     parser.add_argument(
         "--portable", type=_portable, metavar="CLIENTS",
         help="who must be able to decode all chunks: all, python, or names, as zarr,tensorstore",

@@ -99,6 +99,7 @@ def _pack(numbers: NDArray[Any], stored: Array, packing: CFPacking) -> NDArray[A
         offset = 0 if packing.add_offset is None else packing.add_offset
         with np.errstate(all="ignore"):
             quotient = (numbers.astype("f8") - offset) / scale
+    # What does not fit would wrap around when it is cast, and look like a number.
     if dtype.kind in "iu" and quotient.dtype.kind == "f":
         quotient = np.where(missing, 0, np.rint(quotient))
         limits = np.iinfo(dtype)

@@ -178,6 +178,8 @@ def request_replace(addable: Addable, sources: Collection[str]) -> Request:
                 raise MismatchError("no rows of the file are in the dataset", file=uris[0])
             return ranges
 
+        # Without a coordinate, rows take the place of those before; with one, they come where they
+        # belong, which may be elsewhere.
         changes: list[Change] = _schema_changes(dataset, addition)
         if rows.coordinates is None:
             changes.append(replace_ranges(rows, find, {}))

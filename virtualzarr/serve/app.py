@@ -330,6 +330,8 @@ class _Exchange:
             tag = f'"{hashlib.blake2b(found, digest_size=16).hexdigest()}"'
             headers["content-type"] = "application/json"
             return document_response(self.request, found, tag, headers)
+        # Only what is certainly not there is a 404: clients take that for fill values. All failures
+        # raise, and become a 502.
         self.kind = "missing"
         missing = text_response(404, "there is no such key")
         missing.headers["cache-control"] = headers["cache-control"]

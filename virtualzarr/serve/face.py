@@ -105,6 +105,8 @@ class Face:
                 self.skipped[path] = error.message
         if not documents or documents[0][0]:
             raise UnsupportedError(f"{name}: {self.skipped[''] if self.skipped else 'nothing'}")
+        # Some clients ask for the size first: a padded document seldom has another size when it has
+        # grown in between, and what is cut off then are spaces.
         self.documents = {
             key: document + b" " * (-len(document) % _PADDING)
             for key, document in portable.consolidate(documents, self.zarr_format).items()

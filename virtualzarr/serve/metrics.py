@@ -16,6 +16,7 @@ class Metrics:
             "prometheus_client",
             "serving needs prometheus-client; install virtualzarr with the extra 'serve'",
         )
+        # Not the registry of the process: several applications may be mounted in one.
         self.registry = client.CollectorRegistry()
         common = {"registry": self.registry}
         self._requests = client.Counter(

@@ -253,6 +253,7 @@ class ServedArray:
         if found is None:
             return None
         file, offset, length = found
+        # By range, and not in memory as a whole: a stored chunk may be of any size.
         if passes:
             return Piece(
                 "passthrough",

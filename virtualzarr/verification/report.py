@@ -102,6 +102,7 @@ class VerifyReport:
         widths = [max(map(len, column)) for column in zip(*texts, strict=True)]
         count = f"{len(self.arrays)} array{'' if len(self.arrays) == 1 else 's'}"
         lines = [f"{self.target}: {self.form}, Zarr v{self.zarr_format}, {count}"]
+        # Counts to the right, as numbers are; a message is as long as a line bears.
         for row in texts:
             cells = [
                 text.rjust(width) if 3 <= i <= 5 else text.ljust(width)

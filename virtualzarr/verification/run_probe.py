@@ -99,6 +99,7 @@ def _judge(
     unsupported: list[str] = []
     for sample in samples:
         answer = by_path.get(sample.path)
+        # A client that ended before it came to an array has not read it; why it ended says more.
         if answer is None:
             refused[sample.path] = end or "no answer"
         elif "unsupported" in answer:

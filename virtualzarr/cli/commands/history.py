@@ -39,6 +39,7 @@ def run_history(options: argparse.Namespace) -> int:
     report, lines = [], []
     for each in dataset.history(1 if options.last is None else -options.last):
         names = tags.get(each.version, [])
+        # A tag keeps a version open that a vacuum has let others expire around.
         is_open = each.version >= expired or bool(names)
         report.append(
             {

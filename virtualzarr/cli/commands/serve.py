@@ -26,6 +26,8 @@ def add_command(commands: Any, common: argparse.ArgumentParser) -> None:
     )
     add_format(parser, "the targets")
     server = parser.add_argument_group("the server")
+    # Nobody else may ask unless the user says so: the address is the loopback one, and tokens come
+    # from a file, as arguments can be read by all users of a machine.
     server.add_argument("--host", default="127.0.0.1", help="address (default: 127.0.0.1)")
     server.add_argument("--port", type=int, default=8000, help="0 for a free one (default: 8000)")
     server.add_argument(

@@ -28,6 +28,7 @@ def add_command(commands: Any, common: argparse.ArgumentParser) -> None:
         "--python", action="append", default=[], metavar="PATH",
         help="ask the clients of this interpreter, too (may be given several times)",
     )  # fmt: skip
+    # Other people's programs: each may hang, or take all memory, and is ended by these.
     parser.add_argument(
         "--timeout", type=float, default=60.0, metavar="S", help="seconds that each client has"
     )

@@ -143,6 +143,7 @@ def _draw_states(array: Array, states: NDArray[np.uint8]) -> str:
     grid = array.grid
     if not states.size or not states.ndim or not isinstance(grid, SeparableGrid):
         return ""
+    # The two longest axes in their order; stable, so that the last ones win where all are alike.
     axes = sorted(np.argsort(states.shape, kind="stable")[-2:].tolist())
     index = tuple(slice(None) if axis in axes else 0 for axis in range(states.ndim))
     plane = states[index] if len(axes) == 2 else states[index][None, :]

@@ -152,6 +152,7 @@ def _variable(
         axes.append(
             (dim or "", f"{length:,}", "" if coordinate is None else range_text(coordinate))
         )
+    # Names and texts of others' files come through `text`, which escapes them.
     rows = "".join(
         f'<tr><th scope="row">{text(dim)}</th><td>{length}</td><td>{text(reach)}</td></tr>'
         for dim, length, reach in axes

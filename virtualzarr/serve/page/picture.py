@@ -232,6 +232,7 @@ def _draw_line(array: Array) -> Picture:
     if stop < extent:
         notes = f"the first {stop:,} of {extent:,} values were read"
     values = as_numbers(array, array[: max(stop, 1)])
+    # As many columns as pixels: the least and greatest of each keep peaks that a sample would miss.
     columns = np.array_split(values, min(PIXELS, len(values)))
     low, high = _extremes(values)
     width, height, left = 640, 200, 4

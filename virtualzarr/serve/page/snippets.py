@@ -45,6 +45,7 @@ def make_snippets(url: str, path: str) -> list[tuple[str, str]]:
         (
             "GDAL",
             "# Without these, a chunk that cannot be read becomes fill values.\n"
+            # GDAL takes a chunk that failed for fill values, and does not say so.
             "export GDAL_HTTP_MAX_RETRY=3 GDAL_HTTP_RETRY_DELAY=1\n"
             "export GDAL_HTTP_RETRY_CODES=429,500,502,503,504\n"
             f"gdalmdiminfo {_shell(f'ZARR:{_gdal(v2)}')}"
