@@ -41,7 +41,7 @@ def is_noticed(first=0, **options):
     for seed in range(first, first + SEEDS):
         try:
             World(seed, **options).go()
-        except (AssertionError, VirtualZarrError, operations.UnreachableError):
+        except (AssertionError, IndexError, VirtualZarrError, operations.UnreachableError):
             return True
     return False
 
@@ -339,17 +339,12 @@ MUTATIONS = {
     "a clock that goes back": (
         commit._record, "max(now // 1000 * 1000, head.snapshot.time + 1000)", "now // 1000 * 1000"
     ),
-    "an older log that is gone": (commit._search, "except SourceNotFoundError", "except KeyError"),
-    "older tables that are gone": (
-        commit._commit, "except SourceNotFoundError", "except KeyError"
-    ),
     "a tag of a version that has expired": (
         verbs.set_tag, "yield from read_version(head, version)", "pass"
     ),
     "a floor that a rollback leaves": (
         verbs.roll_back, "{name: then.floors.get(name) for name in now.floors}", "{}"
     ),
-    "ranges from the first to the last": (verbs.drop_ranges, "reversed(ranges)", "ranges"),
     "attributes that another commit changed": (
         verbs.change_schema, "state.schema != base", "False"
     ),
@@ -382,9 +377,7 @@ MUTATIONS = {
 
 
 SLOW = {
-    "older tables that are gone": 38,
     "a tag of a version that has expired": 23,
-    "ranges from the first to the last": 174,
     "rows stored before a fence": 48,
     "objects of the newest epoch": 163,
 }
