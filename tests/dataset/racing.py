@@ -10,6 +10,7 @@ import numpy as np
 from tests.dataset.simulation import coordinates_of, rows_of
 from virtualzarr.dataset.commit import commit
 from virtualzarr.dataset.head import read_head, read_records
+from virtualzarr.dataset.limits import LIMITS
 from virtualzarr.dataset.open_storage import open_storage
 from virtualzarr.dataset.vacuum import vacuum
 from virtualzarr.dataset.verbs import Rows, Stored, add_rows
@@ -20,12 +21,14 @@ from virtualzarr.stores.location import Location
 spawn = multiprocessing.get_context("spawn")
 
 
-def append(storage, start, count=1, value=0, name=None):
+def append(storage, start, count=1, value=0, name=None, limits=LIMITS):
     rows = [(start + k, value) for k in range(count)]
     segment = Stored("segments", json.dumps(rows).encode())
     new = Rows("time", segment, count, np.arange(start, start + count))
     head = storage.run(read_head())
-    return storage.run(commit(head, add_rows(new, coordinates_of, {"verb": "append"}), name))
+    return storage.run(
+        commit(head, add_rows(new, coordinates_of, {"verb": "append"}), name, limits)
+    )
 
 
 def read_rows(storage):

@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 import uuid
+from dataclasses import replace
 from email.utils import parsedate_to_datetime
 
 import numpy as np
@@ -28,6 +29,7 @@ from virtualzarr.dataset.commit import commit, create
 from virtualzarr.dataset.create import create_dataset
 from virtualzarr.dataset.dataset import Dataset
 from virtualzarr.dataset.head import read_head, read_version
+from virtualzarr.dataset.limits import LIMITS
 from virtualzarr.dataset.object_store import ObjectStore
 from virtualzarr.dataset.open_storage import open_storage
 from virtualzarr.dataset.operations import HEAD
@@ -391,6 +393,55 @@ def test_requests_of_an_append(server, remote):
     own = [request for request in server.requests if "/feed/" in request[1]]
     assert [method for method, *_ in own] == ["GET", "PUT", "PUT"]
     assert dataset.group["time"][...].tolist() == [*range(20)]
+
+
+def test_requests_for_tables(server, url):
+    """What a commit looks up in a table and then changes there is requested once."""
+    storage = open_storage(Location(url, server.options()))
+    storage.run(create())
+    small = replace(LIMITS, runs=2, entries=2, leaf_runs=8, leaf_entries=8)
+    for start in range(0, 200, 10):
+        append(storage, start if start % 20 else 1000 - start, limits=small)
+    storage = open_storage(Location(url, server.options()))
+    storage.require_commits()
+    server.requests.clear()
+    append(storage, 55, limits=small)
+    # 12 if none were cached.
+    assert sum("/index/" in path for method, path, *_ in server.requests if method == "GET") <= 8
+
+
+def test_who_loses_often_has_no_more_to_read(url):
+    """Each time, a writer that loses looks through the commits since the time before."""
+    store = obstore.store.MemoryStore()
+    late, quick = (ObjectStore(Location(url), store) for _ in range(2))
+    limits = replace(LIMITS, records=2)
+    late.run(create(limits=limits))
+    reads, get = [], late.get
+    late.get = lambda operation: reads.append(operation.name) or get(operation)
+
+    def change(head):
+        version = head.snapshot.version
+        if version < 40:
+            other = set_tag(f"tag{version % 3}", version, {})
+            quick.run(commit(quick.run(read_head()), other, limits=limits))
+        return (yield from set_tag("late", 1, {})(head))
+
+    assert late.run(commit(late.run(read_head()), change, limits=limits)).snapshot.version == 41
+    assert sum(name == HEAD for name in reads) == 40
+    assert sum(name.startswith("log/") for name in reads) <= 3 * 40  # 855 from the start
+    assert late.rivals == 39 / 2
+    late.run(commit(late.run(read_head()), set_tag("late", 2, {}), limits=limits))
+    assert late.rivals == 39 / 4
+
+
+def test_one_of_many_writers_merges(tmp_path):
+    write(tmp_path / "0.h5", 0)
+    dataset = create_dataset(tmp_path / "feed", vz.virtualize(tmp_path / "0.h5"), "time")
+    for number in range(1, 12):
+        write(tmp_path / f"{number}.h5", 4 * number)
+        dataset._place.rivals = 1e9 if number < 11 else 0.0
+        dataset = dataset.append(tmp_path / f"{number}.h5")
+        assert dataset.version == number + 1 + (number == 11)
 
 
 def test_pickles(remote):

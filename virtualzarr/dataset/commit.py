@@ -147,15 +147,16 @@ def _search(head: Head, commit: str, after: int) -> Protocol[tuple[Head, bool]]:
 
 
 def _commit(base: Head, change: Change, commit: str, limits: Limits) -> Protocol[Head]:
-    head, attempts = base, 0
+    head, after, attempts = base, base.snapshot.version, 0
     while True:
         try:
-            head, new_record = yield from _prepare(head, base, change, commit)
+            head, new_record = yield from _prepare(head, base, change, commit, after)
+            after = head.snapshot.version
             # What it names is stored now. Only what is quick is done while others wait in line.
             if new_record is not None and (yield WaitTurn()):
                 current = yield from _look(head)
                 if current is not None:
-                    head, new_record = yield from _prepare(current, base, change, commit)
+                    head, new_record = yield from _prepare(current, base, change, commit, after)
             if new_record is None:
                 return head
             try:
@@ -170,22 +171,27 @@ def _commit(base: Head, change: Change, commit: str, limits: Limits) -> Protocol
         except (UnreachableError, RefusedError) as error:
             raise CommitFailedError(f"nothing was changed: {error}") from error
         current, is_done = yield from _replace(head, result, commit)
-        yield EndTurn()
+        yield EndTurn(current.snapshot.version - base.snapshot.version - is_done)
         if is_done:
             return current
-        head, attempts = current, attempts + 1
+        # What was looked through is not again: who is late would have ever more to read.
+        head, after, attempts = current, current.snapshot.version, attempts + 1
         if not (yield BackOff(attempts, is_lost_race=True)):
             raise CommitFailedError(f"{attempts} other commits were quicker; nothing was changed")
 
 
 def _prepare(
-    head: Head, base: Head, change: Change, commit: str
+    head: Head, base: Head, change: Change, commit: str, after: int
 ) -> Protocol[tuple[Head, Record | None]]:
-    """Return a head and what a change is to do to it; None if the commit is in it already."""
+    """Return a head and what a change is to do to it; None if the commit is in it already.
+
+    Versions until `after` were looked through.
+    """
     while True:
-        head, is_done = yield from _search(head, commit, base.snapshot.version)
+        head, is_done = yield from _search(head, commit, after)
         if is_done:
             return head, None
+        after = head.snapshot.version
         if not base.snapshot.version and head.snapshot.version:
             raise NodeExistsError("there is a dataset already")
         # A conflict that `change` finds is a true failure: no earlier request of ours can land any

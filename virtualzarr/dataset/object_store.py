@@ -22,9 +22,13 @@ from virtualzarr.dataset.operations import HEAD, Get, Put, RefusedError, Unreach
 from virtualzarr.dataset.storage import ROOT, Storage, refuse_commits
 from virtualzarr.errors import AccessError, SourceError
 from virtualzarr.stores.location import Location
+from virtualzarr.stores.lru_cache import LRUCache
 from virtualzarr.stores.retry import back_off_seconds
 
 T = TypeVar("T")
+
+_CACHED = 1 << 22
+"""Bytes of nodes of tables that are cached: none of them ever changes."""
 
 _enforcing: set[tuple[str, int]] = set()
 """Places that were tried and keep conditions, each for the whole process.
@@ -53,6 +57,7 @@ class ObjectStore(Storage):
         super().__init__(location, single_writer)
         self.store = store
         self._process = os.getpid()
+        self._tables: LRUCache[Get, tuple[bytes, str]] = LRUCache(_CACHED)
 
     def check_commits(self) -> None:
         """Try whether the store refuses to create an object twice, and to replace what changed."""
@@ -108,6 +113,9 @@ class ObjectStore(Storage):
     def get(self, operation: Get) -> tuple[bytes, str] | None:
         """Request an object."""
         name, byte_range = operation.name, operation.byte_range
+        # Nodes of tables: whoever prepares a commit reads the same to look up and to change them.
+        if (answer := self._tables.get(operation)) is not None:
+            return answer
 
         def request() -> tuple[bytes, str]:
             options: Any = None if byte_range is None else {"range": byte_range}
@@ -115,9 +123,12 @@ class ObjectStore(Storage):
             return bytes(response.bytes()), _join_tag(response.meta)
 
         try:
-            return self._retry(request, name)
+            answer = self._retry(request, name)
         except FileNotFoundError:
             return None
+        if name.startswith("index/"):
+            self._tables.put(operation, answer, len(answer[0]))
+        return answer
 
     def get_all(self, operations: Sequence[Get]) -> list[tuple[bytes, str] | None]:
         """Request objects side by side."""

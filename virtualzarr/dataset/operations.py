@@ -63,7 +63,15 @@ class WaitTurn:
 
 @dataclass(frozen=True, slots=True)
 class EndTurn:
-    """Let the next one in the line go on."""
+    """Let the next one in the line go on.
+
+    Attributes
+    ----------
+    others : int
+        How many commits of others there were since what this one is based on.
+    """
+
+    others: int = 0
 
 
 @dataclass(frozen=True, slots=True)

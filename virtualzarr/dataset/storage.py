@@ -63,6 +63,8 @@ class Storage(ABC):
         self.uri = self.location.uri
         self.single_writer = single_writer
         self._may_commit = False
+        self.rivals = 0.0
+        """How many others write at the same time, as far as commits made here have shown."""
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.uri}>"
@@ -101,6 +103,8 @@ class Storage(ABC):
         finally:
             protocol.close()
             run.end_turn()
+            if run.others is not None:
+                self.rivals = (self.rivals + run.others) / 2
 
     def perform(self, operation: Any, has_turn: bool = False) -> Any:
         """Do one operation, or several at once."""
@@ -197,8 +201,9 @@ class _Run:
 
     def __init__(self, storage: Storage) -> None:
         self.storage = storage
-        self.began = time.monotonic()
+        self.began = self.tried = time.monotonic()
         self.release: Callable[[], None] | None = None
+        self.others: int | None = None
 
     def attempt(self, operation: Any) -> Any:
         """Do an operation; return what came of it, or the error that the protocol is to get."""
@@ -211,6 +216,7 @@ class _Run:
                 self.release = self.storage.wait_turn()
                 return self.release is not None
             if isinstance(operation, EndTurn):
+                self.others = operation.others
                 return self.end_turn()
             return self.storage.perform(operation, self.release is not None)
         except (UnreachableError, RefusedError) as error:
@@ -231,17 +237,22 @@ class _Run:
 
     def back_off(self, operation: BackOff) -> bool:
         """Wait a random time, so that those who collided do not do so in step for ever."""
-        storage = self.storage
+        storage, now = self.storage, time.monotonic()
         if operation.is_lost_race:
             # Someone went on, so that nothing is congested. Whoever has lost often waits less than
             # those who come new: with bounds that grow, the winner of a race wins the next as well.
-            most = storage.race_wait / operation.attempt
+            # Among equals each has a turn in as many commits as there are writers, and trying long
+            # before only costs requests; how many there are, the commit before has shown.
+            turns = max(storage.rivals - (self.others or 0), 0)
+            most = storage.race_wait / operation.attempt + turns * (now - self.tried)
+            most = min(storage.longest_wait, most)
         else:
             most = min(storage.longest_wait, storage.first_wait * 2 ** min(operation.attempt, 16))
         wait = random.uniform(0, most)
-        if time.monotonic() + wait > self.began + storage.patience:
+        if now + wait > self.began + storage.patience:
             return False
         time.sleep(wait)
+        self.tried = time.monotonic()
         return True
 
 
