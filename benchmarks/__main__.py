@@ -12,7 +12,8 @@ from pathlib import Path
 
 from benchmarks._table import show
 
-TOOLS = ("h5py", "zarr", "virtualizarr", "kerchunk", "fsspec", "tensorstore", "xarray", "numpy")
+TOOLS = ("h5py", "zarr", "virtualizarr", "kerchunk", "fsspec", "tensorstore", "xarray", "numpy",
+         "icechunk")  # fmt: skip
 
 
 def main() -> int:
@@ -33,13 +34,12 @@ def main() -> int:
         takes = inspect.signature(module.run).parameters
         wanted = {"quick": options.quick, "huge": options.huge}
         try:
-            rows = module.run(**{key: value for key, value in wanted.items() if key in takes})
+            for row in module.run(**{key: value for key, value in wanted.items() if key in takes}):
+                print(show([row]), flush=True)
         except Exception as error:
             # One failure must not cost the other figures; it is told at once and in the exit code.
             print(f"  failed: {type(error).__name__}: {error}", file=sys.stderr)
             failed.append(name)
-        else:
-            print(show(rows), flush=True)
     return 1 if failed else 0
 
 

@@ -24,6 +24,8 @@ class Row:
     target : str
         What we want to reach, in words: ``<= 0.5 x h5py``.
     unit : str
+    note : str
+        What went wrong.
     """
 
     name: str
@@ -31,6 +33,7 @@ class Row:
     theirs: dict[str, float] = field(default_factory=dict)
     target: str = ""
     unit: str = "s"
+    note: str = ""
 
 
 def best(work: Callable[[], Any], repeat: int = 3) -> float:
@@ -75,10 +78,11 @@ def show(rows: Iterable[Row]) -> str:
     """Return rows as text: our figure, then each other's, with theirs as a multiple of ours."""
     lines = []
     for item in rows:
-        target = f"   [target {item.target}]" if item.target else ""
+        end = f"   [target {item.target}]" if item.target else ""
+        end += f"   ({item.note})" if item.note else ""
         others = [_other(tool, value, item.ours) for tool, value in item.theirs.items()]
         figures = ", ".join([f"ours {_number(item.ours)} {item.unit}", *others])
-        lines.append(f"  {item.name:<48} {figures}{target}")
+        lines.append(f"  {item.name:<48} {figures}{end}")
     return "\n".join(lines)
 
 
