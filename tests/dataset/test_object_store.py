@@ -446,6 +446,9 @@ def test_one_of_many_writers_merges(tmp_path):
 
 def test_pickles(remote):
     dataset, _ = remote
+    dataset._place._process = 0  # it was opened by another one
+    again = pickle.loads(pickle.dumps(dataset))
+    assert again.tag("elsewhere").version == dataset.version + 1
     air = pickle.loads(pickle.dumps(dataset.group["air"]))
     np.testing.assert_array_equal(air[:, 1], np.arange(16) * 100 + 1)
 

@@ -59,6 +59,13 @@ class ObjectStore(Storage):
         self._process = os.getpid()
         self._tables: LRUCache[Get, tuple[bytes, str]] = LRUCache(_CACHED)
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: item for name, item in vars(self).items() if name != "_tables"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        # Unpickling opens it anew, in whatever process that is.
+        vars(self).update(state, _process=os.getpid(), _tables=LRUCache(_CACHED))
+
     def check_commits(self) -> None:
         """Try whether the store refuses to create an object twice, and to replace what changed."""
         place = (self.uri, hash(repr(self.location.storage_options)))
