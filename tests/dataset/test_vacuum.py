@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 import virtualzarr as vz
 from tests.dataset.racing import append, read_rows
 from tests.dataset.s3_server import running
+from tests.dataset.simulation import rows_of
 from tests.dataset.test_dataset import write
-from virtualzarr.dataset.commit import create
+from virtualzarr.dataset.commit import commit, create
 from virtualzarr.dataset.create import create_dataset
-from virtualzarr.dataset.head import read_head
+from virtualzarr.dataset.head import read_head, read_version
+from virtualzarr.dataset.limits import LIMITS
 from virtualzarr.dataset.open_storage import open_storage
 from virtualzarr.dataset.operations import Put
 from virtualzarr.dataset.status import describe_status
 from virtualzarr.dataset.vacuum import vacuum
+from virtualzarr.dataset.verbs import set_tag
 from virtualzarr.stores.location import Location
 
 FOREIGN = [
@@ -83,3 +88,18 @@ def test_garbage_in_figures(tmp_path):
     (tmp_path / "feed" / "segments" / "0-0123456789abcdef").write_text("garbage")
     status = describe_status(dataset)
     assert (status.garbage_objects, status.garbage_bytes) == (1, 7)
+
+
+def test_the_last_version_that_is_forgotten_may_have_a_tag(tmp_path):
+    """All that is left of it is a checkpoint, also once the records after it are a block."""
+    storage, limits = open_storage(Location(str(tmp_path / "feed"))), replace(LIMITS, records=2)
+    storage.run(create())
+    append(storage, 0, 3, limits=limits)
+    storage.run(vacuum(storage.run(read_head()), limits=limits, forget=True))
+    storage.run(commit(storage.run(read_head()), set_tag("paper", 2, {}), limits=limits))
+    for number in range(4):
+        append(storage, 10 + number, limits=limits)
+    storage.run(vacuum(storage.run(read_head()), limits=limits))
+    head = storage.run(read_head())
+    state = storage.run(read_version(head, head.snapshot.tags["paper"]))
+    assert [row[0] for row in storage.run(rows_of(state))] == [0, 1, 2]
