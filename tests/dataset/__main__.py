@@ -4,6 +4,9 @@
 
 ``python -m tests.dataset hunt``: look for histories, random ones, that lose or invent something:
 of protocols in a simulated store, or, with ``--real``, of datasets of real files.
+
+``python -m tests.dataset killing``: kill processes in the middle of each verb, or stop them across
+vacuums (``--stops``), in a directory and in an object store.
 """
 
 import argparse
@@ -13,7 +16,7 @@ import traceback
 from pathlib import Path
 from unittest import mock
 
-from tests.dataset import scale
+from tests.dataset import killing, scale
 from tests.dataset.chances import Chance
 from tests.dataset.changes import Pool
 from tests.dataset.growth import measure
@@ -62,7 +65,7 @@ def report(seed: int, error: Exception) -> int:
 def main() -> int:
     """Run, and return how many findings there were, at most 100."""
     parser = argparse.ArgumentParser(prog="python -m tests.dataset", description=__doc__)
-    parser.add_argument("what", choices=["growth", "scale", "hunt"])
+    parser.add_argument("what", choices=["growth", "scale", "hunt", "killing"])
     parser.add_argument("--files", type=int, default=10_000)
     parser.add_argument("--references", type=int, default=10**8)
     parser.add_argument("--versions", type=int, default=10**6)
@@ -71,7 +74,15 @@ def main() -> int:
     parser.add_argument("--verbs", type=int, default=40, help="changes in a history")
     parser.add_argument("--real", action="store_true", help="datasets of real files")
     parser.add_argument("--steps", type=int, default=15, help="most steps of a real history")
+    parser.add_argument("--places", nargs="+", default=["directory", "s3"])
+    parser.add_argument("--kills", type=int, default=1000)
+    parser.add_argument("--stops", type=int, default=100)
     given = parser.parse_args()
+    if given.what == "killing":
+        for place in given.places:
+            run = killing.run_remote if place == "s3" else killing.run
+            run(given.kills, given.stops, given.seed)
+        return 0
     if given.what == "hunt" and given.real:
         return min(hunt_real(given.seed, given.histories, given.steps), 100)
     if given.what == "hunt":
