@@ -378,7 +378,7 @@ MUTATIONS = {
 
 SLOW = {
     "a tag of a version that has expired": 23,
-    "rows stored before a fence": 48,
+    "rows stored before a fence": 448,
     "objects of the newest epoch": 163,
 }
 """Seeds from which on histories are looked at, where the first ones notice nothing."""
