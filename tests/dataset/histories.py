@@ -27,7 +27,7 @@ from tests.dataset.changes import (
 )
 from tests.dataset.simulation import draw_limits
 from virtualzarr.dataset import dataset as datasets
-from virtualzarr.dataset import joined_changes
+from virtualzarr.dataset import joined_changes, upkeep
 from virtualzarr.errors import (
     BelowFloorError,
     MismatchError,
@@ -266,11 +266,11 @@ def run_history(folder: Path, chance: Chance, pool: Pool, most: int = 9) -> None
     """Make a history of some steps, and compare it with its model."""
     limits = draw_limits(chance)
     commit = partial(datasets.commit, limits=limits)
-    vacuum = partial(datasets.vacuum, limits=limits)
+    vacuum = partial(upkeep.vacuum, limits=limits)
     with (
         vz.config.tuning.set(merge_fan_in=chance.choose(2, 3, 10)),
         mock.patch.object(datasets, "commit", commit),
-        mock.patch.object(datasets, "vacuum", vacuum),
+        mock.patch.object(upkeep, "vacuum", vacuum),
         mock.patch.object(joined_changes, "LIMITS", limits),
     ):
         history = History(folder, chance, pool)

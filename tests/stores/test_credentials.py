@@ -114,7 +114,7 @@ def test_options_of_local_references_go_where_allowed_says(tmp_path, servers, fo
         assert np.array_equal(group["x0"][...], group["x1"][...])
         assert not leaks(one)
         assert not leaks(other)
-    vz.open(refs_to(f"{other.url}/a.bin")).publish(refs)
+    vz.open(refs_to(f"{other.url}/a.bin")).publish(refs, overwrite=True)
     group = vz.open(refs, storage_options=SECRETS, allowed=[f"{other.url}/"])
     assert np.array_equal(group["x0"][...], DATA)
     assert leaks(other)

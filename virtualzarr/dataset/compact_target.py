@@ -13,10 +13,12 @@ from virtualzarr.dataset.detect import is_dataset
 from virtualzarr.errors import SourceNotFoundError, UnsupportedError, VirtualZarrError
 from virtualzarr.hierarchy.group import Group
 from virtualzarr.hierarchy.open_node import open_hierarchy
+from virtualzarr.keywords import strict_keywords
 from virtualzarr.stores import open_store
 from virtualzarr.stores.files import resolve_uri
 
 
+@strict_keywords()
 def compact(
     target: Any,
     chunks: int | Mapping[str, int],

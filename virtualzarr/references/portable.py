@@ -88,7 +88,8 @@ def private_codec(metadata: ArrayMetadata, plugins: bool = False) -> str | None:
                 return (
                     "numcodecs shuffles whole elements only, and these may end with a part of one"
                 )
-        serialized = codec.kind == "array_bytes"
+        # Blocks that are longer than their cell are longer by whole elements.
+        serialized = codec.kind == "array_bytes" or (serialized and codec.name == TRUNCATE)
     return None
 
 
