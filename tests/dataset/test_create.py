@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 
 import pytest
 
@@ -49,3 +51,29 @@ def test_settings_that_nothing_can_work_with(name, value):
     with pytest.raises(ValueError, match=f"config.{name} is an integer from"):
         setattr(vz.config, name, value)
     assert (vz.config.retry_seconds, getattr(vz.config, name)) == before
+
+
+def test_a_dataset_with_relative_names_moves_with_its_files(tmp_path):
+    """However it was made, by the ways that lead from its folder."""
+    for place in ("feed", "elsewhere"):
+        (tmp_path / place).mkdir()
+    files = [tmp_path / "feed" / "0.h5", tmp_path / "elsewhere" / "1.h5"]
+    for number, file in enumerate(files):
+        write(file, 4 * number)
+    main(["create", str(tmp_path / "feed" / "a"), str(files[0]), "--dim", "time", "--relative"])
+    vz.virtualize(files[0]).publish(
+        tmp_path / "feed" / "b", reference_format="dataset", relative=True
+    )
+    for name in ("a", "b"):
+        vz.Dataset(tmp_path / "feed" / name).append(files[1])
+    expected = vz.open(tmp_path / "feed" / "a")["air"][...].tolist()
+    (tmp_path / "below" / "deeper").mkdir(parents=True)
+    os.rename(tmp_path / "feed", tmp_path / "below" / "deeper" / "feed")
+    # From there another way leads to what was not moved.
+    shutil.copytree(tmp_path / "elsewhere", tmp_path / "below" / "deeper" / "elsewhere")
+    shutil.copystat(files[1], tmp_path / "below" / "deeper" / "elsewhere" / "1.h5")
+    for name in ("a", "b"):
+        dataset = vz.Dataset(tmp_path / "below" / "deeper" / "feed" / name)
+        assert dataset.group["air"][...].tolist() == expected
+        moved = tmp_path / "below" / "deeper" / "feed" / "0.h5"
+        assert dataset.select_new_files([str(moved)], "skip") == []

@@ -76,6 +76,51 @@ def test_it_moves_with_its_own_data(hierarchy, tmp_path):
     check(Dataset(tmp_path / "elsewhere").group)
 
 
+def test_it_moves_with_its_source_files(hierarchy, tmp_path):
+    """Relative names stay relative, whatever is done to the dataset then, and are known again."""
+    dataset = upgrade(hierarchy, "time")
+    write_source(tmp_path / "3.h5", 9, 3)
+    write_source(tmp_path / "4.h5", 12, 3)
+    dataset = dataset.append(str(tmp_path / "3.h5"))
+    dataset = dataset.commit([dataset.stage(str(tmp_path / "4.h5"))])
+    dataset = dataset.write("air", (slice(0, 1), 0), 0.0)
+    dataset = dataset.drop(12, 14)
+    dataset.vacuum(keep=10)  # it merges as well
+    place = tmp_path / "elsewhere"
+    place.mkdir()
+    for path in [hierarchy, *tmp_path.glob("*.h5")]:
+        os.rename(path, place / path.name)
+    dataset = Dataset(place / hierarchy.name)
+    for path in ("air", "more/wind"):
+        uris = {s.uri for s in dataset.group[path].manifest.sources if s.uri}
+        assert uris
+        assert all(uri.startswith(f"{place}/") for uri in uris)
+    check(dataset.group, rows=12)
+    again = [str(place / f"{k}.h5") for k in range(4)]
+    assert dataset.find_files(again) == {*again}
+    assert dataset.append(again, duplicates="skip").version == dataset.version
+    assert dataset.history(2, 3)[0].about["files"] == [again[3]]
+    assert dataset.diff(1, 2).files == (again[3],)
+    # The rows of a file that is named, though its name was given elsewhere.
+    dataset = dataset.replace(again[3], replaced=again[3])
+    check(dataset.group, rows=12)
+
+
+def test_absolute_names_stay_absolute(tmp_path):
+    """Of a hierarchy with absolute names, none becomes relative."""
+    write_source(tmp_path / "0.h5", 0, 3)
+    vz.virtualize([str(tmp_path / "0.h5")], "time").publish(tmp_path / "v1.zarr")
+    dataset = upgrade(tmp_path / "v1.zarr", "time")
+    os.rename(tmp_path / "v1.zarr", tmp_path / "elsewhere.zarr")
+    (tmp_path / "below").mkdir()
+    os.rename(tmp_path / "elsewhere.zarr", tmp_path / "below" / "v1.zarr")
+    dataset = Dataset(tmp_path / "below" / "v1.zarr")
+    assert not dataset.schema.relative
+    assert sources(dataset.group)["air"] == ["0.h5"]
+    assert dataset.group["air"].shape == (3, 4)
+    assert dataset.group["air"][2, 1] == 21
+
+
 def test_others_refuse_it_afterwards(hierarchy):
     upgrade(hierarchy, "time")
     zarr = pytest.importorskip("zarr")

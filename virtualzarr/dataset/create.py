@@ -54,6 +54,7 @@ def create_dataset(
     allowed: str | Iterable[str] | None = None,
     storage_options: Mapping[str, Any] | None = None,
     single_writer: bool = False,
+    relative: bool = False,
     **options: Unpack[AppendOptions],
 ) -> Dataset:
     """Make a dataset of files, or of virtual arrays, that grows along a dimension.
@@ -73,6 +74,10 @@ def create_dataset(
         A name of the commit that no other has: repeated with the same one, it is done once.
     allowed, storage_options, single_writer
         As for `Dataset`.
+    relative : bool
+        Whether source files are named relative to the dataset's folder, those to come as well: it
+        may be moved together with them. Files to which no way leads from there are named as they
+        are.
     **options
         As for `Dataset.append`. The dataset remembers them, and treats later files alike; of
         functions it remembers that there was one, so that it has to be given again.
@@ -126,12 +131,12 @@ def create_dataset(
         as_group(source) if files is None else scan_addition(files, dimension, parameters | access)
     )
     names = list_sources(group) if files is None else [resolve_uri(file) for file in files]
-    addition = describe_first(group, Schema(growing=dimension))
+    addition = describe_first(group, Schema(growing=dimension, relative=relative))
     parameters = _with_exact_step(addition, parameters)
     described, callables = describe_options(parameters)
     schema = replace(addition.schema, options=described, callables=tuple(callables))
-    addition = replace(addition, schema=schema)
-    about = describe_commit("create", message, names)
+    addition = replace(addition, schema=schema, folder=folder)
+    about = describe_commit("create", message, [schema.name_file(name, folder) for name in names])
     change = join_changes([first_change(addition), *_gap_changes(addition, parameters)], about)
     # Other readers refuse the dataset from its first moment on.
     storage.put_root(build_root())

@@ -468,7 +468,8 @@ class Dataset(DatasetVersion):
                 return newest
             try:
                 edit = request(newest)
-                about = describe_commit(edit.verb, message, edit.files)
+                files = [newest.schema.name_file(file, self.path) for file in edit.files]
+                about = describe_commit(edit.verb, message, files)
                 return newest.commit_change(join_changes(edit.changes, about), commit_id)
             except NothingToDoError:
                 return newest

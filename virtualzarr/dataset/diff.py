@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from virtualzarr.dataset.head import read_records
+from virtualzarr.dataset.history import list_files
 from virtualzarr.dataset.placing import read_stored
 from virtualzarr.dataset.row_tables import read_runs
 from virtualzarr.dataset.runs import Runs
@@ -154,7 +155,7 @@ def compare(newest: DatasetVersion, a: DatasetVersion, b: DatasetVersion) -> Dif
         both = np.intersect1d(came.values, gone.values)
     low, high = sorted([a.version, b.version])
     records = newest.run(read_records(newest.head, low + 1, high - low)) if low < high else []
-    files = [file for each in records for file in each.about.get("files", ())]
+    files = [file for each in records for file in list_files(each.about, newest.path)]
     return Diff(
         a.version, b.version, dimension,
         came.ranges(both, inside=False), gone.ranges(both, inside=False),

@@ -121,7 +121,7 @@ class Addable:
         if not again:
             select = select_new_files(
                 dataset.snapshot, dataset.dimension, dataset.schema.axes, dataset.open_segment,
-                files, self.duplicates, options.get("storage_options"),
+                dataset.path, files, self.duplicates, options.get("storage_options"),
             )  # fmt: skip
             files = dataset.run(select)
         if not files:
@@ -172,8 +172,9 @@ def request_replace(addable: Addable, sources: Collection[str]) -> Request:
 
         def find(state: Snapshot) -> Protocol[list[tuple[int, int]]]:
             ranges = yield from find_rows(
-                state, dataset.dimension, dataset.schema.axes, dataset.open_segment, uris
-            )
+                state, dataset.dimension, dataset.schema.axes, dataset.open_segment,
+                dataset.path, uris,
+            )  # fmt: skip
             if not ranges:
                 raise MismatchError("no rows of the file are in the dataset", file=uris[0])
             return ranges
@@ -293,8 +294,9 @@ def refuse_files(
         there: Mapping[str, Any] = {}
         if not is_selected or state is not dataset.snapshot:
             there = yield from find_files(
-                state, dataset.dimension, dataset.schema.axes, dataset.open_segment, set(files)
-            )
+                state, dataset.dimension, dataset.schema.axes, dataset.open_segment,
+                dataset.path, set(files),
+            )  # fmt: skip
         if there:
             # Prepared anew, it is an error, or is left out.
             kind = OutdatedError if is_selected else MismatchError

@@ -22,6 +22,7 @@ from virtualzarr.dataset.named import Node
 from virtualzarr.dataset.operations import Protocol
 from virtualzarr.dataset.row_tables import decode_columns, encode_columns, read_runs
 from virtualzarr.dataset.runs import Runs
+from virtualzarr.dataset.segment import name_source
 from virtualzarr.dataset.snapshot import FileNames, FileRows, Snapshot
 from virtualzarr.dataset.tables import Choice, Pack, Summaries, Table, choose_all
 
@@ -94,8 +95,20 @@ def at_hashes(hashes: NDArray[Any]) -> Choice:
     return choose
 
 
+def hash_names(uris: Iterable[str], folder: str) -> dict[str, str]:
+    """Return the hashes that files may have in a dataset of a folder, with their URIs.
+
+    Names are relative to the folder in datasets that move with their files.
+    """
+    return {hash_uri(name): uri for uri in uris for name in (uri, name_source(uri, folder))}
+
+
 def find_files(
-    state: Snapshot, dimension: str, uris: Iterable[str], runs: Runs | None = None
+    state: Snapshot,
+    dimension: str,
+    uris: Iterable[str],
+    folder: str = "",
+    runs: Runs | None = None,
 ) -> Protocol[dict[str, list[tuple[int, int]]]]:
     """Return which source files have rows along a dimension now; `runs` are all, if at hand.
 
@@ -105,7 +118,7 @@ def find_files(
         Ids among which those rows are, as first one and count: those of the rows that came with the
         file, and maybe with others in the same commit.
     """
-    by_hash = {hash_uri(uri): uri for uri in uris}
+    by_hash = hash_names(uris, folder)
     names = state.names.get(dimension)
     if names is None or not by_hash:
         return {}
@@ -146,11 +159,15 @@ def move_files(
 
 
 def find_shared(
-    state: Snapshot, dimension: str, uris: Iterable[str], pairs: Sequence[tuple[int, int]]
+    state: Snapshot,
+    dimension: str,
+    uris: Iterable[str],
+    folder: str,
+    pairs: Sequence[tuple[int, int]],
 ) -> Protocol[list[bool]]:
     """Tell of ranges of ids, as `find_files` returns them, whether other files have ids in them."""
     items = yield from _read_all(state, dimension)
-    hashes = np.array([hash_uri(uri) for uri in (*uris, NO_FILE)], "S32")
+    hashes = np.array([*hash_names((*uris, NO_FILE), folder)], "S32")
     others = items[~np.isin(items["hash"], hashes)]
     ends = others["first"] + others["count"]
     return [bool(((others["first"] < low + count) & (ends > low)).any()) for low, count in pairs]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -68,7 +68,8 @@ class Addition:
     schema : Schema
         What the schema has to be.
     folder : str
-        That of the dataset, where references lie in its own data.
+        That of the dataset: what it has itself is named relative to it, and its sources, too, if
+        the schema says so.
     is_gap : bool
         Whether the rows stand for a gap, until those of a file come.
     """
@@ -95,7 +96,9 @@ class Addition:
         names = dict.fromkeys([*files, *self.sources])
         if not names and not self.is_gap:
             names = dict.fromkeys([NO_FILE])
-        stored = Stored("segments", *pack(self.cells, self.coordinates, self.folder))
+        relative = self.schema.relative
+        segment = pack(self.cells, self.coordinates, self.folder, relative=relative)
+        stored = Stored("segments", *segment)
         return Rows(
             self.schema.growing,
             stored,
@@ -104,7 +107,7 @@ class Addition:
             self.chunks,
             schema,
             self.grids,
-            tuple((uri, 0, self.count) for uri in names),
+            tuple((self.schema.name_file(uri, self.folder), 0, self.count) for uri in names),
             sum(cells.manifest.ncells for cells in self.cells.values()),
         )
 
@@ -128,7 +131,8 @@ class Addition:
         """Return the segment of arrays that do not grow; None if there are none."""
         if not self.fixed:
             return None
-        return Stored("segments", *pack(copy_small(self.fixed), None, self.folder))
+        cells, relative = copy_small(self.fixed), self.schema.relative
+        return Stored("segments", *pack(cells, None, self.folder, relative=relative))
 
 
 def describe_first(group: Group, schema: Schema) -> Addition:
@@ -172,8 +176,11 @@ def fit(dataset: DatasetVersion, group: Group, options: Mapping[str, Any]) -> Ad
     """
     group = _check_data(group.map_arrays(as_virtual_v3))
     if is_alike(dataset, group, options):
-        return _as_addition(group, {}, dataset.schema)
-    return join(dataset.select_last_row(), dataset.schema, check_described(group), options)
+        addition = _as_addition(group, {}, dataset.schema)
+    else:
+        group = check_described(group)
+        addition = join(dataset.select_last_row(), dataset.schema, group, options)
+    return replace(addition, folder=dataset.path)
 
 
 def join(ends: Group, schema: Schema, group: Group, options: Mapping[str, Any]) -> Addition:

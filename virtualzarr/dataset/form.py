@@ -34,7 +34,7 @@ class DatasetForm(ReferenceForm):
     """Datasets, which hold references as they are, and keep every version."""
 
     name = "dataset"
-    capabilities = Capabilities("a dataset", (3,), relative=False, as_is=True)
+    capabilities = Capabilities("a dataset", (3,), as_is=True)
 
     def recognizes(self, uri: str, file_format: str) -> bool:
         """Tell whether there is a dataset."""
@@ -62,7 +62,7 @@ class DatasetForm(ReferenceForm):
         if options.overwrite:
             raise NodeExistsError("datasets keep their history and are not replaced", file=uri)
         dimension = find_unlimited(node)
-        create_dataset(uri, node, dimension, **_access(location))
+        create_dataset(uri, node, dimension, relative=options.relative, **_access(location))
         return _report(node, uri)
 
     def preview(self, node: Group | Array, uri: str, options: PublishOptions) -> Preview:

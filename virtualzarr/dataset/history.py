@@ -11,6 +11,7 @@ from virtualzarr.dataset import objects
 from virtualzarr.dataset.head import Head, read_records
 from virtualzarr.dataset.operations import Protocol
 from virtualzarr.display.html import table_html
+from virtualzarr.references.native.relative_uris import absolute
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -86,8 +87,13 @@ def about_text(about: Mapping[str, Any]) -> str:
     return " ".join(printable.split())
 
 
-def list_versions(head: Head, start: int, stop: int | None = None) -> Protocol[History]:
-    """Return the versions from one on, the oldest first, to before another."""
+def list_versions(
+    head: Head, folder: str, start: int, stop: int | None = None
+) -> Protocol[History]:
+    """Return the versions from one on, the oldest first, to before another.
+
+    Source files that are named relative to the dataset's folder are where it is now.
+    """
     first = max(start, head.first)
     if stop is not None and stop <= first:
         return History()
@@ -98,10 +104,20 @@ def list_versions(head: Head, start: int, stop: int | None = None) -> Protocol[H
                 first + k,
                 from_nanoseconds(record.time),
                 record.commit,
-                dict(record.about),
+                dict(record.about) | _resolve_files(record.about, folder),
             )
             for k, record in enumerate(records)
         )
+
+
+def _resolve_files(about: Mapping[str, Any], folder: str) -> dict[str, Any]:
+    files = list_files(about, folder)
+    return {"files": files} if files else {}
+
+
+def list_files(about: Mapping[str, Any], folder: str) -> list[str]:
+    """Return the source files of a commit to the dataset of a folder."""
+    return [absolute(str(file), folder) for file in about.get("files", ())]
 
 
 def from_nanoseconds(time: int) -> datetime:

@@ -113,7 +113,7 @@ def _store(
         if runs != list_other_runs(grid.axes, growing):
             grids[path] = runs
     coordinates = read_coordinates(group, dimension) if layer is None else None
-    data, digest = pack(cells, coordinates, dataset.path)
+    data, digest = pack(cells, coordinates, dataset.path, relative=dataset.schema.relative)
     bounds = {}
     if coordinates is not None:
         bounds = {dimension: (coordinates[0].item(), coordinates[-1].item())}

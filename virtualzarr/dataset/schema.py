@@ -14,6 +14,7 @@ from virtualzarr.array import Array
 from virtualzarr.combine.attributes import MEANING_ATTRIBUTES
 from virtualzarr.dataset import objects
 from virtualzarr.dataset.operations import Protocol
+from virtualzarr.dataset.segment import name_source
 from virtualzarr.dataset.snapshot import Named, Snapshot
 from virtualzarr.errors import MismatchError, NodeNotFoundError, SourceNotFoundError
 from virtualzarr.hierarchy.group import Group
@@ -55,6 +56,8 @@ class Schema:
         Options by which files became the first rows: later ones are treated alike.
     callables : sequence of str
         Options that were functions, which cannot be stored: they have to be given again.
+    relative : bool
+        Whether source files are named relative to the dataset's folder, where there is a way.
     """
 
     nodes: Mapping[str, Any] = field(default_factory=dict)
@@ -62,6 +65,7 @@ class Schema:
     dtypes: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     options: Mapping[str, Any] = field(default_factory=dict)
     callables: tuple[str, ...] = ()
+    relative: bool = False
 
     @classmethod
     def of_options(
@@ -79,17 +83,23 @@ class Schema:
             dict(document["dtypes"]),
             dict(document.get("options", {})),
             tuple(document.get("callables", ())),
+            document.get("relative") is True,
         )
 
     def to_json(self) -> dict[str, Any]:
         """Return the schema as JSON."""
-        return {
+        document = {
             "growing": self.growing,
             "nodes": dict(self.nodes),
             "dtypes": dict(self.dtypes),
             "options": dict(self.options),
             "callables": list(self.callables),
         }
+        return document | ({"relative": True} if self.relative else {})
+
+    def name_file(self, uri: str, folder: str) -> str:
+        """Return what a source file is called in a dataset of a folder."""
+        return name_source(uri, folder, self.relative)
 
     @cached_property
     def _metadata(self) -> dict[str, ArrayMetadata | GroupMetadata]:
@@ -238,7 +248,7 @@ def merge_schemas(base: Schema, ours: Schema, theirs: Schema) -> Schema:
     options = _merge_members("", base.options, ours.options, theirs.options)
     return Schema(
         {path: node for path, node in nodes.items() if node is not _ABSENT},
-        theirs.growing, dtypes, options, theirs.callables,
+        theirs.growing, dtypes, options, theirs.callables, theirs.relative,
     )  # fmt: skip
 
 

@@ -21,6 +21,7 @@ from virtualzarr.dataset.named import Named
 from virtualzarr.errors import MetadataError
 from virtualzarr.manifest import Manifest, Sources
 from virtualzarr.references.native.parts import Part, SavedTables, save_part
+from virtualzarr.references.native.relative_uris import relative as relative_uri
 from virtualzarr.stores.files import ByteFile, InlineFile
 from virtualzarr.stores.location import Location
 from virtualzarr.stores.memory import MemoryStore
@@ -55,7 +56,11 @@ class Cells:
 
 
 def pack(
-    arrays: Mapping[str, Cells], coordinates: NDArray[Any] | None, folder: str = ""
+    arrays: Mapping[str, Cells],
+    coordinates: NDArray[Any] | None,
+    folder: str = "",
+    *,
+    relative: bool = False,
 ) -> tuple[bytes, str]:
     """Return a segment, and the digest to name it by.
 
@@ -67,12 +72,19 @@ def pack(
         Of the rows along the growing dimension.
     folder : str
         That of the dataset: its own data are named relative to it.
+    relative : bool
+        Whether source files are as well, where there is a way from there.
     """
     store, saved = MemoryStore(), SavedTables()
-    parts = {
-        path: save_part(store, path, _with_relative_uris(cells.manifest, folder), saved=saved)
-        for path, cells in arrays.items()
-    }
+    # Most arrays have chunks in each file: their tables of sources are one, and stay so.
+    tables: dict[int, Sources] = {}
+    parts = {}
+    for path, cells in arrays.items():
+        sources = cells.manifest.sources
+        if id(sources) not in tables:
+            tables[id(sources)] = _with_relative_uris(sources, folder, relative)
+        manifest = cells.manifest.replace(sources=tables[id(sources)])
+        parts[path] = save_part(store, path, manifest, saved=saved)
     if coordinates is not None:
         store.set("coordinates", np.ascontiguousarray(coordinates).tobytes())
     keys, blobs, offset = {}, [], 0
@@ -92,18 +104,27 @@ def pack(
     return b"".join([*blobs, tail]), objects.digest(tail)
 
 
-def _with_relative_uris(manifest: Manifest, folder: str) -> Manifest:
-    """Return a manifest whose sources in the dataset itself are named relative to its folder."""
+def _with_relative_uris(sources: Sources, folder: str, relative: bool) -> Sources:
+    """Return sources of which those in the dataset itself, or all, are named from its folder."""
     prefix = f"{folder}/{DATA}/"
-    if not folder or not any(source.uri.startswith(prefix) for source in manifest.sources):
-        return manifest
-    sources = (
-        replace(source, uri=source.uri[len(folder) + 1 :])
-        if source.uri.startswith(prefix)
-        else source
-        for source in manifest.sources
-    )
-    return manifest.replace(sources=Sources(sources))
+    names = [
+        name_source(source.uri, folder, relative or source.uri.startswith(prefix))
+        for source in sources
+    ]
+    if all(name == source.uri for name, source in zip(names, sources, strict=True)):
+        return sources
+    return Sources(replace(source, uri=name) for source, name in zip(sources, names, strict=True))
+
+
+def name_source(uri: str, folder: str, relative: bool = True) -> str:
+    """Return what a source file is called in a dataset, where it may be relative to its folder.
+
+    Examples
+    --------
+    >>> name_source("/feed/raw/1.nc", "/feed/air.dataset"), name_source("", "/feed/air.dataset")
+    ('../raw/1.nc', '')
+    """
+    return relative_uri(uri, folder) if uri and folder and relative else uri
 
 
 def list_own_objects(arrays: Mapping[str, Cells], folder: str) -> set[str]:

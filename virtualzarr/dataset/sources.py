@@ -35,6 +35,7 @@ def select_new_files(
     dimension: str,
     axes: Axes,
     open_segment: Opener,
+    folder: str,
     files: Sequence[str],
     duplicates: Duplicates,
     storage_options: Mapping[str, Any] | None,
@@ -49,7 +50,7 @@ def select_new_files(
         A file is there, but was another one when it was scanned.
     """
     by_uri = {resolve_uri(file): file for file in files}
-    stored = yield from find_files(state, dimension, axes, open_segment, by_uri)
+    stored = yield from find_files(state, dimension, axes, open_segment, folder, by_uri)
     for uri, facts in stored.items():
         source = Source.from_file(by_uri[uri], storage_options)
         if facts and facts_of(source) not in facts:
@@ -76,14 +77,19 @@ def facts_of(source: Source) -> Facts:
 
 
 def find_files(
-    state: Snapshot, dimension: str, axes: Axes, open_segment: Opener, uris: Collection[str]
+    state: Snapshot,
+    dimension: str,
+    axes: Axes,
+    open_segment: Opener,
+    folder: str,
+    uris: Collection[str],
 ) -> Protocol[dict[str, set[Facts]]]:
     """Return which files rows of a version came from, among some, as they were scanned.
 
     Nothing is known of those whose rows were folded.
     """
     facts_by_uri: dict[str, set[Facts]] = {}
-    ranges = yield from file_names.find_files(state, dimension, uris)
+    ranges = yield from file_names.find_files(state, dimension, uris, folder)
     entries = yield from _read_entries(state, dimension, ranges)
     for entry in entries:
         for uri, facts in _iter_named(entry, axes, open_segment, set(ranges)):
@@ -132,7 +138,12 @@ def _iter_named(
 
 
 def find_rows(
-    state: Snapshot, dimension: str, axes: Axes, open_segment: Opener, uris: Collection[str]
+    state: Snapshot,
+    dimension: str,
+    axes: Axes,
+    open_segment: Opener,
+    folder: str,
+    uris: Collection[str],
 ) -> Protocol[list[tuple[int, int]]]:
     """Return the rows of a version that came from any of some files, as ranges of positions.
 
@@ -142,7 +153,7 @@ def find_rows(
         Some refer to no file any more, as they were folded, and may have come from another.
     """
     runs = yield from read_runs(state, dimension)
-    ranges = yield from file_names.find_files(state, dimension, uris, runs)
+    ranges = yield from file_names.find_files(state, dimension, uris, folder, runs)
     entries = yield from _read_entries(state, dimension, ranges)
     ids = [_ids_of(entry, dimension, axes, open_segment, uris) for entry in entries]
     named = np.concatenate([np.empty(0, np.int64), *ids])
@@ -156,7 +167,7 @@ def find_rows(
     ]
     if unclear:
         shared = yield from file_names.find_shared(
-            state, dimension, uris, [pair for _, pair in unclear]
+            state, dimension, uris, folder, [pair for _, pair in unclear]
         )
         for (uri, (first, count)), is_shared in zip(unclear, shared, strict=True):
             if is_shared:

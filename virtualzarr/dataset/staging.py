@@ -123,10 +123,11 @@ def request_commit(staged: Sequence[StagedRows]) -> Request:
     def prepare(dataset: Dataset) -> Edit:
         changes = []
         for item in staged:
+            names = [dataset.schema.name_file(uri, dataset.path) for uri in item.files]
             rows = Rows(
                 item.dimension, objects_of[item.segment.name], item.count, item.coordinates,
                 item.chunks, item.schema, item.grids,
-                tuple((uri, 0, item.count) for uri in item.files or (NO_FILE,)), item.cells,
+                tuple((name, 0, item.count) for name in names or (NO_FILE,)), item.cells,
             )  # fmt: skip
             read = dataset.open_segment.coordinates
             add = add_rows(rows, read, {}, unfilled=find_unfilled(dataset))

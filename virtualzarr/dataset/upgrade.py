@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from virtualzarr.array import Array
 from virtualzarr.dataset import objects
 from virtualzarr.dataset.commit import new_id
 from virtualzarr.dataset.create import build_root, first_change
@@ -36,6 +37,7 @@ from virtualzarr.hierarchy.open_node import open_hierarchy
 from virtualzarr.keywords import strict_keywords
 from virtualzarr.manifest import Source
 from virtualzarr.nodes.replace_documents import settle
+from virtualzarr.references.native.manifest_chunks import NativeChunks
 from virtualzarr.stores import LocalStore
 from virtualzarr.stores.files import is_url, open_file, resolve_uri
 from virtualzarr.stores.invalidation import notify_change
@@ -75,7 +77,8 @@ def upgrade(
     -------
     Dataset
         At version 1, with the references, values and attributes that the hierarchy had. Source
-        files have absolute names in it. It may have later versions if it was one already.
+        files that had relative names keep such names, and so will later ones: it may be moved with
+        them. It may have later versions if it was one already.
 
     Raises
     ------
@@ -125,14 +128,23 @@ def _open(store: LocalStore, location: Location) -> Group:
     return node
 
 
+def _is_relative(node: Group) -> bool:
+    """Tell whether source files are named relative to the arrays."""
+    sources = (array.chunk_source for _, array in node.members(None) if isinstance(array, Array))
+    return any(
+        isinstance(source, NativeChunks) and source.configuration.relative for source in sources
+    )
+
+
 def _begin(directory: Directory, node: Group, dimension: str, message: str | None) -> None:
     """Do everything up to the root's document, which decides."""
-    addition = describe_first(node, Schema(growing=dimension))
+    addition = describe_first(node, Schema(growing=dimension, relative=_is_relative(node)))
     writer = ChunkWriter(
         lambda kind, data: directory.run(objects.put(kind, 0, data)), directory.uri
     )
     addition = _move_in(addition, writer, directory.uri, addition.schema.nodes)
-    about = describe_commit("upgrade", message, addition.sources)
+    names = [addition.schema.name_file(uri, directory.uri) for uri in addition.sources]
+    about = describe_commit("upgrade", message, names)
     head = directory.run(_build_head(addition, writer, about))
     # A head that was left is no longer that of the hierarchy.
     left = directory.get(Get(HEAD))

@@ -284,7 +284,7 @@ class DatasetVersion:
     def find_files(self, files: Sequence[str]) -> set[str]:
         """Return those of several files that rows of this version come from, as URIs."""
         uris = [resolve_uri(file) for file in files]
-        return set(self.run(find_named_files(self.snapshot, self.dimension, uris)))
+        return set(self.run(find_named_files(self.snapshot, self.dimension, uris, self.path)))
 
     def list_objects(self) -> dict[str, int]:
         """Return the sizes of all stored objects, those that are garbage as well."""
@@ -300,8 +300,8 @@ class DatasetVersion:
         """
         return self.run(
             select_new_files(
-                self.snapshot, self.dimension, self.schema.axes, self._open, files, duplicates,
-                self._options["storage_options"],
+                self.snapshot, self.dimension, self.schema.axes, self._open, self.path,
+                files, duplicates, self._options["storage_options"],
             )
         )  # fmt: skip
 
@@ -359,7 +359,7 @@ class DatasetVersion:
         """
         newest = self.head.snapshot.version
         start = max(newest + 1 + start, 1) if start < 0 else start
-        return self.run(list_versions(self.head, start, stop))
+        return self.run(list_versions(self.head, self.path, start, stop))
 
     def diff(self, a: int, b: int | None = None) -> Diff:
         """Compare two versions.

@@ -24,6 +24,10 @@ def add_command(commands: Any, common: argparse.ArgumentParser) -> None:
     dataset_options.add_dataset(parser)
     shared.add_files(parser)
     shared.add_dim(parser, required=True)
+    shared.add_flags(
+        parser,
+        relative="name files as seen from the dataset, which may be moved together with them",
+    )
 
 
 def run(options: argparse.Namespace) -> int:
@@ -33,7 +37,7 @@ def run(options: argparse.Namespace) -> int:
     dataset = create_dataset(
         options.dataset, options.files, options.dim,
         **dataset_options.commit_arguments(options),
-        single_writer=options.single_writer,
+        single_writer=options.single_writer, relative=options.relative,
         **dataset_options.row_arguments(options),
         **shared.open_arguments(options),
     )  # fmt: skip
