@@ -46,6 +46,8 @@ def run(line):
     command, *arguments = [os.path.expandvars(word) for word in shlex.split(line)]
     if command == "mkdir":
         os.mkdir(*arguments)
+    elif command == "mv":
+        os.rename(*arguments)
     elif command == "cp":
         shutil.copy(*arguments)
     elif command == "echo":
@@ -84,4 +86,4 @@ def test_all_commands(tmp_path, monkeypatch, capsys):
 def test_every_line_is_a_command():
     commands = list(list_commands())
     assert len(commands) > 25
-    assert {command.split()[0] for command in commands} == {"virtualzarr", "mkdir", "cp"}
+    assert {command.split()[0] for command in commands} == {"virtualzarr", "mkdir", "cp", "mv"}
