@@ -100,6 +100,8 @@ class PlanRequest:
         Of regular arrays that readers have open already: chunk shapes and codecs stay.
     clients : tuple of str
         Those that must know all codecs.
+    zarr_formats : tuple of int
+        Which the documents may have.
     """
 
     copy: bool
@@ -108,6 +110,12 @@ class PlanRequest:
     regular: bool | None = None
     frozen: Mapping[str, ArrayMetadata] = field(default_factory=dict)
     clients: tuple[str, ...] = ()
+    zarr_formats: tuple[int, ...] = (2, 3)
+
+    def is_read(self, metadata: ArrayMetadata) -> bool:
+        """Tell whether the clients know all codecs of an array."""
+        formats = self.zarr_formats
+        return any(explain_unreadable(metadata, f, self.clients) is None for f in formats)
 
     def needs_regular(self, metadata: ArrayMetadata) -> bool:
         """Tell whether an array's grid has to be replaced by a regular one."""
@@ -135,7 +143,8 @@ def plan_array(path: str, array: Array, request: PlanRequest, data: DatasetData)
         why = "chunks have several shapes" if is_odd else "; ".join(canonical.reasons)
         return _plan_inline(path, array, request, why)
     note = ""
-    if request.needs_regular(metadata) or (request.regular and len(canonical.misread)):
+    is_unfit = len(canonical.misread) or not request.is_read(metadata)
+    if request.needs_regular(metadata) or (request.regular and is_unfit):
         regular = _on_regular_grid(path, array, request)
         if regular is not None:
             metadata, canonical, note = regular.metadata, regular.canonical, _describe(regular)
@@ -202,8 +211,7 @@ def _on_regular_grid(path: str, array: Array, request: PlanRequest) -> Regular |
         return on_grid(virtual, portable.chunk_shape(frozen), frozen.pipeline, plugins)
 
     def is_read(pipeline: Pipeline) -> bool:
-        metadata = array.metadata.replace(pipeline=pipeline)
-        return any(explain_unreadable(metadata, f, request.clients) is None for f in (2, 3))
+        return request.is_read(array.metadata.replace(pipeline=pipeline))
 
     return choose_regular(virtual, plugins, is_read if request.clients else None)
 
@@ -211,7 +219,10 @@ def _on_regular_grid(path: str, array: Array, request: PlanRequest) -> Regular |
 def _describe(regular: Regular) -> str:
     chunks = "x".join(map(str, regular.chunk_shape))
     share = regular.virtual_bytes / max(regular.total_bytes, 1)
-    return f"on a regular grid of chunks {chunks}: {share:.1%} of the bytes stay virtual"
+    text = f"on a regular grid of chunks {chunks}: {share:.1%} of the bytes stay virtual"
+    if regular.unverified:
+        text += f"; checksums of {many(regular.unverified, 'chunk')} are not verified by readers"
+    return text
 
 
 def _may_be_inline(path: str, array: Array, canonical: Canonical, request: PlanRequest) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,7 +13,7 @@ from grids import SeparableGrid
 from virtualzarr.codecs import Pipeline, make
 from virtualzarr.codecs.checksums import Checksum
 from virtualzarr.errors import PublishError
-from virtualzarr.manifest import Affine, Manifest
+from virtualzarr.manifest import Affine, Manifest, Source
 from virtualzarr.metadata import ArrayMetadata
 from virtualzarr.references.portable import TRUNCATE, private_codec
 from virtualzarr.stores.files import take_fingerprint
@@ -51,7 +51,8 @@ def make_canonical(metadata: ArrayMetadata, manifest: Manifest, plugins: bool = 
 
     A chunk that decodes as the array declares, to exactly its cell, is canonical whatever its
     decoder is called. So is the part of an uncompressed chunk that is contiguous in it: a shorter
-    range of bytes. With `plugins`, so is the beginning of any chunk, in the order in which it is
+    range of bytes; and one that ends where the array does, if the file goes on behind it for as
+    long as its cell. With `plugins`, so is the beginning of any chunk, in the order in which it is
     stored: `with_truncation` says so in the metadata.
     """
     manifest = _with_lengths(manifest)
@@ -109,6 +110,16 @@ def _with_lengths(manifest: Manifest) -> Manifest:
     return manifest.replace(length=length)
 
 
+def list_sizes(sources: Iterable[Source]) -> Ints:
+    """Return the sizes of sources, -1 where they are not known, and -1 for missing chunks."""
+    sizes = [
+        -1 if size is None else size
+        for source in sources
+        for size in [source.size if source.data is None else len(source.data)]
+    ]
+    return np.array([*sizes, -1], np.int64)
+
+
 def _flat(column: Any, manifest: Manifest) -> npt.NDArray[Any]:
     return np.asarray(column).reshape(-1) if manifest.shape else np.asarray(column).reshape(1)
 
@@ -139,8 +150,18 @@ class _Canonicalizer:
             if isinstance(grid, SeparableGrid) and ndim
             else np.zeros((len(misread), ndim), np.int64)
         )
+        self.valid = self._valid(cells)
+        self.sizes = list_sizes(manifest.sources)[refs.source]
         self.good = np.zeros(len(misread), bool)
         self.reasons: dict[str, int] = {}
+
+    def _valid(self, cells: Sequence[Ints]) -> Ints:
+        """Return how much of each cell lies within the array, axis by axis."""
+        grid = self.metadata.grid
+        if not isinstance(grid, SeparableGrid) or not len(cells):
+            return self.cell
+        left = [axis.extent - axis.start(c) for axis, c in zip(grid.axes, cells, strict=True)]
+        return np.minimum(self.cell, np.stack(left, axis=1))
 
     def result(self) -> Canonical:
         # Decoders are few, cells are many: pipelines are compared once for each decoder.
@@ -206,8 +227,13 @@ class _Canonicalizer:
         layout = uncompressed_layout(pipeline, self.metadata.dtype, self.metadata.ndim)
         if layout is None:
             return np.zeros(len(rows), bool)
-        parts = locate_parts(layout, self.cell[rows].T, self.origin[rows].T, stored.T)
+        parts = locate_parts(
+            layout, self.cell[rows].T, self.origin[rows].T, stored.T, self.valid[rows].T
+        )
         good = np.array(np.broadcast_to(parts.contiguous, len(rows)))
+        # What lies past the end of the array may be any bytes, but there must be some.
+        stop = parts.first + parts.nbytes
+        good &= (stop <= parts.block_nbytes) | (self.offset[rows] + stop <= self.sizes[rows])
         # A block of another length than its shape says is not what it seems; it is left to be
         # copied.
         good &= (self.length[rows] == parts.block_nbytes) | (self.length[rows] == -1)

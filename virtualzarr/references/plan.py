@@ -113,7 +113,10 @@ def make_plan(
         nodes = [("", node), *node.members(max_depth=None)]
     data = DatasetData()
     policy = (inline or InlinePolicy()).of(node)
-    request = PlanRequest(copy, capabilities, policy, regular, frozen or {}, tuple(clients))
+    formats = capabilities.zarr_formats if zarr_format is None else (zarr_format,)
+    request = PlanRequest(
+        copy, capabilities, policy, regular, frozen or {}, tuple(clients), formats
+    )
     for path, member in nodes:
         # The order of the hierarchy is kept: zarr-python loses nodes of consolidated metadata
         # that are out of it.

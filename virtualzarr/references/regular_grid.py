@@ -2,7 +2,8 @@
 
 A chunk fits a cell if its block begins where the cell begins, is stored with the cell's shape, and
 decodes by the codecs that the array declares. Parts of uncompressed blocks that are contiguous fit
-as shorter byte ranges. Everything else has to be copied, which is what the choice keeps small.
+as shorter byte ranges, several that lie behind each other as longer ones. Everything else has to
+be copied, which is what the choice keeps small.
 """
 
 from __future__ import annotations
@@ -19,11 +20,14 @@ import numpy.typing as npt
 from grids import Axis, RegularGrid, SeparableGrid
 from virtualzarr.array import Array
 from virtualzarr.codecs import Pipeline
+from virtualzarr.codecs.checksums import Checksum
+from virtualzarr.codecs.shuffle import Shuffle
 from virtualzarr.manifest import Manifest
 from virtualzarr.metadata import ArrayMetadata
 from virtualzarr.references.canonical import Canonical, make_canonical
+from virtualzarr.references.joined_ranges import Cut, JoinedRanges, find_joining_axis, join_ranges
+from virtualzarr.references.portable import is_regular
 from virtualzarr.virtual.axis_slices import MISSING_CELL, AxisSlices
-from virtualzarr.virtual.contiguous import uncompressed_layout
 from virtualzarr.virtual.rechunk import apply_axis_slices, with_decoder
 
 Ints = npt.NDArray[np.int64]
@@ -56,12 +60,15 @@ class Regular:
         Bytes of chunks, as they lie in the files, that need no copy.
     total_bytes : int
         Bytes of all chunks.
+    unverified : int
+        Chunks that are stored with a checksum which the codecs do not have.
     """
 
     metadata: ArrayMetadata
     canonical: Canonical
     virtual_bytes: int
     total_bytes: int
+    unverified: int = 0
 
     @property
     def chunk_shape(self) -> tuple[int, ...]:
@@ -95,7 +102,8 @@ def choose_regular(
     Returns
     -------
     Regular or None
-        None if the array's grid does not cut each axis on its own.
+        None if the array's grid does not cut each axis on its own; or if it is regular and has no
+        chain of codecs that may be declared.
 
     Notes
     -----
@@ -108,7 +116,10 @@ def choose_regular(
     total = array.manifest.nbytes_stored
     most = 4 * array.manifest.ncells + 100_000
     stored = _Stored(array)
-    for pipeline in filter(accepts or (lambda _: True), stored.pipelines()):
+    chains = [chain for chain in stored.pipelines() if accepts is None or accepts(chain)]
+    if not chains and is_regular(array.metadata):
+        return None
+    for pipeline in chains:
         for bound, shape in stored.shapes(pipeline):
             # What an axis alone allows bounds what all of them do.
             if best is not None and bound <= best.virtual_bytes:
@@ -129,7 +140,9 @@ def _is_better(new: Regular, old: Regular) -> bool:
     gain = new.virtual_bytes - old.virtual_bytes
     more = new.canonical.manifest.ncells - old.canonical.manifest.ncells
     if more > 0:
-        return gain > max(_WORTH_SPLITTING * new.total_bytes, more * _REFERENCE_BYTES)
+        # Where nothing is copied any more, references may cost more than a small array has.
+        cost = more * _REFERENCE_BYTES if len(new.canonical.misread) else 0
+        return gain > max(_WORTH_SPLITTING * new.total_bytes, cost)
     if gain < 0:
         return False
     return gain > 0 or new.cost < old.cost
@@ -156,19 +169,24 @@ def on_grid(
         metadata = metadata.replace(pipeline=pipeline)
     declared = array.replace(metadata, manifest)
     assert isinstance(array.grid, SeparableGrid)
-    cuts = [_Cut.of(axis, edge) for axis, edge in zip(array.grid.axes, shape, strict=True)]
+    cuts = [_cut_axis(axis, edge) for axis, edge in zip(array.grid.axes, shape, strict=True)]
     placed = apply_axis_slices(declared, [cut.slices for cut in cuts])
     grid = RegularGrid(array.shape, shape)
     # Shards, which `apply_axis_slices` takes apart, are whole cells or nothing.
     placed = placed.replace(placed.metadata.replace(grid=grid), placed.manifest)
     canonical = make_canonical(placed.metadata, placed.manifest, plugins)
     canonical = _with_crossing(canonical, array.manifest, cuts)
+    joined = join_ranges(array, metadata.pipeline, shape, cuts)
+    if joined is not None:
+        canonical = _with_joined(canonical, joined)
     length = np.asarray(canonical.manifest.length).reshape(-1).copy()
     length[np.asarray(canonical.manifest.source).reshape(-1) < 0] = 0
     length[canonical.misread] = 0
-    virtual = int(length[length > 0].sum())
-    total = max(array.manifest.nbytes_stored, virtual)
-    return Regular(placed.metadata, canonical, virtual, total)
+    # What ranges have behind the end of the array is no part of it.
+    total = array.manifest.nbytes_stored
+    virtual = min(int(length[length > 0].sum()), total)
+    unverified = _count_unverified(array, placed.metadata.pipeline)
+    return Regular(placed.metadata, canonical, virtual, total, unverified)
 
 
 def copy_whole(array: Array, shape: Sequence[int]) -> Regular:
@@ -198,35 +216,19 @@ def _is_handy(array: Array, shape: Sequence[int]) -> bool:
     return (1 << 16) <= nbytes <= (1 << 24)
 
 
-@dataclass(frozen=True)
-class _Cut:
-    """Cells of a regular axis: parts of old cells, or across several of them.
-
-    Attributes
-    ----------
-    slices : AxisSlices
-        In which cells across several are missing.
-    first, stop : int64 arrays
-        The old cells that each new one touches.
-    """
-
-    slices: AxisSlices
-    first: Ints
-    stop: Ints
-
-    @classmethod
-    def of(cls, axis: Axis, edge: int) -> _Cut:
-        new = Axis.bare(axis.extent, int(edge))
-        start = new.start(np.arange(new.ncells))
-        last = np.minimum(start + edge, axis.extent) - 1
-        first, end = axis.cell_of(start), axis.cell_of(last)
-        whole = first == end
-        cell = np.where(whole, first, MISSING_CELL)
-        inside = np.where(whole, start - axis.start(first), 0)
-        return cls(AxisSlices(cell, inside, new), first, end + 1)
+def _cut_axis(axis: Axis, edge: int) -> Cut:
+    """Return the cells of a regular axis: parts of old cells, or across several of them."""
+    new = Axis.bare(axis.extent, int(edge))
+    start = new.start(np.arange(new.ncells))
+    last = np.minimum(start + edge, axis.extent) - 1
+    first, end = axis.cell_of(start), axis.cell_of(last)
+    whole = first == end
+    cell = np.where(whole, first, MISSING_CELL)
+    inside = np.where(whole, start - axis.start(first), 0)
+    return Cut(AxisSlices(cell, inside, new), first, end + 1)
 
 
-def _with_crossing(canonical: Canonical, old: Manifest, cuts: Sequence[_Cut]) -> Canonical:
+def _with_crossing(canonical: Canonical, old: Manifest, cuts: Sequence[Cut]) -> Canonical:
     """Have cells copied that are no part of one block, if any block that they touch is stored."""
     crosses: Any = np.False_
     for i, cut in enumerate(cuts):
@@ -251,6 +253,55 @@ def _with_crossing(canonical: Canonical, old: Manifest, cuts: Sequence[_Cut]) ->
     )
 
 
+def _with_joined(canonical: Canonical, joined: JoinedRanges) -> Canonical:
+    """Refer to ranges across several blocks instead of copying them."""
+    manifest = canonical.manifest
+    columns: dict[str, Any] = {}
+    for name in ("source", "offset", "length"):
+        column = np.array(np.asarray(getattr(manifest, name))).reshape(-1)
+        column[joined.cells] = getattr(joined, name)
+        columns[name] = column.reshape(manifest.shape)
+    misread = np.setdiff1d(canonical.misread, joined.cells)
+    left = canonical.reasons[CROSSES] - len(joined.cells)
+    reasons = {**canonical.reasons, CROSSES: left}
+    if not left:
+        del reasons[CROSSES]
+    if not len(misread):
+        columns |= {"decoders": (), "decoder": None, "origin": None}
+    return replace(
+        canonical, manifest=manifest.replace(**columns), misread=misread, reasons=reasons
+    )
+
+
+def _bare(pipeline: Pipeline) -> Pipeline | None:
+    """Return a chain of codecs without the checksum at its end; None if it has none."""
+    last = pipeline.codecs[-1]
+    if isinstance(last, Checksum) and not last.at_start:
+        return Pipeline(pipeline.codecs[:-1])
+    return None
+
+
+def _without_identities(pipeline: Pipeline, dtype: np.dtype[Any]) -> Pipeline:
+    """Return a chain of codecs without those that shuffle bytes of elements of one byte."""
+    codecs = [
+        codec
+        for codec in pipeline.codecs
+        if not (isinstance(codec, Shuffle) and codec.decoding_key(dtype) is None)
+    ]
+    return Pipeline(codecs) if len(codecs) < len(pipeline.codecs) else pipeline
+
+
+def _count_unverified(array: Array, pipeline: Pipeline) -> int:
+    """Count the chunks whose checksums readers do not see any more."""
+    manifest, dtype = array.manifest, array.metadata.dtype
+    key = pipeline.decoding_key(dtype)
+    chains = [*(d.pipeline for d in manifest.decoders), array.metadata.pipeline]
+    dropped = np.array([(b := _bare(c)) is not None and b.decoding_key(dtype) == key
+                        for c in chains])  # fmt: skip
+    rows = -1 if manifest.decoder is None else np.asarray(manifest.decoder)
+    return int(np.count_nonzero(dropped[rows] & (np.asarray(manifest.source) >= 0)))
+
+
 class _Stored:
     """How the chunks of an array are stored: their shapes and codecs, weighed by their bytes."""
 
@@ -263,8 +314,14 @@ class _Stored:
         self.weight = np.where(np.asarray(manifest.source) >= 0, np.maximum(length, 1), 0)
         dtype = array.metadata.dtype
         chains = [*(d.pipeline for d in manifest.decoders), array.metadata.pipeline]
+        chains = [_without_identities(chain, dtype) for chain in chains]
         keys = [chain.decoding_key(dtype) for chain in chains]
         self.chains = dict(zip(reversed(keys), reversed(chains), strict=True))
+        # What comes before a checksum is read without it, too: a shorter range.
+        shorter = {key: bare for key, chain in self.chains.items() if (bare := _bare(chain))}
+        for bare in shorter.values():
+            self.chains.setdefault(bare.decoding_key(dtype), bare)
+        self.bare_keys = {key: bare.decoding_key(dtype) for key, bare in shorter.items()}
         # The row behind the last decoder, which is -1 in the column, is the array's own.
         chain_of = np.array([list(self.chains).index(key) for key in keys])
         rows = -1 if manifest.decoder is None else np.asarray(manifest.decoder)
@@ -273,27 +330,36 @@ class _Stored:
 
     def pipelines(self) -> Iterator[Pipeline]:
         """Yield the chains of codecs that chunks have, those of most bytes first."""
-        chains = list(self.chains.values())
+        chains = list(self.chains.items())
         weights = np.bincount(
             self.chain.reshape(-1), self.weight.reshape(-1), minlength=len(chains)
         )
         for index in np.argsort(-weights, kind="stable").tolist()[:_LENGTHS]:
-            if weights[index] or len(chains) == 1:
-                yield chains[index]
+            key, chain = chains[index]
+            if weights[index] or len(chains) == 1 or key in self.bare_keys.values():
+                yield chain
 
     def shapes(self, pipeline: Pipeline) -> list[tuple[float, tuple[int, ...]]]:
         """Return chunk shapes to try, each with the most bytes that it can keep, best first."""
         key = pipeline.decoding_key(self.array.metadata.dtype)
-        mine = self.weight * (self.chain == list(self.chains).index(key))
-        layout = uncompressed_layout(pipeline, self.array.metadata.dtype, len(self.axes))
-        leading = None if layout is None or not layout[1] else layout[1][0]
+        read = [i for i, k in enumerate(self.chains) if key in (k, self.bare_keys.get(k))]
+        mine = self.weight * np.isin(self.chain, read)
+        longest = [int(axis.runs()[0].max(initial=1)) for axis in self.axes]
+        joining = find_joining_axis(pipeline, self.array.metadata.dtype, longest)
+        leading = None if joining is None else joining[0]
         choices = [self._lengths(i, mine, split=i == leading) for i in range(len(self.axes))]
         found = [
             (min((bound for bound, _ in combination), default=float(mine.sum())),
              tuple(edge for _, edge in combination))
             for combination in product(*choices)
         ]  # fmt: skip
-        return sorted(found, key=lambda item: (-item[0], -math.prod(item[1])))[:_COMBINATIONS]
+        itemsize = self.array.metadata.itemsize
+
+        def rank(item: tuple[float, tuple[int, ...]]) -> tuple[float, bool, int]:
+            cell = math.prod(item[1])
+            return -item[0], cell * itemsize > _LARGEST_CELL, -cell
+
+        return sorted(found, key=rank)[:_COMBINATIONS]
 
     def _lengths(self, i: int, weight: npt.NDArray[Any], *, split: bool) -> list[tuple[float, int]]:
         """Return chunk lengths along an axis, each with the bytes of blocks that can fit it."""
@@ -316,12 +382,12 @@ class _Stored:
         for length in most:
             needed = np.minimum(length, axis.extent - begins)
             fits = (stored == length) & (begins % length == 0) & (counts >= needed)
-            if split:  # also parts of longer blocks
-                fits |= counts >= length
-            found.append((float(weight[fits].sum()), int(length)))
+            # Uncompressed blocks are cut, joined, and extended behind the end: any may fit.
+            found.append((float(weight.sum() if split else weight[fits].sum()), int(length)))
         if split:
-            # A common divisor of all starts and lengths cuts every block into whole cells.
-            divisor = math.gcd(*start.tolist(), *valid[:-1].tolist())
-            divisor = math.gcd(divisor, int(valid[-1])) or 1
-            found += [(float(weight.sum()), n) for n in {1, divisor} - set(most)]
+            # A common divisor of all starts and lengths cuts every block into whole cells; one
+            # of all but the last length, if the file goes on behind that.
+            divisor = math.gcd(*start.tolist(), *valid[:-1].tolist()) or 1
+            divisors = {1, divisor, math.gcd(divisor, int(valid[-1])) or 1}
+            found += [(float(weight.sum()), n) for n in divisors - set(most)]
         return found or [(0.0, 1)]

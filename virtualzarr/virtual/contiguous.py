@@ -38,7 +38,9 @@ class BlockParts(NamedTuple):
     block_nbytes: NDArray[np.int64]
 
 
-def locate_parts(layout: Layout, part: Any, origin: Any, block: Any) -> BlockParts:
+def locate_parts(
+    layout: Layout, part: Any, origin: Any, block: Any, valid: Any = None
+) -> BlockParts:
     """Locate parts of uncompressed blocks.
 
     Parameters
@@ -48,6 +50,9 @@ def locate_parts(layout: Layout, part: Any, origin: Any, block: Any) -> BlockPar
     part, origin, block : sequences of int64 arrays, one for each axis
         Lengths of the parts, where they begin, and lengths of the blocks; any arrays that
         broadcast to one entry for each part.
+    valid : sequence of int64 arrays, optional
+        How much of each part counts. Along the slowest axis, the rest may lie past the end of the
+        block: whatever the file has there.
 
     Examples
     --------
@@ -62,6 +67,8 @@ def locate_parts(layout: Layout, part: Any, origin: Any, block: Any) -> BlockPar
     for axis in order:
         full = (origin[axis] == 0) & (part[axis] == block[axis])
         inside = origin[axis] + part[axis] <= block[axis]
+        if valid is not None:
+            inside = inside | (single & (origin[axis] + valid[axis] <= block[axis]))
         contiguous = contiguous & (full | single) & inside
         single = single & (part[axis] == 1)
     step: Any = dtype.itemsize
