@@ -19,7 +19,7 @@ from unittest import mock
 from tests.dataset import killing, scale
 from tests.dataset.chances import Chance
 from tests.dataset.changes import Pool
-from tests.dataset.growth import measure
+from tests.dataset.growth import measure, skip_sync
 from tests.dataset.histories import run_history
 from tests.dataset.simulation import World
 
@@ -39,7 +39,7 @@ def hunt(first: int, histories: int, verbs: int) -> int:
 def hunt_real(first: int, histories: int, steps: int) -> int:
     """Run histories of datasets; return how many went wrong."""
     wrong = 0
-    with tempfile.TemporaryDirectory() as folder, mock.patch("os.fsync"):
+    with tempfile.TemporaryDirectory() as folder, mock.patch("os.fsync", skip_sync):
         (pool_folder := Path(folder, "pool")).mkdir()
         pool = Pool(pool_folder)
         for seed in range(first, first + histories):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import random
 
@@ -138,6 +139,31 @@ def test_appends_merge_once_and_segments_stay_few(tmp_path):
     np.testing.assert_array_equal(np.asarray(manifest.offset), np.full((231, 1), 4096 + 9000))
 
 
+def test_appends_leave_nothing_to_collect(tmp_path, monkeypatch):
+    """What a collection of garbage has to look at takes longer than an append: there is little."""
+    with count_writes():
+        dataset = create_dataset(tmp_path / "d", build_group(0), "time")
+        for number in range(1, 15):
+            dataset = dataset.append(build_group(number))
+        groups = [build_group(number) for number in range(15, 26)]
+        gc.collect()
+        gc.disable()
+        try:
+            before = len(gc.get_objects())
+            for group in groups:
+                dataset = dataset.append(group)
+            entries = dataset.run(read_contents(dataset.snapshot)).entries
+            assert [entry.commits for entry in entries[:2]] == [10, 10]  # with a merge
+            del entries
+            assert len(gc.get_objects()) - before < 1000
+            assert gc.collect() < 100
+        finally:
+            gc.enable()
+        # Nor is a head read again that is the one that a commit left.
+        monkeypatch.delattr("virtualzarr.dataset.head.Head.from_bytes")
+        assert dataset.refresh() is dataset
+
+
 def test_history_is_forgotten_up_to_what_can_be_opened(tmp_path):
     with count_writes():
         dataset = create_dataset(tmp_path / "d", build_group(0, 1), "time")
@@ -188,9 +214,9 @@ def test_a_window_that_moves_on_takes_no_more_than_its_rows(tmp_path, chunk):
     """After three rounds and a vacuum, what is stored is what publishing the rows anew takes."""
     width = 40
     with count_writes():
-        dataset = create_dataset(tmp_path / "d", build_group(0, 3, 4, chunk=chunk), "time")
+        dataset = create_dataset(tmp_path / "d", build_group(0, 10, 4, chunk=chunk), "time")
         for number in range(4, 4 * width, 4):
-            dataset = dataset.append(build_group(number, 3, 4, chunk=chunk))
+            dataset = dataset.append(build_group(number, 10, 4, chunk=chunk))
             if number % 12 == 0:
                 dataset = dataset.drop(before=number - width + 5)
         dataset = dataset.drop(before=3 * width + 2)

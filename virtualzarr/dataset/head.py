@@ -272,8 +272,13 @@ def change_parts(state: Snapshot, record: Record, pack: Pack, limits: Limits) ->
     return replace(record, parts=parts) if parts != Parts() else record
 
 
-def read_head() -> Protocol[Head]:
+def read_head(known: Head | None = None) -> Protocol[Head]:
     """Read the newest version.
+
+    Parameters
+    ----------
+    known : Head, optional
+        One that was read before, which is returned if it is the newest still.
 
     Raises
     ------
@@ -283,6 +288,8 @@ def read_head() -> Protocol[Head]:
     answer = yield Get(HEAD)
     if answer is None:
         raise SourceNotFoundError("there is no dataset", file=HEAD)
+    if known is not None and answer[1] == known.tag and not known.is_pending:
+        return known
     head = Head.from_bytes(*answer)
     if head.is_pending:
         root = yield Get(ROOT)

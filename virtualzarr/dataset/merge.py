@@ -360,7 +360,8 @@ def merge_cells(
     due: Due, path: str, ndim: int, axis: int, open_segment: Opener, tables: _SourceTables
 ) -> Cells | None:
     """Return the references of an array in several segments as those of one."""
-    parts = [open_segment(entry.segment).part(path, ndim) for entry in due.entries]
+    # What is kept of them would be most of what a collection of garbage has to look at.
+    parts = [open_segment(entry.segment).open_part(path, ndim) for entry in due.entries]
     shape = next((list(part.shape) for part in parts if part is not None), None)
     if shape is None:
         return None

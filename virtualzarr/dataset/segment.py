@@ -184,13 +184,20 @@ class Segment:
 
     def part(self, path: str, ndim: int) -> Part | None:
         """Return the references of an array; None where it has none."""
-        if path not in self._names:
-            return None
         if path not in self._parts:
-            part = Part(self, path, self._names[path], ndim, self._location)  # type: ignore[arg-type]
-            part.place = self.folder
+            part = self.open_part(path, ndim)
+            if part is None:
+                return None
             self._parts[path] = part
         return self._parts[path]
+
+    def open_part(self, path: str, ndim: int) -> Part | None:
+        """Return the references of an array as `part` does, for who reads them once."""
+        if path not in self._names:
+            return None
+        part = Part(self, path, self._names[path], ndim, self._location)  # type: ignore[arg-type]
+        part.place = self.folder
+        return part
 
     @property
     def has_coordinates(self) -> bool:

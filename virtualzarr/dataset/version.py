@@ -333,10 +333,9 @@ class DatasetVersion:
 
     def refresh(self) -> Self:
         """Return the dataset at its newest version."""
-        head = self.run(read_head())
-        return self if head.tag == self.head.tag and self.snapshot is self.head.snapshot else (
-            self._at(head)
-        )  # fmt: skip
+        head = self.run(read_head(self.head))
+        is_same = head is self.head and self.snapshot is head.snapshot
+        return self if is_same else self._at(head)
 
     def has_commit(self, commit_id: str) -> bool:
         """Tell whether a commit is in the history, up to what was read of it."""

@@ -124,7 +124,7 @@ def _write(
     array = Array.from_store(metadata, store, path)
     array.write_empty_chunks = True
     array[...] = values
-    store.set(join(path, "zarr.json"), dumps_json(array_to_v3(metadata)))
+    store.set(join(path, "zarr.json"), dumps_json(array_to_v3(metadata), indent=None))
 
 
 # -- reading ------------------------------------------------------------------------------------

@@ -100,7 +100,7 @@ def save_part(
     if heap is not None:
         store.set(join(folder, INLINE), heap)
     # The document last: a part without one was never finished, and nothing names it.
-    store.set(join(folder, "manifest.json"), dumps_json(document))
+    store.set(join(folder, "manifest.json"), dumps_json(document, indent=None))
     return name
 
 
@@ -345,7 +345,7 @@ class Part:
         names = [name for name in _TABLE if "array" in self._table_document[name]]
         keys = [key for n in names for key, _ in self.store.list(join(self.folder, n))]
         blobs = [self.store.get(key) for key in [*keys, self.heap_key]]
-        return dumps_json(self._table_document), tuple(blobs)
+        return dumps_json(self._table_document, indent=None), tuple(blobs)
 
     def uris(self) -> list[tuple[str, int, int, str]]:
         """Return absolute URI, size, time and tag of all sources that are files, as stored."""
