@@ -15,6 +15,7 @@ from virtualzarr.serve.budget import Budget
 from virtualzarr.serve.disk_cache import DiskCache
 from virtualzarr.serve.metrics import Metrics
 from virtualzarr.serve.served_array import Piece, ServedArray
+from virtualzarr.serve.source_reads import read_range, read_resident
 from virtualzarr.serve.tags import digest
 from virtualzarr.stores.lru_cache import LRUCache
 
@@ -23,7 +24,10 @@ T = TypeVar("T")
 _log = logging.getLogger(__name__)
 
 STEP = 1 << 20
-"""Bytes that are read and sent at a time, of chunks that pass through."""
+"""Bytes that are read by a thread at a time, of chunks that pass through."""
+
+RESIDENT_STEP = 256 << 10
+"""Bytes that are read and sent at a time without a thread: processors have as much in caches."""
 
 _RECENT = 16 << 20
 """Bytes of encoded chunks that stay in memory: HEAD and GET, or two ranges, follow each other."""
@@ -37,15 +41,16 @@ class Delivery:
     Parameters
     ----------
     memory : int
-        Bytes for chunks on their way.
+        Bytes for chunks on their way, and for those that were encoded last.
     cache : DiskCache, optional
     """
 
     def __init__(self, memory: int, cache: DiskCache | None = None) -> None:
-        self.budget = Budget(memory)
+        recent = min(_RECENT, memory // 4)
+        self.budget = Budget(memory - recent)
         self.metrics = Metrics(self.budget)
         self.cache = cache
-        self._recent: LRUCache[str, bytes] = LRUCache(min(_RECENT, memory // 4))
+        self._recent: LRUCache[str, bytes] = LRUCache(recent)
         self._flights: dict[str, asyncio.Task[tuple[bytes, str]]] = {}
         # Apart, as reading waits, for disks or servers, and decoding does not.
         self._readers = ThreadPoolExecutor(_READERS, "virtualzarr-read")
@@ -68,6 +73,9 @@ class Delivery:
 
     async def find(self, array: ServedArray, cell: tuple[int, ...]) -> Piece | None:
         """Return the chunk of a cell; the first time, references are loaded."""
+        piece = array.recall(cell)
+        if piece is not None:
+            return piece
         if not array.is_ready or array.may_look:
             return await self.read(array.find, cell)
         return array.find(cell)
@@ -121,9 +129,17 @@ class Delivery:
 
     async def stream(self, piece: Piece, start: int, stop: int) -> AsyncGenerator[bytes, None]:
         """Yield the bytes of a chunk that passes through; each piece counts until the next."""
-        assert piece.read is not None
+        file, offset = piece.file, piece.offset
+        assert file is not None
         while start < stop:
+            end = min(start + RESIDENT_STEP, stop)
+            async with self.budget.take(end - start):
+                data = read_resident(file, offset + start, offset + end)
+                if data is not None:
+                    yield data
+                    start = end
+                    continue
             end = min(start + STEP, stop)
             async with self.budget.take(end - start):
-                yield await self.read(piece.read, start, end)
+                yield await self.read(read_range, file, offset + start, offset + end)
             start = end

@@ -18,6 +18,7 @@ MAX_PART = 255
 """Bytes of a part of a path."""
 
 _RANGE = re.compile(r"bytes=(\d{0,19})-(\d{0,19})")
+_HOSTILE = re.compile(r"[\x00-\x1f/\\\x7f]")
 _GZIP_MIN = 1024
 
 
@@ -108,15 +109,14 @@ def _without_empty(parts: list[bytes]) -> list[bytes]:
 
 
 def _decode_part(part: bytes) -> str:
-    decoded = unquote_to_bytes(part)
+    decoded = unquote_to_bytes(part) if b"%" in part else part
     if len(decoded) > MAX_PART:
         raise BadRequestError("a part of the path is too long")
     try:
         text = decoded.decode()
     except UnicodeDecodeError:
         raise BadRequestError("the path is not UTF-8") from None
-    hostile = any(letter < " " or letter in "/\\\x7f" for letter in text)
-    if text in (".", "..") or hostile:
+    if text in (".", "..") or _HOSTILE.search(text):
         raise BadRequestError("a part of the path is not a name")
     return text
 

@@ -41,15 +41,26 @@ class Metrics:
         memory.set_function(lambda: budget.used)
         waiting = client.Gauge("virtualzarr_waiting", "Requests that wait for memory.", **common)
         waiting.set_function(lambda: budget.waiting)
+        self._counters: dict[tuple[str, str, str, int], tuple[Any, Any, Any]] = {}
         self._render = client.generate_latest
 
     def count(
         self, dataset: str, face: str, kind: str, status: int, nbytes: int, seconds: float
     ) -> None:
         """Count an answer."""
-        self._requests.labels(dataset, face, kind, str(status)).inc()
-        self._bytes.labels(dataset, face, kind).inc(nbytes)
-        self._seconds.labels(kind).observe(seconds)
+        key = dataset, face, kind, status
+        counters = self._counters.get(key)
+        if counters is None:
+            # Looking them up takes longer than counting; there are few combinations.
+            counters = self._counters[key] = (
+                self._requests.labels(dataset, face, kind, str(status)),
+                self._bytes.labels(dataset, face, kind),
+                self._seconds.labels(kind),
+            )
+        requests, sent, duration = counters
+        requests.inc()
+        sent.inc(nbytes)
+        duration.observe(seconds)
 
     def count_encoded(self, origin: str) -> None:
         """Count an encoded chunk: from "memory", "disk", or "computed"."""

@@ -26,14 +26,19 @@ from virtualzarr.references.canonical import make_canonical
 from virtualzarr.references.materialize import encode_exactly, fill_block
 from virtualzarr.references.virtual_store import manifest_of
 from virtualzarr.serve.cells import find_overlapped, find_same_cell
-from virtualzarr.serve.codecs import is_lossless
+from virtualzarr.serve.codecs import encode_block, is_lossless
+from virtualzarr.serve.source_reads import read_range
 from virtualzarr.serve.tags import SourceTags, describe_encoding, digest, is_versioned, tag_cell
 from virtualzarr.stores.files import ByteFile, is_url, take_fingerprint
+from virtualzarr.stores.lru_cache import LRUCache
 from virtualzarr.virtual.derived import split_chunks
 
 PieceKind = Literal["passthrough", "rewrapped", "encoded", "fill"]
 
 _OPEN_FILES = 1024
+
+_FOUND = 4096
+"""Cells of an array whose chunks stay found."""
 
 
 @dataclass(frozen=True)
@@ -51,8 +56,10 @@ class Piece:
         Returns all bytes.
     nbytes : int, optional
         How many there are, for passthrough.
-    read : callable, optional
-        Reads the bytes from one up to another, for passthrough.
+    file : ByteFile, optional
+        Where they lie, for passthrough.
+    offset : int
+        In the file.
     """
 
     kind: PieceKind
@@ -60,7 +67,8 @@ class Piece:
     cost: int
     compute: Callable[[], bytes]
     nbytes: int | None = None
-    read: Callable[[int, int], bytes] | None = None
+    file: ByteFile | None = None
+    offset: int = 0
 
 
 @dataclass(frozen=True)
@@ -197,6 +205,8 @@ class ServedArray:
         self._make_stored = stored
         self._stored: Stored | None = None
         self._lock = threading.Lock()
+        self._found: LRUCache[tuple[int, ...], Piece] = LRUCache(_FOUND)
+        self._described: dict[str, bytes] = {}
 
     @property
     def is_ready(self) -> bool:
@@ -215,8 +225,20 @@ class ServedArray:
                 self._stored = self._make_stored()
             return self._stored
 
+    def recall(self, cell: tuple[int, ...]) -> Piece | None:
+        """Return the chunk of a cell that was found before, or None."""
+        found: Piece | None = self._found.get(cell)
+        return found
+
     def find(self, cell: tuple[int, ...]) -> Piece | None:
         """Return the chunk of a cell, or None where there is none."""
+        piece = self._find(cell)
+        # References do not change; that nothing is stored is looked at each time.
+        if piece is not None and piece.kind != "fill":
+            self._found.put(cell, piece)
+        return piece
+
+    def _find(self, cell: tuple[int, ...]) -> Piece | None:
         grid = self.metadata.grid
         if len(cell) != grid.ndim or any(
             i >= n for i, n in zip(cell, grid.grid_shape, strict=True)
@@ -259,16 +281,17 @@ class ServedArray:
                 "passthrough",
                 self._tag(stored, cell, spans, "passthrough"),
                 min(length, 1 << 20),
-                lambda: bytes(file.read(offset, offset + length)),
+                lambda: read_range(file, offset, offset + length),
                 length,
-                lambda start, stop: bytes(file.read(offset + start, offset + stop)),
+                file,
+                offset,
             )
         decoded = math.prod(self.metadata.grid.cell_shape(cell)) * self.metadata.itemsize
         return Piece(
             "rewrapped",
             self._tag(stored, cell, spans, "rewrapped"),
             2 * length + decoded,
-            lambda: rewrap(file.read(offset, offset + length), decoded),
+            lambda: rewrap(read_range(file, offset, offset + length), decoded),
         )
 
     def _tag(
@@ -279,7 +302,9 @@ class ServedArray:
         grid = self.metadata.grid
         origin, shape = grid.cell_origin(cell), grid.cell_shape(cell)
         box = [(o, o + n) for o, n in zip(origin, shape, strict=True)]
-        encoding = describe_encoding(self.metadata, kind)
+        encoding = self._described.get(kind)
+        if encoding is None:
+            encoding = self._described[kind] = describe_encoding(self.metadata, kind)
         return tag_cell(
             encoding, stored.manifest, stored.axes, box, spans, stored.tags, kind == "encoded"
         )
@@ -333,8 +358,7 @@ class ServedArray:
     def _encode_block(self, block: np.ndarray[Any, Any]) -> bytes:
         metadata = self.metadata
         if is_lossless(metadata):
-            codec = metadata.pipeline.for_block(block.shape, metadata.dtype, metadata.fill_value)
-            return bytes(codec.encode(block))
+            return encode_block(metadata, block)
         # Decoded again and compared: what a codec does not give back is an error and no chunk.
         return encode_exactly(metadata, block)
 

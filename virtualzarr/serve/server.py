@@ -13,6 +13,7 @@ from typing import Any
 
 from virtualzarr.errors import import_optional
 from virtualzarr.serve.app import Application
+from virtualzarr.serve.exchange import ABORT
 
 MAX_HEAD = 32 << 10
 """Bytes of the head of a request."""
@@ -127,18 +128,25 @@ def _make_protocol() -> Any:
         def data_received(self, data: bytes) -> None:
             if self._head is None:
                 self._head = 0
+            super().data_received(data)
+            if self._head is None or self.transport.is_closing():
+                return
+            # Most heads come whole; the others have so much time, and so much room.
+            if self._timer is None:
                 loop = asyncio.get_running_loop()
                 self._timer = loop.call_later(HEAD_SECONDS, self._end_waiting)
-            super().data_received(data)
-            if self._head is not None and not self.transport.is_closing():
-                # What the parser keeps until a line ends.
-                self._pending += len(data)
-                if self._pending > 2 * MAX_HEAD:
-                    self.send_400_response("The head of the request is too long.")
+            # What the parser keeps until a line ends.
+            self._pending += len(data)
+            if self._pending > 2 * MAX_HEAD:
+                self.send_400_response("The head of the request is too long.")
 
         def _end_waiting(self) -> None:
             if self._head is not None:
                 self.transport.close()
+
+        def on_message_begin(self) -> None:
+            super().on_message_begin()
+            self.scope["extensions"] = {ABORT: self._cut_off}
 
         def on_url(self, url: bytes) -> None:
             self._count(url)

@@ -1,0 +1,325 @@
+"""One request to the application, and its answer."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import logging
+import time
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
+
+from virtualzarr.errors import VirtualZarrError
+from virtualzarr.serve.catalogue import Entry, Snapshot
+from virtualzarr.serve.codecs import FACES
+from virtualzarr.serve.messages import (
+    BadRequestError,
+    Receive,
+    Request,
+    Response,
+    Scope,
+    Send,
+    document_response,
+    is_fresh,
+    is_refused,
+    ranged_response,
+    select_range,
+    text_response,
+    unsatisfiable,
+)
+from virtualzarr.serve.page.pages import url_of
+from virtualzarr.serve.served_array import Piece, ServedArray
+
+if TYPE_CHECKING:
+    from virtualzarr.serve.app import Application
+
+ABORT = "virtualzarr.abort"
+"""The extension of ASGI scopes by which our server resets a connection: a function."""
+
+_access_log = logging.getLogger("virtualzarr.serve.access")
+_log = logging.getLogger(__name__)
+
+_SLICE = 256 << 10
+"""Bytes that are handed to the connection at once: what it holds is not counted."""
+
+SLOW_SECONDS = 10.0
+"""In which a client takes `_SLICE` bytes at least, while others wait for the memory it holds."""
+
+_NUMBER_LENGTH = 19
+
+
+class SlowClientError(Exception):
+    """A client takes its answer so slowly that others would wait for it."""
+
+
+class Exchange:
+    """One request and its answer."""
+
+    def __init__(self, app: Application, scope: Scope, receive: Receive, send: Send) -> None:
+        self.app, self.scope, self.receive, self.send = app, scope, receive, send
+        self.started = time.perf_counter()
+        self.dataset = self.face = ""
+        self.kind, self.status, self.sent, self.begun = "other", 500, 0, False
+        self.request = Request(scope["method"], [], {})
+        self.cors: dict[str, str] = {}
+        self.gone: asyncio.Task[None] | None = None
+        self.blocked_since: float | None = None
+
+    async def run(self) -> None:
+        """Answer the request."""
+        try:
+            response = await self._respond()
+            if response is not None:
+                await self._send(response)
+        except VirtualZarrError as error:
+            # The full text has paths and URLs, which are for the log alone.
+            _log.warning("%s: %s", self._path, error)
+            if not self.begun:
+                await self._send(self._failure(error))
+            elif not await self._break_off():
+                raise
+        except SlowClientError as error:
+            _log.warning("%s: too slow for those who wait: %s", self._path, error)
+            if not await self._break_off():
+                raise
+        finally:
+            if self.gone is not None:
+                self.gone.cancel()
+            self._log()
+
+    async def _break_off(self) -> bool:
+        """Reset the connection, if the server lets us, so that nobody takes a part for all."""
+        abort = (self.scope.get("extensions") or {}).get(ABORT)
+        if abort is None:
+            return False
+        abort()
+        # The server must have noticed when this returns, or it takes it for a mistake.
+        await self._wait_for_end()
+        return True
+
+    @property
+    def _path(self) -> str:
+        raw = self.scope.get("raw_path") or self.scope["path"].encode()
+        return bytes(raw[:1000]).decode("ascii", "backslashreplace").partition("?")[0]
+
+    def _log(self) -> None:
+        seconds = time.perf_counter() - self.started
+        self.app.delivery.metrics.count(
+            self.dataset, self.face, self.kind, self.status, self.sent, seconds
+        )
+        _access_log.info(
+            "%s %s %r %d %d %.1fms %s", self.request.client, self.scope["method"], self._path,
+            self.status, self.sent, seconds * 1000, self.kind,
+        )  # fmt: skip
+
+    async def _respond(self) -> Response | None:
+        """Return the answer; None if it was sent in pieces."""
+        try:
+            request = self.request = Request.parse(self.scope)
+        except BadRequestError as error:
+            return text_response(400, str(error), connection="close")
+        access = self.app.access
+        if request.method == "OPTIONS":
+            return access.preflight(request)
+        if request.parts == ["healthz"]:
+            return text_response(200, "ok")
+        refused = access.check(request)
+        self.cors = access.cors_headers(request)
+        if refused is not None:
+            return refused
+        if request.method not in ("GET", "HEAD"):
+            return text_response(405, "read-only", allow="GET, HEAD, OPTIONS")
+        if request.parts == ["metrics"]:
+            headers = {"content-type": "text/plain; version=0.0.4", "cache-control": "no-store"}
+            return Response(200, self.app.delivery.metrics.render(), headers, "metrics")
+        return await self._respond_below()
+
+    async def _respond_below(self) -> Response | None:
+        found = self.app.locate(self.request.parts)
+        if found is None:
+            return await self._respond_page(None, self.request.parts)
+        entry, parts = found
+        self.dataset = entry.name
+        if not parts[0].startswith("@"):
+            if parts[0] in FACES:
+                return await self._respond_key(entry.snapshot, parts, pinned=False)
+            return await self._respond_page(entry, parts)
+        number = parts[0][1:]
+        if len(parts) < 2 or not _is_number(number):
+            return text_response(404, "there is nothing of that name")
+        snapshot = await self.app.delivery.read(entry.at_version, int(number))
+        if snapshot is None:
+            # Never 404 for chunks: they would be taken for missing ones.
+            is_key = parts[-1] not in (".zgroup", ".zarray", ".zattrs", ".zmetadata", "zarr.json")
+            return text_response(502 if is_key else 404, "there is no such version")
+        return await self._respond_key(snapshot, parts[1:], pinned=True)
+
+    async def _respond_page(self, entry: Entry | None, parts: list[str]) -> Response:
+        if self.app.pages is None:
+            return text_response(404, "there is nothing of that name")
+        url = url_of(self.request, self.scope.get("scheme", ""), self.scope.get("root_path", ""))
+        return await self.app.pages.respond(entry, parts, self.request, url)
+
+    async def _respond_key(
+        self, snapshot: Snapshot, parts: list[str], pinned: bool
+    ) -> Response | None:
+        face = snapshot.faces.get(parts[0])
+        if face is None:
+            return text_response(404, f"there is no such face: {snapshot.skipped.get(parts[0])}")
+        self.face = parts[0]
+        found = face.find(parts[1:])
+        headers = {"cache-control": "no-cache"}
+        if self.app.max_age:
+            headers["cache-control"] = f"max-age={self.app.max_age}"
+        if isinstance(found, bytes):
+            self.kind = "document"
+            tag = f'"{hashlib.blake2b(found, digest_size=16).hexdigest()}"'
+            headers["content-type"] = "application/json"
+            return document_response(self.request, found, tag, headers)
+        # Only what is certainly not there is a 404: clients take that for fill values. All failures
+        # raise, and become a 502.
+        self.kind = "missing"
+        missing = text_response(404, "there is no such key")
+        missing.headers["cache-control"] = headers["cache-control"]
+        if found is None:
+            return missing
+        array, cell = found
+        piece = await self.app.delivery.find(array, cell)
+        if piece is None:
+            return missing
+        if pinned:
+            headers["cache-control"] = "max-age=31536000, immutable"
+        headers["content-type"] = "application/octet-stream"
+        with self._watch_speed():
+            return await self._respond_chunk(array, cell, piece, headers)
+
+    @contextlib.contextmanager
+    def _watch_speed(self) -> Iterator[None]:
+        """End the answer, within a with statement, if it is taken slowly while others wait."""
+        loop, task, slow = asyncio.get_running_loop(), asyncio.current_task(), False
+        timer: asyncio.TimerHandle
+
+        def look() -> None:
+            nonlocal timer, slow
+            since = self.blocked_since
+            blocked = since is not None and time.perf_counter() - since >= SLOW_SECONDS
+            if blocked and self.app.delivery.budget.waiting:
+                slow = True
+                assert task is not None
+                task.cancel()
+            else:
+                timer = loop.call_later(SLOW_SECONDS / 4, look)
+
+        timer = loop.call_later(SLOW_SECONDS, look)
+        try:
+            yield
+        except asyncio.CancelledError:
+            if not slow:
+                raise
+            raise SlowClientError(f"{self.sent} bytes were taken") from None
+        finally:
+            timer.cancel()
+
+    async def _respond_chunk(
+        self, array: ServedArray, cell: tuple[int, ...], piece: Piece, headers: dict[str, str]
+    ) -> Response | None:
+        self.kind, request = piece.kind, self.request
+        if piece.tag is not None:
+            conditional = self._conditional(piece.tag, headers)
+            if conditional is not None:
+                return conditional
+            if piece.nbytes is not None:
+                return await self._send_stream(piece, piece.tag, piece.nbytes, headers)
+        key = f"{id(array)}/{cell}"
+        async with self.app.delivery.encoded(key, piece) as (data, tag):
+            response = self._conditional(tag, headers)
+            if response is None:
+                response = ranged_response(request, data, tag, headers, piece.kind)
+            await self._send(response)
+        return None
+
+    def _conditional(self, tag: str, headers: dict[str, str]) -> Response | None:
+        if is_fresh(self.request, tag):
+            return Response(304, headers=headers | {"etag": tag}, kind=self.kind)
+        if is_refused(self.request, tag):
+            return text_response(412, "the chunk is another one")
+        return None
+
+    async def _send_stream(
+        self, piece: Piece, tag: str, nbytes: int, headers: dict[str, str]
+    ) -> Response | None:
+        """Send a chunk that passes through, as it is read."""
+        headers = headers | {"etag": tag, "accept-ranges": "bytes"}
+        try:
+            span = select_range(self.request, tag, nbytes)
+        except IndexError:
+            return unsatisfiable(nbytes)
+        status, (start, stop) = (200, (0, nbytes)) if span is None else (206, span)
+        if span is not None:
+            headers["content-range"] = f"bytes {start}-{stop - 1}/{nbytes}"
+        if self.request.method == "HEAD" or start == stop:
+            await self._start(status, headers, stop - start)
+            await self.send({"type": "http.response.body"})
+            return None
+        async with contextlib.aclosing(self.app.delivery.stream(piece, start, stop)) as pieces:
+            at = start
+            async for data in pieces:
+                if at == start:
+                    # Only now: what cannot be read at all is a failure with a status.
+                    await self._start(status, headers, stop - start)
+                await self._send_body(data, last=at + len(data) == stop)
+                at += len(data)
+                if at < stop and self._is_gone():
+                    break
+        return None
+
+    def _is_gone(self) -> bool:
+        """Whether the client has closed the connection."""
+        if self.gone is None:
+            self.gone = asyncio.get_running_loop().create_task(self._wait_for_end())
+        return self.gone.done()
+
+    async def _wait_for_end(self) -> None:
+        while (await self.receive())["type"] != "http.disconnect":
+            pass
+
+    def _failure(self, error: VirtualZarrError) -> Response:
+        """Return the answer to a chunk that cannot be read."""
+        what = "picture" if self.kind == "page" else "chunk"
+        text = f"{type(error).__name__}: the {what} cannot be read"
+        return text_response(502, f"{text}: {error}" if self.app.show_sources else text)
+
+    async def _start(self, status: int, headers: Mapping[str, str], nbytes: int | None) -> None:
+        self.status, self.begun = status, True
+        fixed = dict(headers)
+        for name, value in self.cors.items():
+            fixed[name] = f"{fixed[name]}, {value}" if name in fixed else value
+        fixed["x-content-type-options"] = "nosniff"
+        if nbytes is not None:
+            fixed["content-length"] = str(nbytes)
+        encoded = [(name.encode(), value.encode("latin-1")) for name, value in fixed.items()]
+        await self.send({"type": "http.response.start", "status": status, "headers": encoded})
+
+    async def _send_body(self, data: bytes, *, last: bool) -> None:
+        view = memoryview(data)
+        for start in range(0, max(len(view), 1), _SLICE):
+            part = data if len(view) <= _SLICE else bytes(view[start : start + _SLICE])
+            more = not last or start + _SLICE < len(view)
+            self.blocked_since = time.perf_counter()
+            await self.send({"type": "http.response.body", "body": part, "more_body": more})
+            self.blocked_since = None
+            self.sent += len(part)
+
+    async def _send(self, response: Response) -> None:
+        if response.kind != "other":
+            self.kind = response.kind
+        has_length = response.status not in (204, 304)
+        nbytes = len(response.body) if has_length else None
+        await self._start(response.status, response.headers, nbytes)
+        body = b"" if self.request.method == "HEAD" or not has_length else response.body
+        await self._send_body(body, last=True)
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) <= _NUMBER_LENGTH
