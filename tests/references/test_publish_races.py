@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
+from contextlib import nullcontext
+
 import pytest
 
 import virtualzarr as vz
 from tests.dataset.s3_server import running
 from tests.references.test_append import write
-from virtualzarr.errors import AccessError, SourceChangedError
+from virtualzarr.errors import AccessError, PublishError, SourceChangedError
 from virtualzarr.references import portable_form
 from virtualzarr.references.kerchunk import json_form
 
@@ -124,3 +127,126 @@ def test_native_hierarchies_at_urls_are_renamed_by_single_writers_only(server, g
     assert done == renamed
     again = vz.rename_paths("s3://bucket/air.zarr", names, dry_run=True, **options)
     assert again == {}
+
+
+FOLDER = "s3://bucket/refs/air.parq"
+
+
+@pytest.fixture
+def _no_lock(monkeypatch):
+    """Publishers on other machines know nothing of our locks."""
+    monkeypatch.setattr(portable_form, "lock_for_writing", lambda uri: nullcontext())
+
+
+def read_folder(server):
+    return vz.open(FOLDER, storage_options=server.options(), allowed="*")["time"][...].tolist()
+
+
+@pytest.mark.parametrize("is_overwriting", [False, True])
+def test_of_two_publications_of_a_folder_one_is_told(server, groups, monkeypatch, is_overwriting):
+    """Whatever either was told to overwrite: folders elsewhere are never replaced."""
+    pytest.importorskip("pyarrow")
+    options = {"storage_options": server.options(), "overwrite": is_overwriting}
+    publish_after(monkeypatch, lambda: groups[1].publish(FOLDER, **options))
+    with pytest.raises(PublishError, match="references already"):
+        groups[0].publish(FOLDER, **options)
+    assert read_folder(server) == [4, 5, 6, 7]
+    with pytest.raises(PublishError, match="references already"):
+        groups[0].publish(FOLDER, **options)
+
+
+@pytest.mark.parametrize("number", [0, 1, 2, 4])
+@pytest.mark.usefixtures("_no_lock")
+def test_folders_are_wholly_of_one_publisher(server, groups, number):
+    """The first is stopped before any of its requests, and goes on when the other has ended."""
+    pytest.importorskip("pyarrow")
+    options = {"storage_options": server.options()}
+    outcomes, puts, pending = {}, [], [groups[1]]
+
+    def stop(method, path):
+        if method == "PUT" and "air.parq" in path and "/log/" not in path and pending:
+            puts.append(path)
+            if len(puts) > number:
+                outcomes[1] = attempt(pending.pop(), options)
+        return None
+
+    server.fault = stop
+    outcomes[0] = attempt(groups[0], options)
+    assert not pending
+    assert sum(outcome is None for outcome in outcomes.values()) == 1
+    assert read_folder(server) == ([4, 5, 6, 7] if outcomes[1] is None else [0, 1, 2, 3])
+    files = {name for name in server.objects if "air.parq/" in name}
+    series = json.loads(server.objects["bucket/refs/air.parq/.zmetadata"])["virtualzarr"]["series"]
+    assert all(series.encode() in server.objects[name] for name in files)
+
+
+def attempt(group, options):
+    try:
+        group.publish(FOLDER, **options)
+    except vz.errors.VirtualZarrError as error:
+        return error
+    return None
+
+
+@pytest.mark.usefixtures("_no_lock")
+def test_a_publisher_that_slept_while_its_folder_was_deleted(server, groups, monkeypatch):
+    """It has put some records, somebody deletes the folder and publishes anew: nothing is mixed."""
+    pytest.importorskip("pyarrow")
+    monkeypatch.setattr(vz.config, "requests", 1)
+    options = {"storage_options": server.options()}
+    puts, outcomes = [], {}
+
+    def stop(method, path):
+        if method == "PUT" and "air.parq" in path and "/log/" not in path:
+            puts.append(path)
+            if len(puts) == 3:
+                for name in [name for name in server.objects if "refs/air.parq" in name]:
+                    del server.objects[name]
+                outcomes[1] = attempt(groups[1], options)
+        return None
+
+    server.fault = stop
+    outcomes[0] = attempt(groups[0], options)
+    assert outcomes[1] is None
+    assert outcomes[0] is not None
+    assert read_folder(server) == [4, 5, 6, 7]
+
+
+def test_a_publication_that_was_not_finished_is_told(server, groups):
+    """By who opens it, and by who publishes to the same place; with it deleted, all is well."""
+    pytest.importorskip("pyarrow")
+    options = {"storage_options": server.options()}
+    server.fault = lambda method, path: 403 if "refs.0.parq" in path and method == "PUT" else None
+    with pytest.raises(vz.errors.VirtualZarrError):
+        groups[0].publish(FOLDER, **options)
+    server.fault = lambda method, path: None
+    with pytest.raises(PublishError, match="did not finish"):
+        groups[0].publish(FOLDER, **options)
+    with pytest.raises(vz.errors.BadReferenceError, match="not finished"):
+        read_folder(server)
+    server.objects.clear()
+    groups[0].publish(FOLDER, **options)
+    assert read_folder(server) == [0, 1, 2, 3]
+
+
+def test_a_lost_answer_is_no_other_publisher(server, groups):
+    pytest.importorskip("pyarrow")
+    left = {".zmetadata": 2, "refs.0.parq": 1, "fingerprints.json": 1}
+
+    def choose(method, path):
+        name = path.partition("?")[0].rpartition("/")[2]
+        if method == "PUT" and left.get(name) and "air.parq" in path:
+            left[name] -= 1
+            return "lost"
+        return None
+
+    server.fault = choose
+    report = groups[0].publish(FOLDER, storage_options=server.options())
+    assert not any(left.values())
+    assert not [note for note in report.notes if "noticed" in note]
+    assert read_folder(server) == [0, 1, 2, 3]
+    server.fault = lambda method, path: None
+    server.objects.clear()
+    server.is_strict = False
+    report = groups[0].publish(FOLDER.replace("air", "loose"), storage_options=server.options())
+    assert any("is not noticed" in note for note in report.notes)

@@ -1,4 +1,4 @@
-"""One object of an object store, replaced only where nobody else has replaced it meanwhile."""
+"""Objects of an object store, replaced only where nobody else has replaced them meanwhile."""
 
 from __future__ import annotations
 
@@ -34,6 +34,14 @@ class ConditionalObject:
         assert isinstance(storage, ObjectStore)
         self._storage = storage
 
+    def read(self) -> bytes | None:
+        """Return the object as it is now; None if there is none."""
+        try:
+            answer = self._storage.get(Get(self._name))
+        except (UnreachableError, RefusedError) as error:
+            raise SourceError(str(error), file=self.uri) from error
+        return None if answer is None else answer[0]
+
     def tag(self) -> str | None:
         """Return what the store calls the object as it is now; None if there is none."""
         try:
@@ -42,16 +50,22 @@ class ConditionalObject:
             raise SourceError(str(error), file=self.uri) from error
         return None if answer is None else answer[1]
 
-    def replace(self, data: bytes, tag: str | None, commit: str) -> bool:
-        """Replace the object, if it has a tag still; tell whether that was done.
+    def replace(
+        self, data: bytes, tag: str | None, commit: str, *, name: str | None = None
+    ) -> str | None:
+        """Replace the object, if it has a tag still; return its new one, or None if it has another.
 
         Requests that are not answered are sent again until it is certain what became of them, as
         those of `virtualzarr.dataset.commit`.
 
         Parameters
         ----------
+        tag : str or None
+            None if there must be no object yet.
         commit : str
             What no other content has, unless it was made from this.
+        name : str, optional
+            Of another object in the same folder.
 
         Raises
         ------
@@ -61,11 +75,11 @@ class ConditionalObject:
             The store does not say what became of it.
         """
         began, attempts, is_sent = time.monotonic(), 0, False
-        storage = self._storage
+        storage, name = self._storage, name or self._name
         while True:
             try:
-                if storage.replace_object(self._name, data, tag) is not None:
-                    return True
+                if (new := storage.replace_object(name, data, tag)) is not None:
+                    return new
                 is_sent = True
             except RefusedError as error:
                 if not is_sent:
@@ -73,10 +87,11 @@ class ConditionalObject:
             except UnreachableError:
                 is_sent = True
             try:
-                answer = storage.get(Get(self._name))
+                answer = storage.get(Get(name))
                 # Another content: the condition of this request never holds again.
                 if (None if answer is None else answer[1]) != tag:
-                    return answer is not None and commit.encode() in answer[0]
+                    is_done = answer is not None and commit.encode() in answer[0]
+                    return answer[1] if answer is not None and is_done else None
             except (UnreachableError, RefusedError):
                 pass
             attempts += 1

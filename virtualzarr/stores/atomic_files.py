@@ -292,17 +292,21 @@ class AtomicFolder(_Atomic):
         with write_errors(self.uri):
             Path(self.file(name)).write_bytes(data)
 
+    def list_files(self) -> dict[str, str]:
+        """Return the files that were written, by name: the paths where they are until they move."""
+        files = {}
+        for folder, _, names in os.walk(self._temporary):
+            for name in names:
+                path = os.path.join(folder, name)
+                files[os.path.relpath(path, self._temporary).replace(os.sep, "/")] = path
+        self.nbytes = sum(map(os.path.getsize, files.values()))
+        return files
+
     def commit(self, last: str) -> None:
         """Rename everything to its path: where that is done file by file, one of them last."""
-        files = [
-            os.path.relpath(os.path.join(folder, name), self._temporary)
-            for folder, _, names in os.walk(self._temporary)
-            for name in names
-        ]
-        # Readers begin with that file: by then, all that it names must be there.
-        files.sort(key=lambda name: (name == last, name))
         with write_errors(self.uri):
-            self.nbytes = sum(os.path.getsize(self.file(name)) for name in files)
+            # Readers begin with that file: by then, all that it names must be there.
+            files = sorted(self.list_files(), key=lambda name: (name == last, name))
             if is_url(self.uri):
                 self._upload(files)
                 return

@@ -9,15 +9,22 @@ from typing import Any
 import numpy as np
 
 from virtualzarr.array import Array
-from virtualzarr.errors import PublishError
+from virtualzarr.errors import (
+    AccessError,
+    MissingDependencyError,
+    PublishError,
+    UnsupportedError,
+)
 from virtualzarr.references.array_plan import ArrayPlan
 from virtualzarr.references.form import Capabilities, OpenedReferences, PublishOptions
 from virtualzarr.references.inventory import list_arrays
+from virtualzarr.references.kerchunk.create_folder import explain
 from virtualzarr.references.kerchunk.read_parquet import METADATA, is_folder
 from virtualzarr.references.kerchunk.scan import open_references
 from virtualzarr.references.kerchunk.write_parquet import write_parquet
 from virtualzarr.references.plan import Plan
 from virtualzarr.references.portable_form import PortableForm, file_state
+from virtualzarr.references.several_writers import is_object_store, open_conditional
 from virtualzarr.references.unchanged import count_unchanged, is_frozen
 from virtualzarr.references.write_plan import WriteTask, Written
 from virtualzarr.stores.location import Location
@@ -50,6 +57,18 @@ class ParquetForm(PortableForm):
         """Read the metadata; records are read when their chunks are asked for."""
         return open_references(location)
 
+    def condition(self, location: Location, options: PublishOptions) -> dict[str, Any]:
+        """Return the metadata of a folder in an object store, which must not be there yet."""
+        if not is_object_store(location):
+            return {}
+        try:
+            target = open_conditional(location.with_uri(f"{location.uri.rstrip('/')}/{METADATA}"))
+        except (AccessError, MissingDependencyError, UnsupportedError) as error:
+            return {"unconditional": error.message}
+        if target.tag() is not None:
+            raise explain(target)
+        return {"target": target}
+
     def layout_to_publish(self, options: PublishOptions) -> dict[str, Any]:
         """Return how many references a record has."""
         return {"record_size": options.record_size}
@@ -73,7 +92,10 @@ class ParquetForm(PortableForm):
 
     def write(self, task: WriteTask) -> Written:
         """Write new records, then the metadata that name them."""
-        return Written(write_parquet(task, **task.layout), notes=_notes(task.plan))
+        layout, notes = dict(task.layout), _notes(task.plan)
+        if reason := layout.pop("unconditional", None):
+            notes.append(f"who else writes there at the same time is not noticed: {reason}")
+        return Written(write_parquet(task, **layout), notes=notes)
 
 
 def _count_unchanged(plan: Plan, stored: Mapping[str, Array]) -> dict[str, int]:

@@ -17,6 +17,7 @@ from virtualzarr.array import Array
 from virtualzarr.manifest import Source
 from virtualzarr.metadata import ArrayMetadata, loads_json
 from virtualzarr.references.kerchunk.columns import resolve_source
+from virtualzarr.references.kerchunk.create_folder import INTENT
 from virtualzarr.references.kerchunk.fingerprints import Fingerprints
 from virtualzarr.references.kerchunk.read_records import Record, RecordChunks, read_record
 from virtualzarr.stores.files import Connection, Location, is_url
@@ -88,6 +89,10 @@ class Folder:
     def document(self) -> dict[str, Any]:
         """The content of `.zmetadata`."""
         document = loads_json(self.read(METADATA))
+        if isinstance(document, dict) and INTENT in (document.get("virtualzarr") or {}):
+            raise errors.BadReferenceError(
+                "the references are being published, or that was not finished", file=self.uri
+            )
         if not isinstance(document, dict) or not isinstance(document.get("metadata"), dict):
             raise errors.BadReferenceError(f"{METADATA} has no member 'metadata'")
         return document

@@ -52,7 +52,7 @@ def replace_json(task: WriteTask, target: Any, tag: str | None, commits: Sequenc
         As `virtualzarr.dataset.conditional_object.ConditionalObject.replace`.
     """
     data = b"".join(_iter_text(task, commits))
-    if not target.replace(data, tag, commits[-1]):
+    if target.replace(data, tag, commits[-1]) is None:
         raise LostRaceError(
             "somebody else was always quicker; nothing was written: do it again",
             file=task.location.uri,

@@ -18,6 +18,7 @@ from virtualzarr.config import config
 from virtualzarr.errors import PublishError
 from virtualzarr.manifest import Manifest, Sources
 from virtualzarr.metadata import dumps_json, loads_json
+from virtualzarr.references.kerchunk.create_folder import create_folder
 from virtualzarr.references.kerchunk.fingerprints import Fingerprints
 from virtualzarr.references.kerchunk.read_parquet import FINGERPRINTS, METADATA, record_name
 from virtualzarr.references.kerchunk.read_records import SERIES, pyarrow_parquet
@@ -170,6 +171,7 @@ def write_parquet(
     record_size: int | None = None,
     keep: Mapping[str, int] | None = None,
     series: str | None = None,
+    target: Any = None,
 ) -> int:
     """Write a folder of references.
 
@@ -178,6 +180,8 @@ def write_parquet(
     keep, series : mapping of int by path, and str, optional
         Of a folder that is there: how many cells of each array stay as they are, and what its
         records say of themselves. Only records with others are written.
+    target : ConditionalObject, optional
+        The metadata, in an object store in which only one of several publishers succeeds.
 
     Returns
     -------
@@ -193,7 +197,7 @@ def write_parquet(
     size = record_size or RECORD_SIZE
     growing = keep is not None
     series = series or secrets.token_hex(8)
-    with AtomicFolder(task.location, growing=growing) as target:
+    with AtomicFolder(task.location, growing=growing) as folder:
         with write_errors(uri), ThreadPoolExecutor(config.threads) as pool:
             for path, array in plan.arrays.items():
                 first = (keep or {}).get(path, 0)
@@ -204,13 +208,14 @@ def write_parquet(
                 # Arrow compresses without the interpreter's lock: records are written side by
                 # side.
                 work = [
-                    pool.submit(write_table, table, target.file(record_name(path, number)), series)
+                    pool.submit(write_table, table, folder.file(record_name(path, number)), series)
                     for number, table in tables
                 ]
                 for future in work:
                     future.result()
                 task.advance(counts.references - before)
-        target.write(FINGERPRINTS, dumps(Fingerprints.document(plan.sources())).encode())
+        fingerprints = {"series": series, **Fingerprints.document(plan.sources())}
+        folder.write(FINGERPRINTS, dumps(fingerprints).encode())
         metadata = loads_json(task.documents[METADATA])
         assert isinstance(metadata, dict)
         # Readers compare the series in the records with this one, and so notice a folder that was
@@ -218,7 +223,10 @@ def write_parquet(
         ours: dict[str, Any] = {"series": series, "receipt": task.receipt}
         ours |= {"relative": True} if task.relative else {}
         metadata |= {"record_size": size, "virtualzarr": ours}
-        target.write(METADATA, dumps_json(metadata, indent=None))
+        folder.write(METADATA, dumps_json(metadata, indent=None))
         # The metadata last: who reads meanwhile finds records that hold what they held, and more.
-        target.commit(last=METADATA)
-    return target.nbytes
+        if target is None:
+            folder.commit(last=METADATA)
+        else:
+            create_folder(target, folder.list_files(), series, METADATA)
+    return folder.nbytes
