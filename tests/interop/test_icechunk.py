@@ -189,3 +189,25 @@ def test_axes_of_length_zero(tmp_path, chunks):
     publish(stored, tmp_path / "refs.icechunk")
     theirs = zarr_open(tmp_path / "refs.icechunk", tmp_path)
     assert theirs["x"][...].shape == (0, 4)
+
+
+def test_new_names_leave_chunks_of_the_repository_in_it(tmp_path):
+    """A repository whose sources were renamed may be moved with the chunks that it has itself."""
+    pytest.importorskip("icechunk", minversion="2.0.5")
+    pytest.importorskip("h5py")
+    import shutil
+
+    from tests.references.monthly import write_months
+
+    files = write_months(tmp_path / "files", 2)
+    target = tmp_path / "refs.icechunk"
+    vz.virtualize(files, "time").publish(target)
+    expected = {name: array[...] for name, array in vz.open(target).arrays()}
+    shutil.move(tmp_path / "files", tmp_path / "other")
+    vz.rename_paths(target, {str(tmp_path / "files"): str(tmp_path / "other")})
+    shutil.move(target, tmp_path / "moved.icechunk")
+    again = vz.open(tmp_path / "moved.icechunk")
+    for name, values in expected.items():
+        np.testing.assert_array_equal(again[name][...], values)
+    folders = {source.uri for source in again["time"].manifest.sources if not source.is_inline}
+    assert all(uri.startswith(str(tmp_path / "moved.icechunk")) for uri in folders)

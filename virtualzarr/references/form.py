@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from virtualzarr.choices import Duplicates, OnError, ReferenceFormat
+from virtualzarr.choices import Duplicates, OnError, ReferenceFormat, Split
 from virtualzarr.references.new_names import NewNames
 from virtualzarr.stores.location import Location
 
@@ -84,6 +84,7 @@ class PublishOptions:
     inline: InlinePolicy | None = None
     regular: bool | None = None
     clients: tuple[str, ...] = ()
+    split: Split | None = None
 
 
 @dataclass(frozen=True)
@@ -127,14 +128,19 @@ class OpenedReferences:
         Whether they name their source files relative to themselves.
     layout : mapping
         What else the form's writer needs in order to write them again as they are.
-    regular : bool
-        Whether all grids were to be regular when they were published.
+    receipt : mapping
+        How they were published; see `virtualzarr.references.receipt`.
     """
 
     node: Group | Array
     relative: bool = False
     layout: Mapping[str, Any] = field(default_factory=dict)
-    regular: bool = False
+    receipt: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def regular(self) -> bool:
+        """Whether all grids were to be regular when they were published."""
+        return self.receipt.get("regular") is True
 
 
 class ReferenceForm(ABC):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from virtualzarr.array import Array
@@ -21,13 +21,15 @@ from virtualzarr.stores.fingerprints import differences
 from virtualzarr.virtual.from_store import as_virtual
 
 
-def select_new(node: Group | Array, request: AppendRequest) -> list[Group]:
-    """Return the groups of the files that references do not refer to yet.
+def select_new(
+    node: Group | Array, request: AppendRequest, copied: Iterable[Source] = ()
+) -> list[Group]:
+    """Return the groups of the files that references do not refer to, or have copied, yet.
 
     Raises `MismatchError` if they refer to one, and duplicates are errors; `SourceChangedError` if
     they refer to a file that was another one when it was scanned.
     """
-    published = {source.uri: source for source in list_sources(node)}
+    published = {source.uri: source for source in (*copied, *list_sources(node))}
     return [
         group
         for file, group in zip(request.files, request.groups, strict=True)

@@ -12,7 +12,7 @@ import numpy as np
 
 from virtualzarr import errors
 from virtualzarr.array import Array
-from virtualzarr.choices import OnError
+from virtualzarr.choices import OnError, Split
 from virtualzarr.codecs import Pipeline, make
 from virtualzarr.hierarchy.group import Group
 from virtualzarr.manifest import Source
@@ -59,6 +59,8 @@ class Plan:
         Whether all grids are regular, and are to stay so.
     clients : tuple of str
         Those that must know all codecs.
+    split : {"runs"}, optional
+        How groups were made of the one that is published.
     """
 
     groups: dict[str, Group] = field(default_factory=dict)
@@ -70,6 +72,7 @@ class Plan:
     on_error: OnError | Literal["ignore"] = "raise"
     regular: bool = False
     clients: tuple[str, ...] = ()
+    split: Split | None = None
 
     def sources(self) -> set[Source]:
         """Return all files that are referred to."""

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from virtualzarr.array import Array
-from virtualzarr.errors import SourceError, SourceNotFoundError
+from virtualzarr.errors import PublishError, SourceError, SourceNotFoundError
 from virtualzarr.hierarchy.group import Group
 from virtualzarr.metadata import ArrayMetadata
 from virtualzarr.references.form import (
@@ -30,6 +30,7 @@ from virtualzarr.references.overwrite import check_replaceable
 from virtualzarr.references.plan import Plan, make_plan
 from virtualzarr.references.portable import TRUNCATE, is_regular
 from virtualzarr.references.preview import Preview, preview_plan
+from virtualzarr.references.receipt import read_copied_sources
 from virtualzarr.references.report import PublishReport
 from virtualzarr.references.several_writers import LostRaceError, check_writers, rebase
 from virtualzarr.references.write_plan import WriteTask, Written, write_plan
@@ -121,6 +122,7 @@ class PortableForm(ReferenceForm):
             on_error=options.on_error, capabilities=self._with_plugins(options.plugin_codecs),
             inline=options.inline, regular=options.regular, clients=options.clients,
         )  # fmt: skip
+        plan.split = options.split
         with lock_for_writing(location.uri):
             sources = (s for array in plan.arrays.values() for s in array.manifest.sources)
             check_replaceable(self, location, sources, overwrite=options.overwrite)
@@ -169,7 +171,14 @@ class PortableForm(ReferenceForm):
     def _append(self, location: Location, request: AppendRequest) -> PublishReport | Preview | None:
         before = self.state(location)
         opened = self.open(location)
-        new = select_new(opened.node, request)
+        if opened.receipt.get("split"):
+            raise PublishError(
+                'references that were split into runs (split="runs") do not grow: new files may '
+                "begin another run; publish all files anew",
+                file=location.uri,
+            )
+        copied = read_copied_sources(opened.receipt, location)
+        new = select_new(opened.node, request, copied)
         _log.info("%s: %d of %d files are to be added", location.uri, len(new), len(request.files))
         if not new:
             return None
@@ -193,7 +202,8 @@ class PortableForm(ReferenceForm):
         return write_plan(
             self, plan, location, [], progress=request.progress, relative=opened.relative,
             digests=any(source.digest is not None for source in list_sources(opened.node)),
-            layout=self.layout_to_append(opened, plan, before),
+            layout=self.layout_to_append(opened, plan, before), before=opened.receipt,
+            copied=copied,
         )  # fmt: skip
 
     def rename_paths(
@@ -217,8 +227,9 @@ class PortableForm(ReferenceForm):
         before = self.state(location)
         # No source is looked at, so that none needs to be allowed.
         opened = self.open(replace(location, allowed=(ANYWHERE,)))
-        sources = [source.uri for source in list_sources(opened.node)]
-        new = resolve_names(names, sources, location.uri)
+        copied = read_copied_sources(opened.receipt, replace(location, allowed=(ANYWHERE,)))
+        sources = [source.uri for source in (*list_sources(opened.node), *copied)]
+        new = resolve_names(names, dict.fromkeys(sources), location.uri)
         relative = opened.relative if relative is None else relative
         if dry_run or (not new and relative == opened.relative):
             return new
@@ -230,7 +241,10 @@ class PortableForm(ReferenceForm):
         )  # fmt: skip
         self.check_state(location, before)
         layout = self.layout_to_replace(opened, before)
-        write_plan(self, plan, location, [], relative=relative, layout=layout)
+        write_plan(
+            self, plan, location, [], relative=relative, layout=layout, before=opened.receipt,
+            copied=[s.with_uri(new[s.uri]) if s.uri in new else s for s in copied],
+        )  # fmt: skip
         return new
 
     def _with_plugins(self, plugin_codecs: bool) -> Capabilities:

@@ -158,7 +158,7 @@ def publish(
     options = PublishOptions(
         copy=copy, zarr_format=zarr_format, on_error=on_error, progress=progress,
         relative=relative, record_size=record_size, plugin_codecs=plugin_codecs,
-        overwrite=overwrite, digests=digests, inline=policy, clients=clients,
+        overwrite=overwrite, digests=digests, inline=policy, clients=clients, split=split,
         regular=True if clients and regular is None else regular,
     )  # fmt: skip
     report = form.publish(node, location, options)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -21,7 +22,7 @@ from virtualzarr.references import portable
 from virtualzarr.references.array_plan import ArrayPlan
 from virtualzarr.references.materialize import copy_chunks, with_copies
 from virtualzarr.references.plan import Plan
-from virtualzarr.references.receipt import make_receipt
+from virtualzarr.references.receipt import find_copied_sources, make_receipt
 from virtualzarr.references.report import Counts, PublishReport
 from virtualzarr.stores.atomic_files import AtomicFile, resolve_links
 from virtualzarr.stores.files import is_url
@@ -101,8 +102,18 @@ def write_plan(
     relative: bool = False,
     digests: bool = False,
     layout: Mapping[str, Any],
+    before: Mapping[str, Any] | None = None,
+    copied: Iterable[Source] = (),
 ) -> PublishReport:
-    """Write what is planned in a form; `notes` are what readers need to know already."""
+    """Write what is planned in a form; `notes` are what readers need to know already.
+
+    Parameters
+    ----------
+    before : mapping, optional
+        The receipt of the references that are replaced.
+    copied : iterable of Source
+        Files of which these had everything copied.
+    """
     can, uri = form.capabilities, location.uri
     if digests:
         add_digests(plan)
@@ -113,17 +124,20 @@ def write_plan(
     if not can.chunks:
         _copy_inline(plan)
         copied_to, copied_bytes = _store_copies(plan, location)
+    copied = [*copied, *find_copied_sources(plan)]
     documents, remarks = _describe(plan)
     notes = notes + remarks
     if relative:
-        _make_relative(plan, uri)
+        as_relative = partial(_as_relative, uri=uri, folder=uri.rpartition("/")[0])
+        _make_relative(plan, as_relative)
+        copied = map(as_relative, copied)
         notes.append("sources are relative: fsspec finds them only from the folder of the "
                      "references")  # fmt: skip
     notes += [*_notes_on_sources(plan, uri), *_notes_on_codecs(plan)]
     notes += [f"{path or '/'}: {a.note}" for path, a in plan.arrays.items() if a.note]
     counts = Counts()
     with _progress_bar(plan, progress) as advance:
-        receipt = make_receipt(plan, documents)
+        receipt = make_receipt(plan, documents, before or {}, copied)
         task = WriteTask(plan, location, documents, counts, advance, relative, layout, receipt)
         written = form.write(task)
     if written.copied_bytes:
@@ -243,25 +257,25 @@ def _check_names(plan: Plan) -> None:
                 ) from error  # fmt: skip
 
 
-def _make_relative(plan: Plan, uri: str) -> None:
+def _as_relative(source: Source, uri: str, folder: str) -> Source:
+    """Return a source named as it lies from the folder of references at `uri`."""
+    path = source.uri
+    if source.is_inline or (is_url(path) and not is_url(uri)):
+        return source
+    if not is_url(uri):
+        name = to_name(os.path.relpath(path, folder), folder)
+    elif path.startswith(f"{folder}/"):
+        name = to_name(path.removeprefix(f"{folder}/"), folder)
+    else:
+        name = None
+    if name is None:
+        return source
+    # No date and no entity tag: those of a copy are others.
+    return source.with_uri(name)
+
+
+def _make_relative(plan: Plan, as_relative: Callable[[Source], Source]) -> None:
     """Name sources relative to the folder of the references."""
-    folder = uri.rpartition("/")[0]
-
-    def as_relative(source: Source) -> Source:
-        path = source.uri
-        if source.is_inline or (is_url(path) and not is_url(uri)):
-            return source
-        if not is_url(uri):
-            name = to_name(os.path.relpath(path, folder), folder)
-        elif path.startswith(f"{folder}/"):
-            name = to_name(path.removeprefix(f"{folder}/"), folder)
-        else:
-            name = None
-        if name is None:
-            return source
-        # No date and no entity tag: those of a copy are others.
-        return source.with_uri(name)
-
     # After the copies, so that these are relative, too.
     for array in plan.arrays.values():
         sources = Sources(map(as_relative, array.manifest.sources))

@@ -126,6 +126,17 @@ def tip(target: Location) -> str:
         return str(icechunk().Repository.open(storage(target)).lookup_branch(BRANCH))
 
 
+def read_receipt(target: Location, depth: int = 256) -> Mapping[str, Any]:
+    """Return how the main branch was published, as its last commits say."""
+    with reading_errors(target.uri):
+        repository = icechunk().Repository.open(storage(target))
+        for snapshot in islice(repository.ancestry(branch=BRANCH), depth):
+            receipt = snapshot.metadata.get(RECEIPT)
+            if isinstance(receipt, Mapping):
+                return receipt
+    return {}
+
+
 def has_commit(repository: Any, commit: str, depth: int = 256) -> bool:
     """Tell whether one of the last commits of the main branch has an id."""
     snapshots = islice(repository.ancestry(branch=BRANCH), depth)

@@ -9,7 +9,12 @@ from typing import Any
 import numpy as np
 
 from virtualzarr.references.form import Capabilities, OpenedReferences, PublishOptions
-from virtualzarr.references.icechunk.bindings import is_repository, tip, writing_errors
+from virtualzarr.references.icechunk.bindings import (
+    is_repository,
+    read_receipt,
+    tip,
+    writing_errors,
+)
 from virtualzarr.references.icechunk.read import open_repository
 from virtualzarr.references.icechunk.write import write_icechunk
 from virtualzarr.references.inventory import list_arrays
@@ -45,7 +50,7 @@ class IcechunkForm(PortableForm):
 
     def open(self, location: Location) -> OpenedReferences:
         """Read the main branch."""
-        return OpenedReferences(open_repository(location))
+        return OpenedReferences(open_repository(location), receipt=read_receipt(location))
 
     def layout_to_replace(self, opened: OpenedReferences, state: object) -> dict[str, Any]:
         """Return the snapshot that the commit must follow."""

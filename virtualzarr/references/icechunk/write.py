@@ -13,6 +13,7 @@ from urllib.parse import quote
 import numpy as np
 import numpy.typing as npt
 
+from virtualzarr.array.chunk_source import open_source
 from virtualzarr.errors import PublishError, VirtualZarrError
 from virtualzarr.manifest import Manifest, References, Source, Sources
 from virtualzarr.metadata import dumps_json, loads_json
@@ -58,7 +59,7 @@ def write_icechunk(
     notes : list of str
     """
     plan, counts, uri = task.plan, task.counts, task.location.uri
-    prefixes = _prefixes(plan)
+    prefixes = _prefixes(plan, uri)
     repository = _repository(task.location, prefixes)
     session = repository.writable_session(bindings.BRANCH)
     if expected is not None and session.snapshot_id != expected:
@@ -72,7 +73,7 @@ def write_icechunk(
         before = counts.references
         start = (keep or {}).get(path)
         try:
-            stored, copies = _write_array(store, path, array, start, counts)
+            stored, copies = _write_array(store, uri, array, start, counts)
         except VirtualZarrError as error:
             plan.skip(path, error)
             bindings.clear(store, path)
@@ -109,9 +110,15 @@ def _without_consolidated(documents: Mapping[str, bytes]) -> Iterator[tuple[str,
         yield key, dumps_json(document, indent=None)
 
 
-def _prefixes(plan: Plan) -> dict[str, Mapping[str, Any] | None]:
+def _is_own(source: Source, uri: str) -> bool:
+    """Tell whether a source is a chunk of the repository itself."""
+    return source.uri.startswith(f"{uri}/chunks/")
+
+
+def _prefixes(plan: Plan, uri: str) -> dict[str, Mapping[str, Any] | None]:
     """Folders and buckets that sources lie in, and how they are opened."""
     sources = {s for array in plan.arrays.values() for s in array.manifest.sources}
+    sources = {source for source in sources if not _is_own(source, uri)}
     # A container for each folder, so that readers authorize no more than what is referred to.
     local = sorted(
         {os.path.dirname(s.uri) for s in sources if not s.is_inline and not is_url(s.uri)}
@@ -159,10 +166,10 @@ def _repository(target: Location, prefixes: Mapping[str, Mapping[str, Any] | Non
 
 
 def _write_array(
-    store: Any, path: str, array: ArrayPlan, start: tuple[int, ...] | None, counts: Counts
+    store: Any, uri: str, array: ArrayPlan, start: tuple[int, ...] | None, counts: Counts
 ) -> tuple[int, int]:
     """Store the references of an array from some cell on, and its own chunks."""
-    manifest = array.manifest
+    manifest, path = array.manifest, array.path
     box = _box(manifest.shape, start)
     if box is None:
         return 0, 0
@@ -170,13 +177,15 @@ def _write_array(
     first, shape = box
     index = tuple(slice(a, a + n) for a, n in zip(first, shape, strict=True))
     refs = manifest.take(index)
-    # Cells by number, as plans have them; three kinds follow: ranges of files, inline chunks, and
-    # chunks to copy.
+    # Cells by number, as plans have them; four kinds follow: ranges of files, inline chunks, chunks
+    # of the repository, which are stored again, and chunks to copy.
     flat = np.arange(manifest.ncells).reshape(manifest.shape)[index].reshape(-1)
     misread = np.isin(flat, array.misread)
     is_inline = np.array([source.is_inline for source in manifest.sources] + [False], bool)
     inline = is_inline[refs.source] & ~misread
-    virtual = (refs.source >= 0) & ~inline & ~misread
+    is_own = np.array([_is_own(source, uri) for source in manifest.sources] + [False], bool)
+    own = is_own[refs.source] & ~misread
+    virtual = (refs.source >= 0) & ~inline & ~own & ~misread
     counts.references += int(np.count_nonzero(refs.source >= 0))
     counts.inlined += int(np.count_nonzero(inline)) + array.inline * int(misread.sum())
     if virtual.any():
@@ -186,6 +195,7 @@ def _write_array(
         if wrong:
             raise PublishError(f"Icechunk refuses {len(wrong)} references", variable=path)
     stored = bindings.put(store, _inline(path, manifest, flat[inline]))
+    stored += bindings.put(store, _own_chunks(path, manifest, flat[own]))
     cells = flat[misread]
     chunks = encode_chunks(array.array, array.metadata, cells)
     keys = _keys(path, manifest.shape, cells)
@@ -216,6 +226,13 @@ def _coordinates(cells: Ints, shape: tuple[int, ...]) -> Ints:
     if not shape:
         return np.zeros((len(cells), 0), np.int64)
     return np.stack(np.unravel_index(cells, shape), axis=1)
+
+
+def _own_chunks(path: str, manifest: Manifest, cells: Ints) -> Iterator[tuple[str, bytes]]:
+    """Yield the chunks of some cells that the repository has already, as they are stored."""
+    rows = np.asarray(manifest.source).reshape(-1)[cells].tolist()
+    for key, row in zip(_keys(path, manifest.shape, cells), rows, strict=True):
+        yield key, bytes(open_source(manifest.sources[row]).read(0, None))
 
 
 def _inline(path: str, manifest: Manifest, cells: Ints) -> Iterator[tuple[str, bytes]]:

@@ -45,8 +45,8 @@ class Document:
         Whether the file says that its URLs are relative to where it lies.
     commits : tuple of str
         Ids of the last changes that several writers made, the newest last.
-    regular : bool
-        Whether its grids are to stay regular.
+    receipt : mapping
+        How it was published.
     """
 
     text: Text | None = None
@@ -57,7 +57,7 @@ class Document:
     fingerprints: Fingerprints = field(default_factory=Fingerprints)
     relative: bool = False
     commits: tuple[str, ...] = ()
-    regular: bool = False
+    receipt: Mapping[str, Any] = field(default_factory=dict)
 
 
 def read_document(data: bytes | Mapping[str, Any]) -> Document:
@@ -140,12 +140,13 @@ def _from_object(document: Mapping[str, Any]) -> Document:
         fingerprints=Fingerprints(parts["virtualzarr"]),
         relative=parts["virtualzarr"].get("relative") is True,
         commits=_to_commits(parts["virtualzarr"].get("commits")),
-        regular=_is_regular(parts["virtualzarr"].get("receipt")),
+        receipt=as_receipt(parts["virtualzarr"].get("receipt")),
     )
 
 
-def _is_regular(receipt: Any) -> bool:
-    return isinstance(receipt, Mapping) and receipt.get("regular") is True
+def as_receipt(value: Any) -> Mapping[str, Any]:
+    """Return what a document says of its publication, if it says something."""
+    return value if isinstance(value, Mapping) else {}
 
 
 def _to_commits(value: Any) -> tuple[str, ...]:

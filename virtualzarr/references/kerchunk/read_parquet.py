@@ -18,6 +18,7 @@ from virtualzarr.manifest import Source
 from virtualzarr.metadata import ArrayMetadata, loads_json
 from virtualzarr.references.kerchunk.columns import resolve_source
 from virtualzarr.references.kerchunk.create_folder import INTENT
+from virtualzarr.references.kerchunk.document import as_receipt
 from virtualzarr.references.kerchunk.fingerprints import Fingerprints
 from virtualzarr.references.kerchunk.read_records import Record, RecordChunks, read_record
 from virtualzarr.stores.files import Connection, Location, is_url
@@ -121,6 +122,11 @@ class Folder:
     def relative(self) -> bool:
         """Whether URLs are relative to where the folder lies."""
         return self._ours.get("relative") is True
+
+    @property
+    def receipt(self) -> Mapping[str, Any]:
+        """How the references were published."""
+        return as_receipt(self._ours.get("receipt"))
 
     @property
     def _ours(self) -> dict[str, Any]:

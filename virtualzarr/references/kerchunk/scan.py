@@ -117,7 +117,10 @@ class _Scan:
         hierarchy = self._hierarchy({k: v for k, v in folder.metadata.items() if is_document(k)})
         arrays = {path: folder.array(path, metadata) for path, metadata in hierarchy.arrays.items()}
         return OpenedReferences(
-            build_node(hierarchy, arrays, self.skipped), folder.relative, {"folder": folder}
+            build_node(hierarchy, arrays, self.skipped),
+            folder.relative,
+            {"folder": folder},
+            folder.receipt,
         )
 
     def of_document(self, data: bytes | Mapping[str, Any]) -> OpenedReferences:
@@ -148,7 +151,7 @@ class _Scan:
         if isinstance(node, Group):
             node.ignored_keys = columns.ignored
         return OpenedReferences(
-            node, document.relative, {"commits": document.commits}, document.regular
+            node, document.relative, {"commits": document.commits}, document.receipt
         )
 
     def _hierarchy(self, metadata: Mapping[str, Any]) -> Hierarchy:
