@@ -17,8 +17,9 @@ from tests.serve.browser import CHROMIUM, open_tab
 from tests.serve.nasty import MAKERS, iter_arrays
 from tests.serve.serving import ask
 from virtualzarr.serve import create_app, run_in_thread
-from virtualzarr.serve.page.picture import NoPictureError, draw
+from virtualzarr.serve.page.picture import draw
 from virtualzarr.serve.page.png import MISSING, UNREAD, color_indices, encode_png, palette
+from virtualzarr.serve.page.sampling import NoPictureError
 
 PAGE = Path(vz.__file__).parent / "serve" / "page"
 
@@ -110,9 +111,9 @@ def test_pictures_show_the_values(world):
     values = array[7].astype("f8")
     low, high = np.nanpercentile(values, [1, 99])
     most = max(-low, high)
-    expected = color_indices(values, *((-most, most) if about["diverging"] else (low, high)))[
-        ::-1
-    ]  # north is up
+    expected = color_indices(
+        values, *((-most, most) if about["kind"] == "diverging" else (low, high))
+    )[::-1]  # north is up
     shown = pixels(answer.body)
     factor = shown.shape[0] // 37
     assert shown.shape == (37 * factor, 72 * factor)
@@ -137,7 +138,7 @@ def test_colors_are_within_the_palette():
 
 
 def test_pictures_read_no_more_than_some_chunks(tmp_path, monkeypatch):
-    monkeypatch.setattr("virtualzarr.serve.page.picture.MAX_CHUNKS", 4)
+    monkeypatch.setattr("virtualzarr.serve.page.sampling.MAX_CHUNKS", 4)
     group = vz.create_group(tmp_path / "a.zarr")
     array = group.create_array("x", shape=(40, 40), chunks=(10, 10), dtype="f4")
     array[...] = np.arange(1600).reshape(40, 40)
@@ -174,7 +175,7 @@ def test_the_script_is_short():
 
 
 _COLORS = """(async () => {
-    const image = document.querySelector('#picture img');
+    const image = document.querySelector('.picture img');
     await image.decode();
     const {naturalWidth: width, naturalHeight: height} = image;
     const canvas = Object.assign(document.createElement('canvas'), {width, height});
@@ -195,7 +196,7 @@ async def test_in_a_browser(world, tmp_path):
     with run_in_thread(app) as url:
         async with open_tab(tmp_path) as tab:
             await tab.open(f"{url}/?var=wave&at=0")
-            await tab.wait_for("document.querySelector('#picture img').naturalWidth > 0")
+            await tab.wait_for("document.querySelector('.picture img').naturalWidth > 0")
             assert await tab.run("document.title") != "evil"
             colors, before = await tab.run(_COLORS)
             assert colors > 20
@@ -206,7 +207,7 @@ async def test_in_a_browser(world, tmp_path):
                     "Input.dispatchKeyEvent", type=kind, key="ArrowRight", code="ArrowRight",
                     windowsVirtualKeyCode=39,
                 )  # fmt: skip
-            output = "document.querySelector('#sliders output').textContent"
+            output = "document.querySelector('.sliders output').textContent"
             await tab.wait_for(f"{output} == '2020-06-01 01:00'")
             _, after = await tab.run(_COLORS)
             assert before != after

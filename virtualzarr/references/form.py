@@ -6,6 +6,7 @@ A form is one object in a room of its own, beside its reader and its writer. `pu
 
 from __future__ import annotations
 
+import json
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -185,6 +186,23 @@ class ReferenceForm(ABC):
     @abstractmethod
     def append(self, location: Location, request: AppendRequest) -> PublishReport | Preview | None:
         """Append scanned files; None if all of them are referred to already."""
+
+    def show_opening(self, name: str, zarr_format: int) -> dict[str, str]:
+        """Return code that opens references, by title.
+
+        Parameters
+        ----------
+        name : str
+            Of the references.
+        """
+        quoted = json.dumps(name)
+        return {
+            "Python: virtualzarr": f"import virtualzarr as vz\n\nnode = vz.open({quoted})\nnode",
+            "Python: xarray, with virtualzarr": (
+                "import xarray as xr\n\n"
+                f'ds = xr.open_dataset({quoted}, engine="virtualzarr", chunks={{}})\nds'
+            ),
+        }
 
     @abstractmethod
     def rename_paths(

@@ -40,6 +40,7 @@ def publish(
     regular: bool | None = None,
     split: Split | None = None,
     portable: str | Iterable[str] | None = None,
+    page: bool = False,
 ) -> PublishReport:
     """Write references that other tools open: a JSON file, a folder of Parquet files, or Icechunk.
 
@@ -102,6 +103,9 @@ def publish(
         Who must be able to decode all chunks: Zarr format and codecs are chosen for them, and with
         `copy` what they do not know is copied. Grids are regular then. Names are those of `verify`,
         and ``zarr2``.
+    page : bool
+        Whether to write a page for people beside the references: one HTML file, named as they are
+        with the suffix ``.html``, with pictures of the variables, which are read for that.
 
     Returns
     -------
@@ -161,8 +165,14 @@ def publish(
         overwrite=overwrite, digests=digests, inline=policy, clients=clients, split=split,
         regular=True if clients and regular is None else regular,
     )  # fmt: skip
+    if page:
+        # Imported here, as pages are drawn above: they show whatever can be opened.
+        from virtualzarr.serve.page.single_file import check_page, write_page
+
+        check_page(node, location, overwrite=overwrite)
     report = form.publish(node, location, options)
-    return replace(report, notes=(*report.notes, *notes))
+    report = replace(report, notes=(*report.notes, *notes))
+    return replace(report, page=write_page(node, location, form, report)) if page else report
 
 
 @strict_keywords()

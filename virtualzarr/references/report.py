@@ -47,6 +47,8 @@ class PublishReport:
     receipt : mapping
         Sources, versions, hashes, and for each array what was copied and why; it is stored with the
         references.
+    page : str or None
+        The page for people, with ``page=True``.
     """
 
     path: str
@@ -63,6 +65,7 @@ class PublishReport:
     skipped: Mapping[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     receipt: Mapping[str, Any] = field(default_factory=dict)
+    page: str | None = None
 
     @property
     def copied_share(self) -> float:
@@ -91,6 +94,8 @@ class PublishReport:
                 f"{many(self.copied, 'chunk')} copied, {self.copied_bytes:,} bytes, "
                 f"{self.copied_share:.2%} of all chunks, to {self.copied_to}"
             )
+        if self.page:
+            lines.append(f"a page for people: {self.page}")
         lines += [f"v3 because: {reason}" for reason in self.why_v3]
         lines += [f"left out: {path}: {reason}" for path, reason in self.skipped.items()]
         lines += [f"note: {note}" for note in self.notes]

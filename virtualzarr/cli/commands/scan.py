@@ -21,6 +21,9 @@ def add_command(commands: Any, common: argparse.ArgumentParser) -> None:
         parser.add_argument("-o", "--output", required=True, metavar="REFS", help="what to write")
         shared.add_dim(parser, required=name == "concat")
         shared.add_output_options(parser, "REFS")
+        shared.add_flags(
+            parser, page="write a page for people beside REFS: one HTML file, with pictures"
+        )
 
 
 def run(options: argparse.Namespace) -> int:
@@ -40,6 +43,7 @@ def run(options: argparse.Namespace) -> int:
     how_far = False if options.quiet or options.json else None
     report = publish(
         group, options.output, on_error=options.on_error, storage_options=how, progress=how_far,
+        page=options.page,
         **shared.output_arguments(options),
     )  # fmt: skip
     shared.print_report(options, report)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import secrets
 from typing import Any
@@ -43,6 +44,19 @@ class IcechunkForm(PortableForm):
     def is_replaceable(self, path: str) -> bool:
         """Tell whether a folder is empty, or a repository, to which a commit can be added."""
         return not os.listdir(path) or is_repository(path)
+
+    def show_opening(self, name: str, zarr_format: int) -> dict[str, str]:
+        """Return code that opens the main branch, with access to the files of virtual chunks."""
+        icechunk = (
+            "import icechunk\nimport xarray as xr\n\n"
+            f"storage = icechunk.local_filesystem_storage({json.dumps(name)})\n"
+            "containers = icechunk.Repository.open(storage).config.virtual_chunk_containers or {}\n"
+            "repository = icechunk.Repository.open(\n"
+            "    storage, authorize_virtual_chunk_access=dict.fromkeys(containers)\n)\n"
+            'store = repository.readonly_session("main").store\n'
+            'ds = xr.open_dataset(store, engine="zarr", consolidated=False, chunks={})\nds'
+        )
+        return {"Python: Icechunk": icechunk, **super().show_opening(name, zarr_format)}
 
     def state(self, location: Location) -> object:
         """Return the snapshot at the end of the main branch."""

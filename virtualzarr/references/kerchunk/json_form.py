@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import secrets
+import shlex
 from contextlib import suppress
 from typing import Any
 
@@ -53,6 +55,32 @@ class JsonForm(PortableForm):
     def open(self, location: Location) -> OpenedReferences:
         """Read the file."""
         return open_references(location)
+
+    def show_opening(self, name: str, zarr_format: int) -> dict[str, str]:
+        """Return code that opens a file: by fsspec, and by what knows kerchunk's v2."""
+        quoted = json.dumps(name)
+        # From version 3.2 on, zarr-python reads chunks of several shapes where it is told to.
+        flag = 'zarr.config.set({"array.rectilinear_chunks": True})\n' if zarr_format == 3 else ""
+        shown = {
+            "Python: zarr": (
+                f"import fsspec\nimport zarr\n\n{flag}"
+                f'fs = fsspec.filesystem("reference", fo={quoted}, asynchronous=True)\n'
+                'group = zarr.open(zarr.storage.FsspecStore(fs, read_only=True, path=""))\ngroup'
+            ),
+            **super().show_opening(name, zarr_format),
+        }
+        if zarr_format == 3:
+            return shown
+        kerchunk = (
+            "import xarray as xr\n\n"
+            f'ds = xr.open_dataset({quoted}, engine="kerchunk", chunks={{}})\nds'
+        )
+        source = f'ZARR:"/vsikerchunk_json_ref/{{{name}}}"'
+        return {
+            "Python: xarray, with kerchunk": kerchunk,
+            **shown,
+            "GDAL": f"gdalmdiminfo {shlex.quote(source)}",
+        }
 
     def state(self, location: Location) -> object:
         """Return what a file system or server says of the file's version."""

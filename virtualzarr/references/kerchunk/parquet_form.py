@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import shlex
 from collections.abc import Mapping
 from typing import Any
 
@@ -48,6 +50,16 @@ class ParquetForm(PortableForm):
     def is_replaceable(self, path: str) -> bool:
         """Tell whether a folder is empty: of another, readers that are open load records later."""
         return not os.listdir(path)
+
+    def show_opening(self, name: str, zarr_format: int) -> dict[str, str]:
+        """Return code that opens a folder: by kerchunk's engine, and by GDAL."""
+        kerchunk = (
+            "import xarray as xr\n\n"
+            f'ds = xr.open_dataset({json.dumps(name)}, engine="kerchunk", chunks={{}})\nds'
+        )
+        gdal = shlex.quote(f'ZARR:"/vsikerchunk_parquet_ref/{{{name}}}"')
+        others = super().show_opening(name, zarr_format)
+        return {"Python: xarray, with kerchunk": kerchunk, **others, "GDAL": f"gdalmdiminfo {gdal}"}
 
     def state(self, location: Location) -> object:
         """Return that of the file that is written last."""

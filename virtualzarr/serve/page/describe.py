@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,14 +16,17 @@ from grids import SeparableGrid
 from virtualzarr.array import Array
 from virtualzarr.errors import VirtualZarrError
 from virtualzarr.hierarchy.group import Group
-from virtualzarr.serve.served_array import Stored
+from virtualzarr.manifest import Manifest
+
+if TYPE_CHECKING:
+    from virtualzarr.serve.page.view import View
 
 _SINCE = re.compile(r"(days|hours|minutes|seconds) since (\d{4}-\d{1,2}-\d{1,2})(?:[T ](\S+))?.*")
 _STEPS = {"days": 86_400, "hours": 3600, "minutes": 60, "seconds": 1}
 _CALENDARS = ("standard", "gregorian", "proleptic_gregorian")
 
 STATES = ("missing", "virtual", "inline", "stored")
-_COLORS = {"missing": "#e4e4e4", "virtual": "#31688e", "inline": "#b5891d", "stored": "#3b9a5b"}
+_COLORS = {"virtual": "#31688e", "inline": "#b5891d", "stored": "#3b9a5b"}
 
 _SQUARES = 48
 """Squares of the picture of chunks along each side, at most."""
@@ -51,6 +54,14 @@ def find_coordinate(node: Group | Array, path: str, dim: str | None) -> Array | 
     return None
 
 
+def choose_variable(arrays: Mapping[str, Array]) -> str | None:
+    """Return the variable that is shown first: the largest of numbers."""
+    numbers = [path for path, array in arrays.items() if array.dtype.kind in "biufcmM"]
+    chosen = max(numbers, key=lambda path: (min(arrays[path].ndim, 2), arrays[path].nbytes),
+                 default=None)  # fmt: skip
+    return chosen if chosen is not None else next(iter(arrays), None)
+
+
 def range_text(coordinate: Array) -> str:
     """Return the first and the last value of a coordinate, dates where it has times."""
     if not coordinate.size or coordinate.dtype.kind not in "biufmMSUT":
@@ -61,9 +72,37 @@ def range_text(coordinate: Array) -> str:
         return "cannot be read"
     first, last = (value_text(value, coordinate.metadata.attributes) for value in ends)
     units = coordinate.metadata.attributes.get("units", "")
-    is_plain = isinstance(units, str) and not _SINCE.match(units)
+    is_plain = isinstance(units, str) and not is_date(units)
     between = first if len(coordinate) == 1 else f"{first} … {last}"
     return f"{between} {units}" if units and is_plain else between
+
+
+def coordinate_texts(
+    node: Group | Array, path: str, dim: str | None, indices: Sequence[int]
+) -> list[str]:
+    """Return coordinates along a dimension, or the indices where there are none."""
+    numbers = [str(i) for i in indices]
+    coordinate = find_coordinate(node, path, dim)
+    if coordinate is None or max(indices, default=0) >= coordinate.shape[0]:
+        return numbers
+    try:
+        values = coordinate.oindex[(np.array(indices, "i8"),)]
+    except VirtualZarrError:
+        return numbers
+    return [value_text(value, coordinate.metadata.attributes) for value in values]
+
+
+def values_at(
+    node: Group | Array, path: str, array: Array, view: View, at: Sequence[int]
+) -> list[str]:
+    """Return the coordinates of a position along the axes that have sliders."""
+    axes = zip(view.others, at, strict=True)
+    return [coordinate_texts(node, path, array.dims[axis], [i])[0] for axis, i in axes]
+
+
+def is_date(units: str) -> bool:
+    """Tell whether a unit counts from a date."""
+    return _SINCE.match(units) is not None
 
 
 def value_text(value: Any, attributes: Mapping[str, Any]) -> str:
@@ -121,20 +160,23 @@ class Chunks:
     picture: str
 
 
-def describe_chunks(stored: Stored) -> Chunks | None:
-    """Return which chunks there are; None where that is not known."""
-    manifest = stored.manifest
-    if manifest is None:
-        return None
+def describe_chunks(array: Array, manifest: Manifest, in_store: bool) -> Chunks:
+    """Return which chunks there are.
+
+    Parameters
+    ----------
+    in_store : bool
+        Whether those that lie in files are of a store, and not of other people's files.
+    """
     inline = np.array([source.is_inline for source in manifest.sources] + [False])
-    present = 3 if stored.store_chunks is not None else 1
+    present = 3 if in_store else 1
     # The entry behind the last is for missing chunks, whose row is -1.
     kinds = np.where(inline, 2, present).astype("u1")
     kinds[-1] = 0
     states = kinds[np.asarray(manifest.source)]
     counts = np.bincount(states.reshape(-1), minlength=len(STATES)).tolist()
     names = [source.uri for source in manifest.sources if not source.is_inline]
-    picture = _draw_states(stored.array, states)
+    picture = _draw_states(array, states)
     return Chunks(dict(zip(STATES, counts, strict=True)), len(names), names[:10], picture)
 
 
@@ -151,14 +193,15 @@ def _draw_states(array: Array, states: NDArray[np.uint8]) -> str:
     squares = plane[np.ix_(rows, columns)]
     size = max(4, min(14, 560 // max(len(columns), 1)))
     rectangles = [
-        f'<rect x="{x * size}" y="{y * size}" width="{size - 1}" height="{size - 1}" '
-        f'fill="{_COLORS[STATES[state]]}"/>'
+        f'<rect x="{x * size + 0.5}" y="{y * size + 0.5}" width="{size - 2}" '
+        f'height="{size - 2}" {paint_of(STATES[state])}/>'
         for y, row in enumerate(squares.tolist())
         for x, state in enumerate(row)
     ]
     width, height = len(columns) * size, len(rows) * size
     names = [f"{array.dims[axis] or f'axis {axis}'}" for axis in axes]
-    across = f"{names[-1]} → ({plane.shape[1]:,} chunks)"
+    noun = "chunk" if plane.shape[1] == 1 else "chunks"
+    across = f"{names[-1]} → ({plane.shape[1]:,} {noun})"
     down = f"{names[0]} ↓ ({plane.shape[0]:,}), " if len(axes) == 2 else ""
     label = escape(f"chunks: {down}{across}", quote=True)
     return (
@@ -174,6 +217,6 @@ def _evenly(count: int) -> NDArray[np.int64]:
     return np.arange(shown) * count // max(shown, 1)
 
 
-def color_of(state: str) -> str:
-    """Return the colour of a state in the picture of chunks."""
-    return _COLORS[state]
+def paint_of(state: str) -> str:
+    """Return how a chunk is painted: what is missing has an outline, and no colour."""
+    return f'fill="{_COLORS[state]}"' if state in _COLORS else 'fill="none" stroke="#8a8a8a"'

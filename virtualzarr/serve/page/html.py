@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from html import escape
+from itertools import islice
 from typing import Any
 from urllib.parse import quote, urlencode
 
@@ -13,14 +15,16 @@ from virtualzarr.hierarchy.group import Group
 from virtualzarr.serve.page.describe import (
     STATES,
     Chunks,
-    color_of,
     find_coordinate,
     iter_arrays,
+    paint_of,
     range_text,
 )
+from virtualzarr.serve.page.picture import Picture
 from virtualzarr.serve.page.snippets import make_snippets
+from virtualzarr.serve.page.view import View
 
-MAX_ROWS = 500
+MAX_ROWS = 200
 """Of a hierarchy with more arrays, and of longer histories and attributes, only so many show."""
 
 _TEXT = 400
@@ -32,37 +36,49 @@ def text(value: Any) -> str:
     return escape(shown if len(shown) <= _TEXT else f"{shown[:_TEXT]}…", quote=True)
 
 
-def document(title: str, body: str, base: str, url: str = "") -> bytes:
+def name_html(value: Any) -> str:
+    """Return text of others, apart, so that its direction of writing stays its own."""
+    return f"<bdi>{text(value)}</bdi>"
+
+
+def document(title: str, body: str, head: str) -> bytes:
     """Return a whole page.
 
     Parameters
     ----------
-    base : str
-        The relative URL of what the page loads.
-    url : str
-        Of the page, as snippets have it.
+    head : str
+        HTML of what the page loads, or has within.
     """
+    # What is no text of Unicode, as names of files may be, has no bytes in UTF-8.
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f'<meta name="served" content="{text(url)}"><title>{text(title)}</title>'
-        f'<link rel="stylesheet" href="{base}style.css"><link rel="icon" href="data:,">'
-        f'<script src="{base}page.js" defer></script></head><body>{body}</body></html>\n'
-    ).encode()
+        f'<title>{text(title)}</title><link rel="icon" href="data:,">'
+        f"{head}</head><body>{body}</body></html>\n"
+    ).encode(errors="replace")
+
+
+def _served_head(url: str = "") -> str:
+    """Return what a served page loads; `url` is where it is, as snippets have it."""
+    return (
+        f'<meta name="served" content="{text(url)}"><link rel="stylesheet" href="-/style.css">'
+        '<script src="-/page.js" defer></script>'
+    )
 
 
 def catalogue_page(entries: Mapping[str, Any]) -> bytes:
     """Return the page that lists all datasets."""
     rows = "".join(
         f'<li><a href="{quote(name)}/">{text(name)}</a> '
-        f"<span>{text(_title(entry.snapshot.node))}</span></li>"
+        f"{name_html(title_of(entry.snapshot.node))}</li>"
         for name, entry in entries.items()
     )
     body = f'<header><h1>Datasets</h1></header><main><ul class="catalogue">{rows}</ul></main>'
-    return document("Datasets", body, "-/")
+    return document("Datasets", body, _served_head())
 
 
-def _title(node: Group | Array) -> str:
+def title_of(node: Group | Array) -> str:
+    """Return the title that a dataset gives itself."""
     attributes = node.attributes if isinstance(node, Group) else node.metadata.attributes
     title = attributes.get("title", "")
     return title if isinstance(title, str) else ""
@@ -93,88 +109,117 @@ def dataset_page(
     url : str
         Of the dataset, with a slash at its end.
     """
-    title = _title(node) or name or "Dataset"
+    title = title_of(node) or name or "Dataset"
     listed = list(iter_arrays(node))
     array = next((each for at, each in listed if at == path), None)
     parts = [
-        f"<header>{_crumb(name)}<h1>{text(title)}</h1>{_facts(listed, version)}</header><main>",
+        f"<header>{_crumb(name)}<h1>{name_html(title)}</h1>",
+        f"{facts_html(listed, version)}</header><main>",
         f'<p class="notice" role="status">{text(notice)}</p>' if notice else "",
-        _variables(listed, path),
+        variables_html(listed, path, lambda at: "?" + urlencode({"var": at})),
     ]
     if array is not None and path is not None:
-        parts.append(_variable(node, path, array, picture, chunks, show_sources))
-    parts.append(_open_it(url, path or ""))
+        parts.append(
+            f'<section id="variable"><h2>{name_html(path or "/")}</h2>'
+            f"{variable_html(node, path, array, picture, chunks, show_sources)}</section>"
+        )
+    parts.append(snippets_html(make_snippets(url, path or "")))
     if isinstance(node, Group):
-        parts.append(_attributes("Attributes of the dataset", node.attributes))
-    parts += [_history(history), _skipped(skipped), "</main>"]
-    return document(title, "".join(parts), "-/", url)
+        parts.append(attributes_html("Attributes of the dataset", node.attributes))
+    parts += [_history(history), skipped_html("Not served", skipped), "</main>"]
+    return document(title, "".join(parts), _served_head(url))
 
 
 def _crumb(name: str) -> str:
     return f'<nav><a href="../">Datasets</a> / {text(name)}</nav>' if name else ""
 
 
-def _facts(listed: Sequence[tuple[str, Array]], version: int | None) -> str:
+def facts_html(listed: Sequence[tuple[str, Array]], version: int | None = None) -> str:
+    """Return how many arrays there are, and how large they are."""
     nbytes = sum(array.nbytes for _, array in listed)
     count = f"{len(listed):,} array{'' if len(listed) == 1 else 's'}"
     shown = "" if version is None else f", version {version}"
     return f'<p class="facts">{count}, {human_size(nbytes)}{shown}</p>'
 
 
-def _variables(listed: Sequence[tuple[str, Array]], chosen: str | None) -> str:
+def table_html(heads: Sequence[str], rows: Iterable[str], label: str) -> str:
+    """Return a table that scrolls on its own, also by the keyboard.
+
+    Parameters
+    ----------
+    heads : sequence of str
+        Of columns; none for a table of names and values.
+    rows : iterable of str
+        HTML.
+    """
+    head = "".join(f'<th scope="col">{each}</th>' for each in heads)
+    shown = f"<thead><tr>{head}</tr></thead>" if heads else ""
+    return (
+        f'<div class="scroll" role="region" aria-label="{label}" tabindex="0"><table>{shown}'
+        f"<tbody>{''.join(rows)}</tbody></table></div>"
+    )
+
+
+def variables_html(
+    listed: Sequence[tuple[str, Array]], chosen: str | None, link: Callable[[str], str]
+) -> str:
+    """Return the table of variables.
+
+    Parameters
+    ----------
+    link : callable
+        Returns the URL of a variable's path.
+    """
     rows = []
     for path, array in listed[:MAX_ROWS]:
         current = ' aria-current="true"' if path == chosen else ""
         attributes = array.metadata.attributes
         long_name = attributes.get("long_name") or attributes.get("standard_name") or ""
         rows.append(
-            f'<tr{current}><th scope="row"><a href="?{text(urlencode({"var": path}))}">'
-            f"{text(path or '/')}</a><small>{text(long_name)}</small></th>"
-            f"<td>{text(axes_text(array))}</td><td>{text(array.dtype)}</td>"
-            f"<td>{text(attributes.get('units', ''))}</td>"
+            f'<tr{current}><th scope="row"><a href="{escape(link(path), quote=True)}">'
+            f"{name_html(path or '/')}</a><small>{name_html(long_name)}</small></th>"
+            f"<td>{name_html(axes_text(array))}</td><td>{name_html(array.dtype)}</td>"
+            f"<td>{name_html(attributes.get('units', ''))}</td>"
             f"<td>{human_size(array.nbytes)}</td></tr>"
         )
     more = f"<p>and {len(listed) - MAX_ROWS:,} more</p>" if len(listed) > MAX_ROWS else ""
-    heads = "".join(f'<th scope="col">{head}</th>' for head in
-                    ("Variable", "Dimensions", "Type", "Units", "Size"))  # fmt: skip
-    return (
-        '<section><h2>Variables</h2><div class="scroll"><table><thead><tr>'
-        f"{heads}</tr></thead><tbody>{''.join(rows)}</tbody></table></div>{more}</section>"
-    )
+    heads = ("Variable", "Dimensions", "Type", "Units", "Size")
+    return f"<section><h2>Variables</h2>{table_html(heads, rows, 'Variables')}{more}</section>"
 
 
-def _variable(
+def variable_html(
     node: Group | Array, path: str, array: Array, picture: str, chunks: Chunks | None, shown: bool
 ) -> str:
-    axes = []
+    """Return what there is to know of a variable, but for its name.
+
+    Parameters
+    ----------
+    picture : str
+        HTML of it.
+    shown : bool
+        Whether sources are named.
+    """
+    rows = []
     for dim, length in zip(array.dims, array.shape, strict=True):
         coordinate = find_coordinate(node, path, dim)
-        axes.append(
-            (dim or "", f"{length:,}", "" if coordinate is None else range_text(coordinate))
+        reach = "" if coordinate is None else range_text(coordinate)
+        # Names and texts of others' files come through `text`, which escapes them.
+        rows.append(
+            f'<tr><th scope="row">{name_html(dim or "")}</th><td>{length:,}</td>'
+            f"<td>{name_html(reach)}</td></tr>"
         )
-    # Names and texts of others' files come through `text`, which escapes them.
-    rows = "".join(
-        f'<tr><th scope="row">{text(dim)}</th><td>{length}</td><td>{text(reach)}</td></tr>'
-        for dim, length, reach in axes
-    )
-    table = (
-        '<div class="scroll"><table><thead><tr><th scope="col">Dimension</th>'
-        f'<th scope="col">Length</th><th scope="col">Range</th></tr></thead><tbody>{rows}'
-        "</tbody></table></div>"
-    )
-    codecs = " → ".join(codec.name for codec in array.metadata.pipeline.codecs)
+    table = table_html(("Dimension", "Length", "Range"), rows, "Dimensions") if rows else ""
     facts = [
         ("Data type", array.dtype),
         ("Fill value", array.fill_value),
         ("Chunks", f"{array.nchunks:,} of {chunk_lengths(array)}"),
-        ("Codecs", codecs),
+        ("Codecs", " → ".join(codec.name for codec in array.metadata.pipeline.codecs)),
         ("Size", human_size(array.nbytes)),
     ]
-    details = "".join(f"<dt>{name}</dt><dd>{text(value)}</dd>" for name, value in facts)
+    details = "".join(f"<dt>{name}</dt><dd>{name_html(value)}</dd>" for name, value in facts)
     return (
-        f'<section id="variable"><h2>{text(path or "/")}</h2>{picture}{table if axes else ""}'
-        f"<dl>{details}</dl>{_chunks(chunks, shown)}"
-        f"{_attributes('Attributes', array.metadata.attributes)}</section>"
+        f"{picture}{table}<dl>{details}</dl>{_chunks(chunks, shown)}"
+        f"{attributes_html('Attributes', array.metadata.attributes)}"
     )
 
 
@@ -182,14 +227,15 @@ def _chunks(chunks: Chunks | None, shown: bool) -> str:
     if chunks is None:
         return ""
     legend = "".join(
-        f'<li><svg width="12" height="12" aria-hidden="true"><rect width="12" height="12" '
-        f'fill="{color_of(state)}"/></svg> {state}: {chunks.counts[state]:,}</li>'
+        f'<li><svg width="12" height="12" aria-hidden="true"><rect x=".5" y=".5" width="11" '
+        f'height="11" {paint_of(state)}/></svg> {state}: {chunks.counts[state]:,}</li>'
         for state in STATES
         if chunks.counts[state]
     )
-    files = f"<p>in {chunks.sources:,} file{'' if chunks.sources == 1 else 's'}</p>"
+    plural = "" if chunks.sources == 1 else "s"
+    files = f"<p>in {chunks.sources:,} file{plural}</p>"
     if shown and chunks.names:
-        names = "".join(f"<li>{text(name)}</li>" for name in chunks.names)
+        names = "".join(f"<li>{name_html(name)}</li>" for name in chunks.names)
         rest = chunks.sources - len(chunks.names)
         more = f"<li>and {rest:,} more</li>" if rest > 0 else ""
         files = (
@@ -202,88 +248,150 @@ def _chunks(chunks: Chunks | None, shown: bool) -> str:
     )
 
 
-def picture_html(
-    path: str, sliders: Iterable[tuple[str, int, int, str]], image: str, legend: str, caption: str
-) -> str:
-    """Return the picture of a variable with sliders for all axes but two.
+@dataclass(frozen=True)
+class Slider:
+    """A slider of a picture.
+
+    Attributes
+    ----------
+    name : str
+        Of the dimension.
+    stop : int
+        Number of positions.
+    at : int
+        The position now.
+    value : str
+        The coordinate there.
+    """
+
+    name: str
+    stop: int
+    at: int
+    value: str
+
+
+def make_sliders(
+    array: Array, view: View, at: Sequence[int], values: Sequence[str]
+) -> list[Slider]:
+    """Return sliders for all axes but those of the picture."""
+    places = zip(view.others, at, values, strict=True)
+    return [
+        Slider(array.dims[axis] or f"axis {axis}", array.shape[axis], i, value)
+        for axis, i, value in places
+    ]
+
+
+def picture_html(path: str, sliders: Sequence[Slider], image: str, picture: Picture) -> str:
+    """Return the picture of a variable with its sliders.
 
     Parameters
     ----------
-    sliders : iterable of (name, length, position, value)
     image : str
-        URL of the picture.
-    legend : str
-        HTML of it.
+        URL of the picture, escaped.
     """
-    controls = []
-    for number, (name, length, at, value) in enumerate(sliders):
-        controls.append(
-            f'<label><span>{text(name)}</span> <input type="range" name="at" min="0" '
-            f'max="{length - 1}" value="{at}" data-axis="{number}"> '
-            f"<output>{text(value)}</output></label>"
-        )
+    controls = "".join(
+        f"<label><bdi>{text(slider.name)}</bdi> "
+        f'<input type="range" name="at" min="0" max="{slider.stop - 1}" value="{slider.at}" '
+        f'data-axis="{number}" aria-valuetext="{text(slider.value)}"> '
+        f"<output>{text(slider.value)}</output></label>"
+        for number, slider in enumerate(sliders)
+    )
     form = ""
     if controls:
         form = (
-            f'<form method="get" id="sliders"><input type="hidden" name="var" value="{text(path)}">'
-            f"{''.join(controls)}<button>Show</button></form>"
+            f'<form method="get" class="sliders"><input type="hidden" name="var" '
+            f'value="{text(path)}">{controls}<button>Show</button></form>'
         )
+    return figure_html(path, image, picture) + form
+
+
+def figure_html(path: str, image: str, picture: Picture, value: str = "") -> str:
+    """Return a picture with its scale and caption.
+
+    Parameters
+    ----------
+    image : str
+        URL of the picture.
+    value : str
+        The coordinate at which it is, among others.
+    """
+    shown = f' data-value="{text(value)}"' if value else ""
     return (
-        f'<figure id="picture"><img src="{text(image)}" alt="picture of {text(path or "/")}">'
-        f'<figcaption><div id="legend">{legend}</div><p id="caption" aria-live="polite">'
-        f"{text(caption)}</p></figcaption></figure>{form}"
+        f'<figure class="picture"{shown}><img src="{image}" width="{picture.width}" '
+        f'height="{picture.height}" alt="{text(alternative(path, picture))}">'
+        f'<figcaption><div class="scale">{scale_html(picture)}</div>'
+        f'<p class="caption" aria-live="polite">{text(picture.caption)}</p></figcaption></figure>'
     )
 
 
-def legend_html(low: str, high: str, units: str, diverging: bool) -> str:
-    """Return the legend of a picture: a bar of its colours between two values."""
-    kind = "diverging" if diverging else "sequential"
-    return f'<span>{text(low)}</span><i class="{kind}"></i><span>{text(high)} {text(units)}</span>'
+def alternative(path: str, picture: Picture) -> str:
+    """Return what a picture shows, for those who do not see it."""
+    noun = "line" if picture.kind == "line" else "picture"
+    shown = path if len(path) <= _TEXT else f"{path[:_TEXT]}…"
+    return f"{noun} of {shown or '/'}: {picture.low} to {high_text(picture)}"
 
 
-def _open_it(url: str, path: str) -> str:
-    snippets = "".join(
+def high_text(picture: Picture) -> str:
+    """Return the highest value of a picture, with its unit."""
+    return f"{picture.high} {picture.units}".rstrip()
+
+
+def scale_html(picture: Picture) -> str:
+    """Return a bar of the colours of a picture between two values; of a line, the values."""
+    low, high = text(picture.low), text(high_text(picture))
+    if picture.kind == "line":
+        return f"<span>{low} to {high}</span>"
+    return f'<span>{low}</span><i class="{picture.kind}"></i><span>{high}</span>'
+
+
+def values_html(shown: str) -> str:
+    """Return some values of a variable that has no picture."""
+    return f'<p class="values"><span class="note">Values:</span> <bdi>{text(shown)}</bdi></p>'
+
+
+def snippets_html(snippets: Iterable[tuple[str, str]]) -> str:
+    """Return lines to copy that open a dataset: titles and code."""
+    # Whole, however long names are: code that is cut does something else.
+    parts = "".join(
         f"<details{' open' if number == 0 else ''}><summary>{text(title)}</summary>"
-        f'<div class="snippet"><pre>{text(code)}</pre><button type="button" class="copy" hidden>'
+        f'<div class="snippet"><pre tabindex="0">{escape(code)}</pre>'
+        f'<button type="button" class="copy" aria-label="Copy: {text(title)}" hidden>'
         "Copy</button></div></details>"
-        for number, (title, code) in enumerate(make_snippets(url, path))
+        for number, (title, code) in enumerate(snippets)
     )
-    return f'<section id="open"><h2>Open it</h2>{snippets}</section>'
+    return f'<section id="open"><h2>Open it</h2>{parts}</section>'
 
 
-def _attributes(title: str, attributes: Mapping[str, Any]) -> str:
+def attributes_html(title: str, attributes: Mapping[str, Any]) -> str:
+    """Return a table of attributes, which is opened on demand."""
     if not attributes:
         return ""
-    rows = "".join(
-        f'<tr><th scope="row">{text(name)}</th><td>{text(value)}</td></tr>'
-        for name, value in list(attributes.items())[:MAX_ROWS]
-    )
+    rows = _pairs(attributes.items())
     return (
         f"<details><summary>{title} ({len(attributes):,})</summary>"
-        f'<div class="scroll"><table>{rows}</table></div></details>'
+        f"{table_html((), rows, title)}</details>"
     )
+
+
+def _pairs(items: Iterable[tuple[Any, Any]]) -> Iterator[str]:
+    for name, value in islice(items, MAX_ROWS):
+        yield f'<tr><th scope="row">{name_html(name)}</th><td>{name_html(value)}</td></tr>'
 
 
 def _history(history: Sequence[tuple[Any, ...]]) -> str:
     if not history:
         return ""
-    rows = "".join(
+    rows = (
         f'<tr><th scope="row">{version}</th><td>{text(time)}</td><td>{text(verb)}</td>'
-        f"<td>{text(message)}</td></tr>"
+        f"<td>{name_html(message)}</td></tr>"
         for version, time, verb, message in history
     )
-    heads = "".join(f'<th scope="col">{head}</th>' for head in ("Version", "Time", "Change", ""))
-    return (
-        f'<section><h2>History</h2><div class="scroll"><table><thead><tr>{heads}</tr></thead>'
-        f"<tbody>{rows}</tbody></table></div></section>"
-    )
+    heads = ("Version", "Time", "Change", "Message")
+    return f"<section><h2>History</h2>{table_html(heads, rows, 'History')}</section>"
 
 
-def _skipped(skipped: Mapping[str, str]) -> str:
+def skipped_html(title: str, skipped: Mapping[str, str]) -> str:
+    """Return what is not there, and why."""
     if not skipped:
         return ""
-    rows = "".join(
-        f'<tr><th scope="row">{text(name)}</th><td>{text(why)}</td></tr>'
-        for name, why in list(skipped.items())[:MAX_ROWS]
-    )
-    return f'<section><h2>Not served</h2><div class="scroll"><table>{rows}</table></div></section>'
+    return f"<section><h2>{title}</h2>{table_html((), _pairs(skipped.items()), title)}</section>"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -18,20 +19,26 @@ from virtualzarr.serve.messages import Request, Response, document_response, tex
 from virtualzarr.serve.page import html
 from virtualzarr.serve.page.describe import (
     Chunks,
+    choose_variable,
     describe_chunks,
-    find_coordinate,
     iter_arrays,
-    value_text,
+    values_at,
 )
-from virtualzarr.serve.page.picture import MAX_BYTES, NoPictureError, Picture, draw, legend_text
+from virtualzarr.serve.page.picture import Picture, draw
+from virtualzarr.serve.page.sampling import MAX_BYTES, NoPictureError
+from virtualzarr.serve.page.values import is_drawable, sample_text
+from virtualzarr.serve.page.view import View, make_view
 from virtualzarr.serve.tags import digest
 from virtualzarr.stores.lru_cache import LRUCache
+
+_log = logging.getLogger(__name__)
 
 _HERE = Path(__file__).parent
 _ASSETS = {"page.js": "text/javascript; charset=utf-8", "style.css": "text/css; charset=utf-8"}
 _HOST = re.compile(r"[A-Za-z0-9.-]{1,255}(:\d{1,5})?|\[[0-9A-Fa-f:.]{2,45}\](:\d{1,5})?")
 _VERSIONS = 20
 _RECENT = 8 << 20
+_TEXT = 200
 
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob: data:; "
@@ -95,7 +102,7 @@ class Pages:
         query = _parse(request)
         arrays = dict(await self.delivery.read(lambda: list(iter_arrays(entry.snapshot.node))))
         wanted = query.get("var", [""])[0]
-        path = wanted if wanted in arrays else _choose(arrays)
+        path = wanted if wanted in arrays else choose_variable(arrays)
         picture, chunks = "", None
         if path is not None:
             picture = await self._picture_html(entry, arrays[path], path, query)
@@ -115,9 +122,13 @@ class Pages:
         for face in entry.snapshot.faces.values():
             if path in face.arrays:
                 try:
-                    return describe_chunks(face.arrays[path].prepare())
+                    stored = face.arrays[path].prepare()
                 except VirtualZarrError:
                     return None  # the page shows everything else
+                if stored.manifest is None:
+                    return None
+                in_store = stored.store_chunks is not None
+                return describe_chunks(stored.array, stored.manifest, in_store)
         return None
 
     def _skipped(self, entry: Entry) -> dict[str, str]:
@@ -136,54 +147,56 @@ class Pages:
     async def _picture_html(
         self, entry: Entry, array: Array, path: str, query: Mapping[str, list[str]]
     ) -> str:
-        """Return the picture's place in the page; its values are read by another request."""
-        if array.dtype.kind not in "biufcmM" or not array.size or not array.ndim:
-            return ""
-        at = _positions(array, query)
-        names = [array.dims[axis] or f"axis {axis}" for axis in range(len(at))]
-        values = await self.delivery.read(_values_at, entry.snapshot.node, path, array, at)
-        sliders = zip(names, array.shape, at, values, strict=False)
-        image = f"-/picture?{_query_of(path, at)}"
+        """Return the picture of a variable, or some of its values, or why there is neither."""
         try:
-            picture = await self._draw(array, at)
+            if not is_drawable(array):
+                async with self.delivery.budget.take(MAX_BYTES):
+                    shown = await self.delivery.encode(sample_text, array)
+                return html.values_html(shown)
+            view = await self.delivery.read(make_view, entry.snapshot.node, path, array)
+            at = _positions(view, query)
+            picture = await self._draw(view, at)
         except NoPictureError as error:
-            return f'<p class="note">{html.text(error.message)}</p>'
-        except VirtualZarrError:
+            return f'<p class="note">No picture: {html.text(error.message)}.</p>'
+        except VirtualZarrError as error:
+            _log.warning("%s: no picture of %s: %s", entry.name or "/", path or "/", error)
             return '<p class="notice">The values cannot be read.</p>'
-        low, high, units = legend_text(picture, array.metadata.attributes)
-        legend = f"<span>{html.text(f'{low} to {high} {units}')}</span>"
-        if array.ndim > 1:
-            legend = html.legend_html(low, high, units, picture.diverging)
-        return html.picture_html(path, sliders, image, legend, picture.caption)
+        values = await self.delivery.read(values_at, entry.snapshot.node, path, array, view, at)
+        sliders = html.make_sliders(array, view, at, values)
+        image = html.text(f"-/picture?{_query_of(path, at)}")
+        return html.picture_html(path, sliders, image, picture)
 
-    async def _draw(self, array: Array, at: list[int]) -> Picture:
+    async def _draw(self, view: View, at: list[int]) -> Picture:
         # By its metadata, which the snapshot holds: the page and its picture follow each other.
-        key = id(array.metadata), array.path, tuple(at)
+        metadata = view.array.metadata
+        key = id(metadata), view.array.path, tuple(at)
         kept: tuple[Any, Picture] | None = self._recent.get(key)
         if kept is not None:
             return kept[1]
         async with self.delivery.budget.take(2 * MAX_BYTES):
-            picture = await self.delivery.encode(draw, array, at)
-        self._recent.put(key, (array.metadata, picture), len(picture.data))
+            picture = await self.delivery.encode(draw, view, at)
+        self._recent.put(key, (metadata, picture), len(picture.data))
         return picture
 
     async def _picture_of(self, entry: Entry, request: Request) -> Response:
         query = _parse(request)
         path = query.get("var", [""])[0]
-        arrays = dict(await self.delivery.read(lambda: list(iter_arrays(entry.snapshot.node))))
+        node = entry.snapshot.node
+        arrays = dict(await self.delivery.read(lambda: list(iter_arrays(node))))
         if path not in arrays:
             return text_response(404, "there is no such variable")
         array = arrays[path]
-        at = _positions(array, query)
+        view = await self.delivery.read(make_view, node, path, array)
+        at = _positions(view, query)
         try:
-            picture = await self._draw(array, at)
+            picture = await self._draw(view, at)
         except NoPictureError as error:
             return text_response(404, error.message)
-        values = await self.delivery.read(_values_at, entry.snapshot.node, path, array, at)
-        low, high, units = legend_text(picture, array.metadata.attributes)
+        values = await self.delivery.read(values_at, node, path, array, view, at)
         about = {
-            "low": low, "high": high, "units": units, "diverging": picture.diverging,
-            "caption": picture.caption, "at": at, "values": values,
+            "low": picture.low, "high": html.high_text(picture), "kind": picture.kind,
+            "alt": html.alternative(path, picture),
+            "caption": picture.caption, "at": at, "values": [value[:_TEXT] for value in values],
         }  # fmt: skip
         headers = _HEADERS | {
             "content-type": picture.media_type,
@@ -217,38 +230,15 @@ def _query_of(path: str, at: list[int]) -> str:
     return "&".join([f"var={quote(path, safe='')}", *(f"at={i}" for i in at)])
 
 
-def _choose(arrays: Mapping[str, Array]) -> str | None:
-    """Return the variable that is shown first: the largest of numbers."""
-    numbers = [path for path, array in arrays.items() if array.dtype.kind in "biufcmM"]
-    chosen = max(numbers, key=lambda path: (min(arrays[path].ndim, 2), arrays[path].nbytes),
-                 default=None)  # fmt: skip
-    return chosen if chosen is not None else next(iter(arrays), None)
-
-
-def _positions(array: Array, query: Mapping[str, list[str]]) -> list[int]:
-    """Return where a picture is along all axes but two: as asked for, within the array."""
+def _positions(view: View, query: Mapping[str, list[str]]) -> list[int]:
+    """Return where a picture is along all axes but its own: as asked for, within the array."""
     given = query.get("at", [])
     at = []
-    for axis in range(max(array.ndim - 2, 0)):
-        asked = given[axis] if axis < len(given) else "0"
-        number = int(asked) if asked.isascii() and asked.isdigit() and len(asked) < 19 else 0
-        at.append(max(0, min(number, array.shape[axis] - 1)))
+    for number, axis in enumerate(view.others):
+        asked = given[number] if number < len(given) else "0"
+        place = int(asked) if asked.isascii() and asked.isdigit() and len(asked) < 19 else 0
+        at.append(max(0, min(place, view.shape[axis] - 1)))
     return at
-
-
-def _values_at(node: Group | Array, path: str, array: Array, at: list[int]) -> list[str]:
-    """Return the coordinates of a position, or the numbers of places where there are none."""
-    values = []
-    for axis, i in enumerate(at):
-        coordinate = find_coordinate(node, path, array.dims[axis])
-        if coordinate is None or i >= coordinate.shape[0]:
-            values.append(str(i))
-            continue
-        try:
-            values.append(value_text(coordinate[i], coordinate.metadata.attributes))
-        except VirtualZarrError:
-            values.append(str(i))
-    return values
 
 
 def _notice(entry: Entry) -> str:

@@ -51,7 +51,7 @@ def color_indices(
     unread : bool array, optional
     """
     half = high / 2 - low / 2
-    with np.errstate(invalid="ignore"):
+    with np.errstate(invalid="ignore", over="ignore"):
         # Halves first, as the difference of two large numbers may be infinite.
         scaled = (values / 2 - low / 2) / half if half > 0 else np.full(values.shape, 0.5)
         index = np.clip(np.nan_to_num(scaled, nan=0.0) * (_COLORS - 1), 0, _COLORS - 1)

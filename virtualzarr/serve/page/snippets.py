@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from urllib.parse import quote
 
 
 def make_snippets(url: str, path: str) -> list[tuple[str, str]]:
@@ -18,7 +19,8 @@ def make_snippets(url: str, path: str) -> list[tuple[str, str]]:
     group, _, name = path.rpartition("/")
     inner = f", group={_quote(group)}" if group else ""
     variable = f"[{_quote(name)}]" if name else ""
-    node = f"/{path}" if path else ""
+    node = f"/{quote(path, safe='/')}" if path else ""
+    inside = f"/{path}"
     v3, v2 = f"{url}v3", f"{url}v2"
     return [
         (
@@ -49,7 +51,7 @@ def make_snippets(url: str, path: str) -> list[tuple[str, str]]:
             "export GDAL_HTTP_MAX_RETRY=3 GDAL_HTTP_RETRY_DELAY=1\n"
             "export GDAL_HTTP_RETRY_CODES=429,500,502,503,504\n"
             f"gdalmdiminfo {_shell(f'ZARR:{_gdal(v2)}')}"
-            + (f"\ngdalinfo {_shell(f'ZARR:{_gdal(v2)}:{node}')}" if path else ""),
+            + (f"\ngdalinfo {_shell(f'ZARR:{_gdal(v2)}:{inside}')}" if path else ""),
         ),
         (
             "R: stars",
@@ -65,7 +67,9 @@ def make_snippets(url: str, path: str) -> list[tuple[str, str]]:
 
 def _quote(text: str) -> str:
     """Return a literal of Python, JavaScript and R."""
-    return json.dumps(text)
+    # Marks that change the direction of writing would show code that is not what is run.
+    marks = ((json.dumps(c)[1:-1] if c in '"\\' or not c.isprintable() else c) for c in text)
+    return f'"{"".join(marks)}"'
 
 
 def _julia(text: str) -> str:
@@ -77,4 +81,5 @@ def _gdal(url: str) -> str:
 
 
 def _shell(text: str) -> str:
+    text = "".join(c if c.isprintable() else "?" for c in text)
     return "'" + text.replace("'", "'\\''") + "'"

@@ -1,0 +1,341 @@
+"""Page in one file: what was published, with pictures of its variables, beside the references."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import logging
+import os
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+import numpy as np
+
+from virtualzarr.array import Array
+from virtualzarr.array.chunk_source import StoreChunks
+from virtualzarr.errors import (
+    MissingDependencyError,
+    NodeExistsError,
+    PublishError,
+    SourceNotFoundError,
+    UnsupportedError,
+    VirtualZarrError,
+)
+from virtualzarr.hierarchy.group import Group
+from virtualzarr.references.form import ReferenceForm
+from virtualzarr.references.inventory import list_sources
+from virtualzarr.references.overwrite import check_sources
+from virtualzarr.references.report import PublishReport
+from virtualzarr.references.virtual_store import manifest_of
+from virtualzarr.serve.page import html
+from virtualzarr.serve.page.describe import (
+    Chunks,
+    choose_variable,
+    coordinate_texts,
+    describe_chunks,
+    iter_arrays,
+)
+from virtualzarr.serve.page.picture import Picture, draw
+from virtualzarr.serve.page.sampling import NoPictureError
+from virtualzarr.serve.page.values import is_drawable, sample_text
+from virtualzarr.serve.page.view import View, make_view
+from virtualzarr.stores.atomic_files import AtomicFile, resolve_links
+from virtualzarr.stores.files import Connection
+from virtualzarr.stores.location import Location
+from virtualzarr.stores.uris import ANYWHERE
+
+_log = logging.getLogger(__name__)
+
+SECONDS = 20.0
+"""After which no more pictures are drawn."""
+
+PICTURE_BYTES = 2 << 20
+"""Bytes of all pictures, at most."""
+
+FRAMES = 5
+"""Pictures along the longest axis that a picture does not show itself."""
+
+_MOST_CHUNKS = 1_000_000
+"""Chunks of larger arrays are not counted one by one."""
+
+_HERE = Path(__file__).parent
+_GENERATOR = '<meta name="generator" content="virtualzarr">'
+_HEAD = 4096
+
+
+def locate_page(location: Location) -> Location:
+    """Return where the page of references lies: beside them.
+
+    Raises
+    ------
+    ValueError
+        That is where the references are to be.
+
+    Examples
+    --------
+    >>> locate_page(Location("/data/air.json")).uri
+    '/data/air.html'
+    """
+    uri = f"{os.path.splitext(location.uri)[0]}.html"
+    if uri == location.uri:
+        raise ValueError(f"{uri} is the name of the page: give the references another")
+    return location.with_uri(uri)
+
+
+def check_page(node: Group | Array, location: Location, *, overwrite: bool) -> None:
+    """Refuse to put a page where something else lies.
+
+    Parameters
+    ----------
+    node : Group or Array
+        What is published: none of its files is ever replaced.
+    location : Location
+        Of the references.
+
+    Raises
+    ------
+    NodeExistsError
+        There is something that is no page of ours.
+    """
+    page = locate_page(location)
+    if page.is_remote:
+        connection = Connection(page)
+        try:
+            head = connection.fetch(connection.path, page.uri, 0, _HEAD)[0]
+        except SourceNotFoundError:
+            return
+    else:
+        path = resolve_links(page.uri)
+        if not os.path.exists(path):
+            return
+        check_sources(path, list_sources(node))
+        if not os.path.isfile(path):
+            raise NodeExistsError("a page would be here, and there is no file", file=page.uri)
+        with open(path, "rb") as file:
+            head = file.read(_HEAD)
+    if head and _GENERATOR.encode() not in head and not overwrite:
+        raise NodeExistsError(
+            "there is a file already that is no page of this package; overwrite=True replaces it",
+            file=page.uri,
+        )
+
+
+def write_page(
+    node: Group | Array, location: Location, form: ReferenceForm, report: PublishReport
+) -> str:
+    """Write the page of what was published, and return where it is.
+
+    Parameters
+    ----------
+    node : Group or Array
+        What was published, which pictures are read from.
+    location : Location
+        Of the references, of which the page says which chunks there are.
+    """
+    page = locate_page(location)
+    try:
+        opened = form.open(replace(location, allowed=(ANYWHERE,))).node
+    except (MissingDependencyError, UnsupportedError) as error:
+        # Some forms are written by versions of libraries that this package cannot read them with.
+        _log.info("%s: the page shows no chunks: %s", location.uri, error)
+        opened = None
+    name = location.uri.replace(os.sep, "/").rpartition("/")[2]
+    with AtomicFile(page) as file:
+        file.write(make_page(name, node, opened, form, report))
+        file.commit()
+    return page.uri
+
+
+def make_page(
+    name: str,
+    node: Group | Array,
+    opened: Group | Array | None,
+    form: ReferenceForm,
+    report: PublishReport,
+) -> bytes:
+    """Return the page.
+
+    Parameters
+    ----------
+    name : str
+        Of the references, as seen from the page.
+    node : Group or Array
+        What was published.
+    opened : Group or Array, optional
+        The same, as it is read from the references.
+    """
+    shown = node if opened is None else opened
+    listed = list(iter_arrays(shown))
+    arrays = dict(listed[: html.MAX_ROWS])
+    chosen = choose_variable(arrays)
+    pictures = _Pictures(node, opened)
+    # The one that is shown first has its pictures also where time or room ends.
+    paths = sorted(arrays, key=lambda path: path != chosen)
+    figures = {path: pictures.draw(path, arrays[path]) for path in paths}
+    ids = {path: f"v{number}" for number, path in enumerate(arrays)}
+    sections = "".join(
+        f'<details class="variable" id="{ids[path]}"{" open" if path == chosen else ""}>'
+        f"<summary>{html.name_html(path or '/')}</summary>"
+        f"{html.variable_html(shown, path, array, figures[path], _count(array, opened), True)}"
+        "</details>"
+        for path, array in arrays.items()
+    )
+    title = html.title_of(shown) or name
+    attributes = ""
+    if isinstance(shown, Group):
+        attributes = html.attributes_html("Attributes of the dataset", shown.attributes)
+    body = (
+        f"<header><h1>{html.name_html(title)}</h1>{html.facts_html(listed)}</header><main>"
+        f"{html.variables_html(listed, chosen, lambda path: '#' + ids.get(path, ''))}"
+        f"<section>{sections}</section>"
+        f"{html.snippets_html(form.show_opening(name, report.zarr_format).items())}"
+        f"{attributes}{html.skipped_html('Not published', report.skipped)}"
+        f'<p class="note">{html.text(pictures.summary())}</p></main>'
+    )
+    script = (_HERE / "page.js").read_text(encoding="utf-8")
+    return html.document(title, f"{body}<script>{script}</script>", _head(script))
+
+
+def _head(script: str) -> str:
+    """Return a style sheet, and a policy by which nothing is loaded and nothing else runs."""
+    style = (_HERE / "style.css").read_text(encoding="utf-8")
+    digests = (
+        base64.b64encode(hashlib.sha256(part.encode()).digest()).decode()
+        for part in (script, style)
+    )
+    policy = "default-src 'none'; img-src data:; script-src 'sha256-{}'; style-src 'sha256-{}'"
+    return (
+        f'{_GENERATOR}<meta http-equiv="Content-Security-Policy" '
+        f"content=\"{policy.format(*digests)}; base-uri 'none'; form-action 'none'\">"
+        f"<style>{style}</style>"
+    )
+
+
+def _count(array: Array, opened: Group | Array | None) -> Chunks | None:
+    """Return which chunks there are, as the references say."""
+    if opened is None or array.nchunks > _MOST_CHUNKS:
+        return None
+    try:
+        manifest = manifest_of(array)
+    except PublishError:
+        return None  # Chunks that no references point at are not counted.
+    return describe_chunks(array, manifest, isinstance(array.chunk_source, StoreChunks))
+
+
+@dataclass(frozen=True)
+class _Frame:
+    """A picture of a variable, and where it is along the axis of its slider."""
+
+    picture: Picture
+    value: str
+    place: str
+
+
+class _Pictures:
+    """Pictures of variables, within a limit of time and bytes.
+
+    Parameters
+    ----------
+    node : Group or Array
+        What was published.
+    opened : Group or Array, optional
+        For variables that have other names there.
+    """
+
+    def __init__(self, node: Group | Array, opened: Group | Array | None) -> None:
+        self.node, self.opened = node, opened
+        self.arrays: Mapping[str, Array] = dict(iter_arrays(node))
+        self.stop = time.monotonic() + SECONDS
+        self.nbytes = self.left_out = 0
+
+    @property
+    def is_over(self) -> bool:
+        """Whether there is no more time, or no more room."""
+        return self.nbytes >= PICTURE_BYTES or time.monotonic() > self.stop
+
+    def summary(self) -> str:
+        """Return when the page was made, and within which limits."""
+        from virtualzarr import __version__
+
+        left_out = f"; {self.left_out:,} variables have none for that" if self.left_out else ""
+        return (
+            f"Made by virtualzarr {__version__} on {datetime.now(UTC):%Y-%m-%d %H:%M} UTC, with "
+            f"pictures as the files were then, of at most {PICTURE_BYTES >> 20} MiB that were "
+            f"drawn within {SECONDS:.0f} seconds{left_out}."
+        )
+
+    def draw(self, path: str, array: Array) -> str:
+        """Return the pictures of a variable, or some of its values, or why there is neither."""
+        root = self.node if path in self.arrays or self.opened is None else self.opened
+        # Read from what was published, which knows how its files are opened.
+        array = self.arrays.get(path, array)
+        if self.is_over:
+            self.left_out += 1
+            return '<p class="note">No picture: the time or room for pictures was over.</p>'
+        try:
+            if not is_drawable(array):
+                return html.values_html(sample_text(array))
+            view = make_view(root, path, array)
+            frames = list(self._frames(root, path, array, view))
+        except NoPictureError as error:
+            return f'<p class="note">No picture: {html.text(error.message)}.</p>'
+        except VirtualZarrError as error:
+            _log.warning("no picture of %s: %s", path or "/", error)
+            return '<p class="notice">The values cannot be read.</p>'
+        figures = "".join(_figure(path, frame) for frame in frames)
+        if len(frames) == 1:
+            return figures
+        dim = _slider_name(array, view)
+        total = array.shape[_slider_axis(view)]
+        note = f"{len(frames):,} of {total:,} places along {dim} have a picture in this file"
+        return (
+            f'<div class="frames" data-name="{html.text(dim)}">{figures}</div>'
+            f'<p class="note">{html.text(note)}.</p>'
+        )
+
+    def _frames(self, root: Group | Array, path: str, array: Array, view: View) -> Iterator[_Frame]:
+        """Yield pictures along the longest of the other axes, at the beginning of the rest."""
+        others = view.others
+        if not others:
+            yield self._draw(view, [], "", "")
+            return
+        moving = _slider_axis(view)
+        last = array.shape[moving] - 1
+        indices = np.unique(np.linspace(0, last, FRAMES).astype(np.int64)).tolist()
+        dims = {axis: array.dims[axis] or f"axis {axis}" for axis in others}
+        texts = coordinate_texts(root, path, array.dims[moving], indices)
+        fixed = [
+            f"{dims[axis]} {coordinate_texts(root, path, array.dims[axis], [0])[0]}"
+            for axis in others
+            if axis != moving
+        ]
+        for index, text in zip(indices, texts, strict=True):
+            at = [index if axis == moving else 0 for axis in others]
+            place = ", ".join([f"{dims[moving]} {text}", *fixed])
+            yield self._draw(view, at, text, place)
+            if self.is_over:
+                return
+
+    def _draw(self, view: View, at: list[int], value: str, place: str) -> _Frame:
+        picture = draw(view, at)
+        self.nbytes += len(picture.data)
+        return _Frame(picture, value, place)
+
+
+def _slider_axis(view: View) -> int:
+    return max(view.others, key=lambda axis: view.shape[axis])
+
+
+def _slider_name(array: Array, view: View) -> str:
+    axis = _slider_axis(view)
+    return array.dims[axis] or f"axis {axis}"
+
+
+def _figure(path: str, frame: _Frame) -> str:
+    picture = frame.picture
+    data = f"data:{picture.media_type};base64,{base64.b64encode(picture.data).decode()}"
+    caption = f"{frame.place}: {picture.caption}" if frame.place else picture.caption
+    return html.figure_html(path, data, replace(picture, caption=caption), frame.value)
