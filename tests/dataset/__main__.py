@@ -3,7 +3,8 @@
 ``python -m tests.dataset scale``: what it costs to open and to change a large one.
 
 ``python -m tests.dataset hunt``: look for histories, random ones, that lose or invent something:
-of protocols in a simulated store, or, with ``--real``, of datasets of real files.
+of protocols in a simulated store, or, with ``--real``, of datasets of real files by one writer, or,
+with ``--writers``, by several.
 
 ``python -m tests.dataset killing``: kill processes in the middle of each verb, or stop them across
 vacuums (``--stops``), in a directory and in an object store.
@@ -13,6 +14,7 @@ import argparse
 import shutil
 import tempfile
 import traceback
+from collections.abc import Callable
 from pathlib import Path
 from unittest import mock
 
@@ -21,6 +23,7 @@ from tests.dataset.chances import Chance
 from tests.dataset.changes import Pool
 from tests.dataset.growth import measure, skip_sync
 from tests.dataset.histories import run_history
+from tests.dataset.interleaving import run_interleaving
 from tests.dataset.simulation import World
 
 
@@ -36,7 +39,7 @@ def hunt(first: int, histories: int, verbs: int) -> int:
     return wrong
 
 
-def hunt_real(first: int, histories: int, steps: int) -> int:
+def hunt_real(first: int, histories: int, steps: int, run: Callable[..., None]) -> int:
     """Run histories of datasets; return how many went wrong."""
     wrong = 0
     with tempfile.TemporaryDirectory() as folder, mock.patch("os.fsync", skip_sync):
@@ -45,7 +48,7 @@ def hunt_real(first: int, histories: int, steps: int) -> int:
         for seed in range(first, first + histories):
             (own := Path(folder, str(seed))).mkdir()
             try:
-                run_history(own, Chance(seed), pool, steps)
+                run(own, Chance(seed), pool, steps)
             except Exception as error:
                 wrong += report(seed, error)
             shutil.rmtree(own)
@@ -73,6 +76,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--verbs", type=int, default=40, help="changes in a history")
     parser.add_argument("--real", action="store_true", help="datasets of real files")
+    parser.add_argument("--writers", action="store_true", help="of several writers, with --real")
     parser.add_argument("--steps", type=int, default=15, help="most steps of a real history")
     parser.add_argument("--places", nargs="+", default=["directory", "s3"])
     parser.add_argument("--kills", type=int, default=1000)
@@ -84,7 +88,8 @@ def main() -> int:
             run(given.kills, given.stops, given.seed)
         return 0
     if given.what == "hunt" and given.real:
-        return min(hunt_real(given.seed, given.histories, given.steps), 100)
+        run_one = run_interleaving if given.writers else run_history
+        return min(hunt_real(given.seed, given.histories, given.steps, run_one), 100)
     if given.what == "hunt":
         return min(hunt(given.seed, given.histories, given.verbs), 100)
     if given.what == "scale":

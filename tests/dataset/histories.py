@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pickle
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
@@ -31,11 +33,12 @@ from virtualzarr.dataset import joined_changes, upkeep
 from virtualzarr.errors import (
     BelowFloorError,
     MismatchError,
+    NodeNotFoundError,
     UnsupportedError,
     VersionExpiredError,
 )
 
-REFUSALS = (MismatchError, BelowFloorError)
+REFUSALS = (MismatchError, BelowFloorError, NodeNotFoundError)
 
 
 @dataclass
@@ -79,8 +82,9 @@ class History:
     def step(self) -> None:
         """Do something."""
         often = [self.change_once] * 5 + [self.change_many]
-        seldom = [self.stage, self.commit_staged, self.roll_back, self.hold, self.tag, self.fold]
-        self.chance.choose(*often, *seldom, self.run_vacuum)()
+        seldom = [self.stage, self.commit_staged, self.roll_back, self.hold, self.tag]
+        upkeep = [self.fold, self.fold, self.delete_layer, self.run_vacuum]
+        self.chance.choose(*often, *seldom, *upkeep)()
 
     def change_once(self) -> None:
         """Make one change: of the newest version, or of what was seen in one before."""
@@ -179,13 +183,19 @@ class History:
         return self.follow(self.dataset.tag(name, version, until=until))
 
     def fold(self) -> None:
-        """Fold chunks."""
-        chunks: Any = self.chance.integer(1, 7)
-        if self.chance.choose(True, False):
-            chunks = {"time": chunks, "x": self.chance.integer(1, 5)}
-        self.dataset.compact(chunks, memory=self.chance.choose(1, 200, 1 << 20))
-        self.model = self.model.fold()
+        """Fold chunks, or give rows a layer."""
+        options = choose_fold(self.chance)
+        self.dataset.compact(**options)
+        if options["keep"] == "new":
+            self.model = self.model.fold()
         self.follow(self.dataset.refresh())
+
+    def delete_layer(self) -> None:
+        """Let a layer go, if there is one."""
+        if layers := self.dataset.layers:
+            chunks = self.chance.choose(*layers).chunks
+            self.follow(self.dataset.delete_layer(chunks))
+            assert chunks not in [each.chunks for each in self.dataset.layers]
 
     def is_expired(self, version: int) -> bool:
         """Tell whether a version must have expired."""
@@ -262,8 +272,18 @@ class History:
         raise AssertionError("a version that has expired can be opened")
 
 
-def run_history(folder: Path, chance: Chance, pool: Pool, most: int = 9) -> None:
-    """Make a history of some steps, and compare it with its model."""
+def choose_fold(chance: Chance) -> dict[str, Any]:
+    """Return options of a folding."""
+    chunks: Any = chance.integer(1, 7)
+    if chance.choose(True, False):
+        chunks = {"time": chunks, "x": chance.integer(1, 5)}
+    memory = chance.choose(1, 200, 1 << 20)
+    return {"chunks": chunks, "memory": memory, "keep": chance.choose("new", "both")}
+
+
+@contextmanager
+def use_limits(chance: Chance) -> Iterator[None]:
+    """Let tables be deep, and merges come soon, or as they do."""
     limits = draw_limits(chance)
     commit = partial(datasets.commit, limits=limits)
     vacuum = partial(upkeep.vacuum, limits=limits)
@@ -273,6 +293,12 @@ def run_history(folder: Path, chance: Chance, pool: Pool, most: int = 9) -> None
         mock.patch.object(upkeep, "vacuum", vacuum),
         mock.patch.object(joined_changes, "LIMITS", limits),
     ):
+        yield
+
+
+def run_history(folder: Path, chance: Chance, pool: Pool, most: int = 9) -> None:
+    """Make a history of some steps, and compare it with its model."""
+    with use_limits(chance):
         history = History(folder, chance, pool)
         for _ in range(chance.integer(1, most)):
             history.step()

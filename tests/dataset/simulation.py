@@ -19,7 +19,7 @@ import numpy as np
 from tests.dataset.chances import Chance
 from virtualzarr.dataset import joined_changes, objects
 from virtualzarr.dataset.commit import Change, commit, create
-from virtualzarr.dataset.entry import Entry
+from virtualzarr.dataset.entry import Entry, LayerRows
 from virtualzarr.dataset.file_names import find_files
 from virtualzarr.dataset.head import (
     Head,
@@ -29,6 +29,7 @@ from virtualzarr.dataset.head import (
     read_version,
 )
 from virtualzarr.dataset.joined_changes import join_changes
+from virtualzarr.dataset.layers import delete_layer, find_layers
 from virtualzarr.dataset.limits import Limits
 from virtualzarr.dataset.merge import find_due, find_small, replace_entries
 from virtualzarr.dataset.operations import (
@@ -45,8 +46,9 @@ from virtualzarr.dataset.operations import (
     UnreachableError,
     WaitTurn,
 )
-from virtualzarr.dataset.row_replacement import StoredAgain, replace_rows
+from virtualzarr.dataset.row_replacement import StoredAgain, add_layer_rows, replace_rows
 from virtualzarr.dataset.row_tables import read_contents, read_runs
+from virtualzarr.dataset.runs import Runs
 from virtualzarr.dataset.schema import Schema, read_schema
 from virtualzarr.dataset.snapshot import Snapshot
 from virtualzarr.dataset.sources import as_ranges
@@ -201,6 +203,8 @@ def rows_of(state: Snapshot) -> Generator[Any, Any, list[Any]]:
         return []
     by_id: dict[int, Any] = {}
     for entry in contents.entries:
+        if entry.layer is not None:
+            continue
         (data,) = yield from objects.read([entry.segment])
         first, count = entry.rows["time"]
         rows = json.loads(data)
@@ -209,33 +213,79 @@ def rows_of(state: Snapshot) -> Generator[Any, Any, list[Any]]:
     return [tuple(by_id[k]) for k in runs.ids(0, len(runs)).tolist()]
 
 
+def layers_of(state: Snapshot) -> Generator[Any, Any, dict[int, list[Any]]]:
+    """Read what layers have of a version: by chunk length, positions with coordinate and value."""
+    contents = yield from read_contents(state)
+    result: dict[int, list[Any]] = {}
+    for key, covered in find_layers(contents, "time").items():
+        for each in covered:
+            stretch = each.stretch
+            (data,) = yield from objects.read([stretch.entry.segment])
+            rows = json.loads(data)[stretch.start : stretch.stop]
+            positions = range(each.position, each.stop)
+            result.setdefault(dict(key)["time"], []).extend(
+                (at, tuple(row)) for at, row in zip(positions, rows, strict=True)
+            )
+    return result
+
+
+def read_of(state: Snapshot, protocol: Generator[Any, Any, Any]) -> Generator[Any, Any, Any]:
+    """Read something of a version, which is there unless that has expired.
+
+    Raises
+    ------
+    MismatchError
+        It has.
+    """
+    try:
+        return (yield from protocol)
+    except SourceNotFoundError as error:
+        now = yield from read_head()
+        assert now.snapshot.is_expired(state.version), f"version {state.version} is damaged"
+        raise MismatchError("the version has expired") from error
+
+
 def merge(head: Head, name: str, fan_in: int, limits: Limits) -> Generator[Any, Any, Head]:
     """Merge segments, which here are lists of rows; with a fan-in of 1, as a vacuum does."""
+    change = yield from read_of(head.snapshot, prepare_merge(head.snapshot, fan_in))
+    return (yield from commit(head, change, name, limits))
+
+
+def prepare_merge(state: Snapshot, fan_in: int) -> Generator[Any, Any, Change]:
+    """Return the change that merges what is due in a version."""
     if fan_in == 1:
-        due = next(iter((yield from find_small(head.snapshot, "time"))), None)
+        due = next(iter((yield from find_small(state, "time"))), None)
     else:
-        due = yield from find_due(head.snapshot, "time", fan_in)
+        due = yield from find_due(state, "time", fan_in)
     if due is None:
         raise MismatchError("none are due")
     rows: list[Any] = []
     for number, (entry, gap) in enumerate(due.gaps()):
-        try:
-            (data,) = yield from objects.read([entry.segment])
-        except SourceNotFoundError as error:
-            raise MismatchError("the version has expired") from error
+        (data,) = yield from objects.read([entry.segment])
         rows += [[rows[-1][0], None]] * gap if gap else []
         rows += json.loads(data)[slice(*due.kept_rows(number))]
-    change = replace_entries(due, Stored("segments", json.dumps(rows).encode()), ())
-    return (yield from commit(head, change, name, limits))
+    return replace_entries(due, Stored("segments", json.dumps(rows).encode()), ())
 
 
 @dataclass(frozen=True)
 class Model:
-    """What a version has: its rows, the coordinate below which none may come, and attributes."""
+    """What a version has: its rows, the coordinate below which none may come, and attributes.
+
+    Attributes
+    ----------
+    layers : dict
+        The rows that are in each layer, by its chunk length.
+    """
 
     rows: list[tuple[int, int]] = field(default_factory=list)
     floor: int = 0
     attributes: dict[str, int] = field(default_factory=dict)
+    layers: dict[int, frozenset[tuple[int, int]]] = field(default_factory=dict)
+
+    def with_rows(self, rows: list[tuple[int, int]]) -> Model:
+        """Return the model with other rows; those that go are in no layer any more."""
+        layers = {number: covered & {*rows} for number, covered in self.layers.items()}
+        return replace(self, rows=rows, layers=layers)
 
     def add(self, new: list[tuple[int, int]], overlap: str) -> Model:
         """Add rows, none of which may be below the floor."""
@@ -244,14 +294,36 @@ class Model:
         if overlap == "raise":
             assert not there.keys() & dict(new).keys(), "a row is there twice"
         rows = there | dict(new) if overlap == "last" else dict(new) | there
-        return replace(self, rows=sorted(rows.items()))
+        return self.with_rows(sorted(rows.items()))
 
     def exchange(self, old: list[tuple[int, int]], new: list[tuple[int, int]]) -> Model:
         """Put rows in the place of others, all of which must be there, and nothing between them."""
-        start = self.rows.index(old[0])
-        assert self.rows[start : start + len(old)] == old, "rows were exchanged that had changed"
+        start = self.find(old)
         rows = [*self.rows[:start], *new, *self.rows[start + len(old) :]]
-        return replace(self, rows=rows)
+        # Those that come are others, in no layer, also where they are equal.
+        layers = {number: covered - {*old} for number, covered in self.layers.items()}
+        return replace(self, layers=layers).with_rows(rows)
+
+    def find(self, old: list[tuple[int, int]]) -> int:
+        """Return where some rows are, all of which must be there, and nothing between them."""
+        start = self.rows.index(old[0])
+        assert self.rows[start : start + len(old)] == old, "rows had changed"
+        return start
+
+    def cover(self, number: int, rows: list[tuple[int, int]]) -> Model:
+        """Let a layer have some rows, too."""
+        self.find(rows)
+        covered = self.layers.get(number, frozenset())
+        assert not covered & {*rows}, "the layer had them already"
+        return replace(self, layers=self.layers | {number: covered | {*rows}})
+
+    def covered_rows(self) -> dict[int, list[Any]]:
+        """Return what layers have, as `layers_of` does."""
+        rows = {
+            number: [(k, row) for k, row in enumerate(self.rows) if row in covered]
+            for number, covered in self.layers.items()
+        }
+        return {number: found for number, found in rows.items() if found}
 
 
 Intent = Callable[[Model, list[Model]], Model]
@@ -270,6 +342,25 @@ def draw_limits(chance: Chance) -> Limits:
         leaf_blocks=draw(1, 4), fan_out=draw(2, 4), names_fan_in=draw(2, 5),
         most_names=draw(4, 20),
     )  # fmt: skip
+
+
+KINDS = {
+    "append": 6, "insert": 3, "merge": 3, "join": 2, "layer": 2, "replace": 1, "drop": 1,
+    "drop before": 1, "tag": 1, "rollback": 1, "vacuum": 1, "names": 1, "stage": 1, "staged": 1,
+    "attribute": 1, "write": 1, "fold": 1, "drop file": 1, "delete layer": 1,
+}  # fmt: skip
+"""What may be done, and how often."""
+
+
+def draw_kinds(chance: random.Random) -> dict[str, int]:
+    """Return how often what is done: in half of all histories some is left out, or done often."""
+    if chance.random() < 0.5:
+        return KINDS
+    return KINDS | {
+        kind: weight * chance.choice([0, 1, 1, 4])
+        for kind, weight in KINDS.items()
+        if kind != "append"
+    }
 
 
 @dataclass
@@ -312,6 +403,10 @@ class World:
         self.values = 0
         self.files: dict[int, str] = {}  # of each value, which are all different
         self.limits, self.fan_in = draw_limits(Chance(seed)), self.chance.randint(2, 4)
+        self.kinds = draw_kinds(self.chance)
+        # Some writers go on for long from what they have read once.
+        self.refreshed = self.chance.choice([0.7, 0.7, 0.1])
+        self.uris = [f"file{k}" for k in range(self.chance.choice([4, 30]))]
         empty = Schema({"": {"attributes": {}}}, "time")
         run(self.store, create(change_schema(None, empty, {"verb": "create"}), commit="made"))
         self.staged: list[tuple[StagedObject, list[tuple[int, int]], str]] = []
@@ -326,7 +421,7 @@ class World:
         while self.remaining > 0:
             self.remaining -= 1
             try:
-                if kept is None or self.chance.random() < 0.7:
+                if kept is None or self.chance.random() < self.refreshed:
                     kept = yield from read_head()
             except UnreachableError:
                 continue
@@ -353,12 +448,15 @@ class World:
                 for _ in range(self.chance.randrange(30)):
                     yield Now()
                 rows = yield from rows_of(state)
+                layers = yield from layers_of(state)
             except (UnreachableError, VersionExpiredError):
                 continue
             except SourceNotFoundError:
                 self.check_expired(version)
                 continue
-            assert rows == self.model()[version].rows, "a reader saw rows of no version"
+            model = self.model()[version]
+            assert rows == model.rows, "a reader saw rows of no version"
+            assert layers == model.covered_rows(), "a reader saw layers of no version"
 
     def check_expired(self, version: int) -> None:
         """An object may be missing only if its version has expired meanwhile."""
@@ -368,13 +466,7 @@ class World:
     def choose(self, head: Head) -> Verb:
         """Choose a change at random, with what it means for the rows."""
         name, limits = f"commit{len(self.verbs)}", self.limits
-        kind = self.chance.choice(
-            ["append"] * 6
-            + ["insert", "merge"] * 3
-            + ["replace", "drop", "drop before", "tag", "rollback", "vacuum", "join", "join"]
-            + ["names"]
-            + ["stage", "staged", "attribute", "write", "fold", "drop file"]
-        )
+        (kind,) = self.chance.choices([*self.kinds], [*self.kinds.values()])
         model, version = self.model()[-1], self.chance.randint(1, head.snapshot.version)
         about: dict[str, object] = {"verb": kind}
         if self.chance.random() < 0.1:
@@ -392,6 +484,8 @@ class World:
             verb = Verb(iter(()), lambda model, before: model, name)  # type: ignore[arg-type]
             verb.protocol = self.exchange(head, verb, kind == "write")
             return verb
+        if kind in ("layer", "delete layer"):
+            return self.choose_layer(head, name, about, kind == "layer")
         if kind in ("staged", "drop file"):
             choose = self.choose_staged if kind == "staged" else self.choose_file
             change, intent = choose(about)
@@ -408,8 +502,8 @@ class World:
             change = drop_rows("time", low, high, coordinates_of, about)
             return Verb(
                 commit(head, change, name, limits),
-                lambda model, before: replace(
-                    model, rows=[row for row in model.rows if not low <= row[0] <= high]
+                lambda model, before: model.with_rows(
+                    [row for row in model.rows if not low <= row[0] <= high]
                 ),
                 name,
             )
@@ -419,8 +513,7 @@ class World:
             return Verb(
                 commit(head, change, name, limits),
                 lambda model, before: replace(
-                    model,
-                    rows=[row for row in model.rows if row[0] >= low],
+                    model.with_rows([row for row in model.rows if row[0] >= low]),
                     floor=max(model.floor, low),
                 ),
                 name,
@@ -448,7 +541,7 @@ class World:
         count = self.chance.randint(1, 3)
         rows = [(low + k, self.new_value()) for k in range(count)]
         cut = self.chance.randint(0, count)
-        uris = [f"file{self.chance.randrange(30)}", f"file{self.chance.randrange(30)}"]
+        uris = [self.chance.choice(self.uris), self.chance.choice(self.uris)]
         self.files |= {value: uris[k >= cut] for k, (_, value) in enumerate(rows)}
         ranges = ((uris[0], 0, cut), (uris[1], cut, count - cut))
         files = tuple(item for item in ranges if item[2])
@@ -466,7 +559,7 @@ class World:
             if kind == "replace":
                 left = [row for row in model.rows if not low <= row[0] < low + count]
                 assert len(left) < len(model.rows), "nothing was replaced"
-                model = replace(model, rows=left)
+                model = model.with_rows(left)
             return model.add(wanted, overlap) if wanted else model
 
         return change, intent
@@ -490,7 +583,7 @@ class World:
 
     def choose_file(self, about: dict[str, object]) -> tuple[Change, Intent]:
         """Choose a file whose rows go."""
-        uri = f"file{self.chance.randrange(30)}"
+        uri = self.chance.choice(self.uris)
 
         def find(state: Snapshot) -> Generator[Any, Any, Any]:
             found = yield from find_files(state, "time", [uri])
@@ -500,8 +593,7 @@ class World:
             return as_ranges(positions[positions >= 0])
 
         def intent(model: Model, before: list[Model]) -> Model:
-            rows = [row for row in model.rows if self.files[row[1]] != uri]
-            return replace(model, rows=rows)
+            return model.with_rows([row for row in model.rows if self.files[row[1]] != uri])
 
         return drop_ranges("time", find, about), intent
 
@@ -509,7 +601,7 @@ class World:
         """Store rows that another writer commits, or nobody."""
         low = self.chance.randint(0, 40)
         rows = [(low + k, self.new_value()) for k in range(self.chance.randint(1, 3))]
-        uri = f"file{self.chance.randrange(30)}"
+        uri = self.chance.choice(self.uris)
         self.files |= {value: uri for _, value in rows}
         data = json.dumps(rows).encode()
         named = yield from objects.put("segments", head.snapshot.epoch, data)
@@ -532,10 +624,7 @@ class World:
         verb = Verb(iter(()), lambda model, before: model, name)  # type: ignore[arg-type]
 
         def protocol() -> Generator[Any, Any, Any]:
-            try:
-                schema = yield from read_schema(head.snapshot)
-            except SourceNotFoundError as error:
-                raise MismatchError("the version has expired") from error
+            schema = yield from read_of(head.snapshot, read_schema(head.snapshot))
             seen = schema.nodes[""]["attributes"].get(attribute)
 
             def intent(model: Model, before: list[Model]) -> Model:
@@ -553,24 +642,52 @@ class World:
     def exchange(self, head: Head, verb: Verb, is_write: bool) -> Generator[Any, Any, Any]:
         """Rows get new values, or others that are the same: elements are written, or folded."""
         state = head.snapshot
-        try:
-            rows = yield from rows_of(state)
-            runs = yield from read_runs(state, "time")
-        except SourceNotFoundError as error:
-            raise MismatchError("the version has expired") from error
-        if not rows:
-            raise MismatchError("there are no rows")
-        start = self.chance.randrange(len(rows))
-        stop = self.chance.randint(start + 1, min(len(rows), start + 4))
-        old = rows[start:stop]
+        old, ids = yield from self.choose_stored(state)
         new = [(at, self.new_value() if is_write else value) for at, value in old]
         self.files |= {now[1]: self.files[was[1]] for was, now in zip(old, new, strict=True)}
         verb.intent = lambda model, before: model.exchange(old, new)
         data = json.dumps(new).encode()
         named = yield from objects.put("segments", state.epoch, data)
         entry = Entry(named, 0, {}, {"time": (new[0][0], new[-1][0])})
-        item = StoredAgain("time", runs.slice(start, stop), state.epoch, entry)
+        item = StoredAgain("time", ids, state.epoch, entry)
         return (yield from commit(head, replace_rows(item, is_write), verb.commit, self.limits))
+
+    def choose_stored(
+        self, state: Snapshot
+    ) -> Generator[Any, Any, tuple[list[tuple[int, int]], Runs]]:
+        """Choose some rows of a version; return them with their ids."""
+        rows = yield from read_of(state, rows_of(state))
+        runs = yield from read_of(state, read_runs(state, "time"))
+        if not rows:
+            raise MismatchError("there are no rows")
+        start = self.chance.randrange(len(rows))
+        stop = self.chance.randint(start + 1, min(len(rows), start + 4))
+        return rows[start:stop], runs.slice(start, stop)
+
+    def choose_layer(self, head: Head, name: str, about: dict[str, object], is_added: bool) -> Verb:
+        """Choose rows that a layer gets, or a layer that goes."""
+        number = self.chance.randint(1, 2)
+
+        def leave_out(model: Model, before: list[Model]) -> Model:
+            return replace(model, layers=model.layers | {number: frozenset()})
+
+        if not is_added:
+            change = delete_layer({"time": number}, about)
+            return Verb(commit(head, change, name, self.limits), leave_out, name)
+        verb = Verb(iter(()), lambda model, before: model, name)  # type: ignore[arg-type]
+        verb.protocol = self.cover(head, verb, number)
+        return verb
+
+    def cover(self, head: Head, verb: Verb, number: int) -> Generator[Any, Any, Any]:
+        """A layer gets rows."""
+        state = head.snapshot
+        rows, ids = yield from self.choose_stored(state)
+        verb.intent = lambda model, before: model.cover(number, rows)
+        named = yield from objects.put("segments", state.epoch, json.dumps(rows).encode())
+        layer = LayerRows({"time": number}, "time", tuple(map(tuple, ids.pairs)), ("air",))
+        entry = Entry(named, 0, {}, layer=layer)
+        change = add_layer_rows(StoredAgain("time", ids, state.epoch, entry))
+        return (yield from commit(head, change, verb.commit, self.limits))
 
     def new_value(self) -> int:
         self.values += 1
@@ -642,7 +759,6 @@ class World:
         assert [record.commit for record in records] == history[head.first - 1 :]
         for version in range(1, head.first - 1):
             assert head.snapshot.is_expired(version), "a version is forgotten that did not expire"
-        uris = {f"file{k}" for k in range(30)}
         for version, model in enumerate(self.model()):
             try:
                 state = run(quiet, read_version(head, version)) if version else Snapshot(0, "", 0)
@@ -650,11 +766,12 @@ class World:
                 assert head.snapshot.is_expired(version)
                 continue
             assert run(quiet, rows_of(state)) == model.rows, f"version {version} differs"
+            assert run(quiet, layers_of(state)) == model.covered_rows(), "layers differ"
             if version:
                 attributes = run(quiet, read_schema(state)).nodes[""]["attributes"]
                 assert attributes == model.attributes, f"attributes of version {version} differ"
             files = {self.files[value] for _, value in model.rows}
-            assert set(run(quiet, find_files(state, "time", uris))) == files, "files differ"
+            assert set(run(quiet, find_files(state, "time", {*self.uris}))) == files, "files differ"
             assert (state.floors.get("time") or 0) == model.floor, "the floor differs"
         self.check_times(quiet, head)
         self.check_vacuums(quiet, head)

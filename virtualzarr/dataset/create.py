@@ -32,7 +32,7 @@ from virtualzarr.dataset.schema import Schema
 from virtualzarr.dataset.snapshot import Record
 from virtualzarr.dataset.values import to_step
 from virtualzarr.dataset.verbs import Rows, Stored, add_rows
-from virtualzarr.errors import NodeExistsError, UnsupportedError
+from virtualzarr.errors import CommitUnknownError, NodeExistsError, SourceError, UnsupportedError
 from virtualzarr.keywords import strict_keywords
 from virtualzarr.metadata import GroupMetadata, dumps_json
 from virtualzarr.metadata.node_documents import to_documents
@@ -140,8 +140,16 @@ def create_dataset(
     change = join_changes([first_change(addition), *_gap_changes(addition, parameters)], about)
     # Other readers refuse the dataset from its first moment on.
     storage.put_root(build_root())
-    storage.run(create(change, commit_id))
-    return Dataset(folder, single_writer=single_writer, **access)
+    head = storage.run(create(change, commit_id))
+    try:
+        return Dataset(folder, single_writer=single_writer, **access)
+    except SourceError as error:
+        # It is there, which no error may deny.
+        raise CommitUnknownError(
+            f"the dataset was made, but the store does not say what it has: {error}",
+            head.snapshot.commit,
+            file=folder,
+        ) from error
 
 
 def build_root() -> bytes:

@@ -10,7 +10,7 @@ from typing import Any, Unpack
 from virtualzarr.choices import Duplicates, Keep
 from virtualzarr.dataset.additions import Addable as Source
 from virtualzarr.dataset.additions import AppendOptions
-from virtualzarr.dataset.commit import Change, commit
+from virtualzarr.dataset.commit import Change, commit, new_id
 from virtualzarr.dataset.compact import CompactReport, compact
 from virtualzarr.dataset.describe import describe_commit
 from virtualzarr.dataset.editing import (
@@ -18,27 +18,24 @@ from virtualzarr.dataset.editing import (
     Request,
     as_paths,
     check_seen,
+    commit_request,
     request_append,
     request_attributes,
     request_drop,
     request_replace,
 )
 from virtualzarr.dataset.history import to_nanoseconds
-from virtualzarr.dataset.joined_changes import join_changes
 from virtualzarr.dataset.layers import delete_layer
-from virtualzarr.dataset.schema import OutdatedError
 from virtualzarr.dataset.staging import StagedRows, request_commit, stage
 from virtualzarr.dataset.transaction import Transaction
 from virtualzarr.dataset.upkeep import merge_due_segments, vacuum_dataset
 from virtualzarr.dataset.vacuum import VacuumReport
-from virtualzarr.dataset.verbs import NothingToDoError, roll_back, set_tag
+from virtualzarr.dataset.verbs import roll_back, set_tag
 from virtualzarr.dataset.version import DatasetVersion
 from virtualzarr.dataset.write_elements import request_write
+from virtualzarr.errors import CommitUnknownError, SourceError
 from virtualzarr.ingest.scan_files import Paths
 from virtualzarr.keywords import strict_keywords
-
-_ATTEMPTS = 20
-"""How often a change is prepared anew, as others changed what it was prepared by."""
 
 
 class Dataset(DatasetVersion):
@@ -462,22 +459,17 @@ class Dataset(DatasetVersion):
         self, request: Request, message: str | None, commit_id: str | None = None
     ) -> Dataset:
         """Commit what a request makes of the newest version; again if that changes meanwhile."""
-        for attempt in range(_ATTEMPTS):
-            newest = self.refresh()
-            if commit_id is not None and newest.has_commit(commit_id):
-                return newest
-            try:
-                edit = request(newest)
-                files = [newest.schema.name_file(file, self.path) for file in edit.files]
-                about = describe_commit(edit.verb, message, files)
-                return newest.commit_change(join_changes(edit.changes, about), commit_id)
-            except NothingToDoError:
-                return newest
-            except OutdatedError:
-                if attempt == _ATTEMPTS - 1:
-                    raise
-        raise AssertionError
+        return commit_request(self, request, message, commit_id)
 
     def commit_change(self, change: Change, commit_id: str | None = None) -> Dataset:
         """Commit one change, which is made to the newest version."""
-        return self._at(self._place.run(commit(self.head, change, commit_id)))
+        name = commit_id or self._place.run(new_id(self.head))
+        head = self._place.run(commit(self.head, change, name))
+        try:
+            return self._at(head)
+        except SourceError as error:
+            # It is done, which no error may deny.
+            raise CommitUnknownError(
+                f"the commit {name!r} was done, but the store does not say what it left: {error}",
+                name,
+            ) from error

@@ -25,11 +25,17 @@ from virtualzarr.dataset.additions import (
     with_remembered,
 )
 from virtualzarr.dataset.commit import Change
-from virtualzarr.dataset.describe import count_rows, find_growing, list_sources
+from virtualzarr.dataset.describe import (
+    count_rows,
+    describe_commit,
+    find_growing,
+    list_sources,
+)
 from virtualzarr.dataset.file_names import have_files
 from virtualzarr.dataset.fitting import Addition, build_gap
 from virtualzarr.dataset.gaps import close_gaps
 from virtualzarr.dataset.head import Head
+from virtualzarr.dataset.joined_changes import join_changes
 from virtualzarr.dataset.operations import Protocol
 from virtualzarr.dataset.row_tables import read_runs
 from virtualzarr.dataset.schema import OutdatedError, Schema
@@ -46,7 +52,13 @@ from virtualzarr.dataset.verbs import (
     drop_rows,
     replace_ranges,
 )
-from virtualzarr.errors import MismatchError, UnsupportedError
+from virtualzarr.errors import (
+    MetadataError,
+    MismatchError,
+    SourceNotFoundError,
+    UnsupportedError,
+    VersionExpiredError,
+)
 from virtualzarr.hierarchy.group import Group
 from virtualzarr.ingest.scan_files import Paths
 from virtualzarr.stores.files import resolve_uri
@@ -76,6 +88,38 @@ class Edit:
 
 Request = Callable[["Dataset"], Edit]
 """Prepares an edit by the newest version of a dataset."""
+
+
+_ATTEMPTS = 20
+"""How often a change is prepared anew, as others changed what it was prepared by."""
+
+_GONE = (VersionExpiredError, MetadataError, SourceNotFoundError)
+"""Errors of what is not there: a vacuum may have taken it away, or it is damaged."""
+
+
+def commit_request(
+    dataset: Dataset, request: Request, message: str | None, commit_id: str | None
+) -> Dataset:
+    """Commit what a request makes of the newest version; again if that changes meanwhile."""
+    for attempt in range(_ATTEMPTS):
+        newest, is_last = dataset.refresh(), attempt == _ATTEMPTS - 1
+        try:
+            if commit_id is not None and newest.has_commit(commit_id):
+                return newest
+            edit = request(newest)
+            files = [newest.schema.name_file(file, newest.path) for file in edit.files]
+            about = describe_commit(edit.verb, message, files)
+            return newest.commit_change(join_changes(edit.changes, about), commit_id)
+        except NothingToDoError:
+            return newest
+        except OutdatedError:
+            if is_last:
+                raise
+        except _GONE:
+            # Also what was stored for the change itself, which no version names yet.
+            if is_last or dataset.refresh().snapshot.epoch == newest.snapshot.epoch:
+                raise
+    raise AssertionError
 
 
 class Addable:
