@@ -348,6 +348,6 @@ def test_a_dry_run(path, files, run):
 def test_every_command_of_datasets_has_json():
     (commands,) = (a for a in build_parser()._actions if a.dest == "command" or a.choices)
     for name in ("create", "append", "replace", "drop", "history", "diff", "tag", "rollback",
-                 "vacuum", "compact", "status", "check"):  # fmt: skip
+                 "vacuum", "compact", "delete-layer", "status", "check"):  # fmt: skip
         options = {o for a in commands.choices[name]._actions for o in a.option_strings}
         assert {"--json", "-v", "-q"} <= options, name

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 
 import numpy as np
@@ -13,8 +14,11 @@ import virtualzarr as vz
 from tests.dataset.test_compact import grow
 from tests.dataset.test_dataset import scan, write
 from virtualzarr.array.read import layers as reading
+from virtualzarr.cli import main
 from virtualzarr.dataset.compact import compact
 from virtualzarr.dataset.dataset import Dataset
+from virtualzarr.dataset.layer_merge import find_due_layers, merge_layer
+from virtualzarr.dataset.row_tables import read_entries
 from virtualzarr.errors import MismatchError, SourceNotFoundError
 
 SERIES = {"time": 10, "x": 2}
@@ -230,6 +234,96 @@ def test_rows_come_and_go_while_a_layer_is_made(tmp_path):
     check_layers(air, values)
 
 
+def layer_entries(dataset):
+    entries = dataset.run(read_entries(dataset.snapshot))
+    return [entry for entry in entries if entry.layer is not None]
+
+
+def test_segments_of_a_layer_stay_few(tmp_path):
+    """As rows come and are folded one chunk at a time: by compactions, and by vacuums the rest."""
+    dataset, values = grow(tmp_path, [5], chunk=1)
+    most, merges = 0, 0
+    for number in range(1, 34):
+        write(tmp_path / f"{number}.h5", 5 * number, 5)
+        dataset = dataset.append(scan(tmp_path / f"{number}.h5"))
+        values = np.concatenate([values, np.arange(5 * number, 5 * number + 5)[:, None] * 100.0
+                                 + np.arange(5)])  # fmt: skip
+        dataset.compact({"time": 5, "x": 2}, keep="both")
+        dataset = dataset.refresh()
+        most = max(most, len(layer_entries(dataset)))
+    merges = sum(version.about["verb"] == "merge" for version in dataset.history())
+    assert most < 10
+    assert merges >= 3
+    dataset = dataset.write("air", (slice(7, 9), 1), -1.0).drop(20, 22)
+    values[7:9, 1] = -1
+    values = np.delete(values, slice(20, 23), axis=0)
+    assert check_layers(dataset.group["air"], values)
+    dataset.vacuum(keep=1)
+    dataset = dataset.refresh()
+    (entry,) = layer_entries(dataset)
+    assert [info.rows for info in dataset.layers] == [170 - 2 - 3]
+    assert len(entry.layer.ids) == 1
+    assert check_layers(dataset.group["air"], values)
+    np.testing.assert_array_equal(dataset.group["air"][:, 1], values[:, 1])
+    # Nothing is merged twice for nothing.
+    before = dataset.version
+    dataset.vacuum(keep=1)
+    assert {v.about["verb"] for v in dataset.refresh().history(before + 1)} == {"vacuum"}
+
+
+def test_a_merge_of_a_layer_that_is_gone_is_given_up(tmp_path):
+    dataset, _ = grow(tmp_path, [10, 10], chunk=1)
+    dataset.compact(SERIES, keep="both", memory=1)
+    dataset = dataset.refresh()
+    (due,) = dataset.run(find_due_layers(dataset.snapshot, "time"))
+    change = merge_layer(due, dataset.schema.axes, dataset.open_segment)
+    other = dataset.delete_layer(SERIES)
+    with pytest.raises(MismatchError, match="not there any more"):
+        dataset.commit_change(change)
+    assert other.refresh().version == other.version
+    write(tmp_path / "20.h5", 20, 1)
+    # With the layer there again, it can be done; beside other changes, too.
+    other.rollback(dataset.version).append(scan(tmp_path / "20.h5"))
+    (entry,) = layer_entries(dataset.commit_change(change))
+    assert len(entry.layer) == 20
+    check_layers(dataset.refresh().group["time"], np.arange(21))
+
+
+def test_a_layer_whose_rows_are_gone_is_not_merged(layered, tmp_path):
+    dataset, _ = layered
+    write(tmp_path / "more.h5", 23, 7)
+    dataset = dataset.append(scan(tmp_path / "more.h5"))
+    dataset.compact(SERIES, keep="both")
+    assert len(layer_entries(dataset.refresh())) == 2
+    dataset.drop(0, 19)
+    dataset.vacuum(keep=1)
+    dataset = dataset.refresh()
+    (entry,) = layer_entries(dataset)
+    assert len(entry.layer) == 10
+    assert {named.name for named in entry.data} == {
+        f"data/{path.name}" for path in (tmp_path / "d" / "data").iterdir()
+    }
+
+
+def test_the_command_deletes_a_layer(layered, capsys):
+    dataset, values = layered
+    layers = [{"chunks": SERIES, "rows": 20, "arrays": ["air", "time"]}]
+    assert main(["status", dataset.path, "--quick", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["layers"] == layers
+    assert main(["status", dataset.path, "--quick"]) == 0
+    assert "20 rows in a layer of chunks time=10,x=2" in capsys.readouterr().out
+    command = ["delete-layer", dataset.path, "--chunks", "time=10,x=2"]
+    assert main([*command, "-m", "too large", "--commit-id", "once", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["changed"]
+    dataset = dataset.refresh()
+    assert not dataset.layers
+    assert dataset.history(-1)[0].about["message"] == "too large"
+    assert main([*command, "--commit-id", "once"]) == 0
+    assert main(command) == 1
+    assert "there is no layer with the chunks" in capsys.readouterr().err
+    np.testing.assert_array_equal(dataset.group["air"][...], values)
+
+
 def test_wrong_arguments(layered):
     with pytest.raises(ValueError, match="keep is one of 'new' and 'both'"):
         layered[0].compact(5, keep="old")
@@ -250,7 +344,9 @@ def test_any_history(tmp_path_factory, data):
         high = data.draw(st.integers(low, len(times) - 1))
         if verb in ("both", "new"):
             chunks = {"time": data.draw(st.integers(1, 7)), "x": data.draw(st.integers(1, 6))}
-            dataset.compact(chunks, keep=verb, memory=data.draw(st.sampled_from([1, 200, 1 << 20])))
+            memory = data.draw(st.sampled_from([1, 200, 1 << 20]))
+            with vz.config.tuning.set(merge_fan_in=data.draw(st.sampled_from([2, 3, 10]))):
+                dataset.compact(chunks, keep=verb, memory=memory)
         elif verb == "drop" and high - low + 1 < len(times):
             dataset.drop(times[low], times[high])
             del times[low : high + 1]

@@ -22,6 +22,7 @@ from virtualzarr.dataset.own_chunks import ChunkWriter
 from virtualzarr.dataset.row_replacement import request_layer, request_replacement
 from virtualzarr.dataset.segment import chunk_runs, list_other_runs
 from virtualzarr.dataset.stretches import Stretch
+from virtualzarr.dataset.upkeep import merge_due_layers
 from virtualzarr.errors import CommitFailedError, MismatchError, UnsupportedError
 from virtualzarr.hierarchy.group import Group
 from virtualzarr.manifest import Manifest
@@ -159,6 +160,8 @@ def compact(
             remaining += stop - start
             continue
         regions, rows = regions + 1, rows + stop - start
+    if keep == "both" and regions:
+        merge_due_layers(dataset.refresh())
     return CompactReport(regions, rows, nbytes, remaining)
 
 

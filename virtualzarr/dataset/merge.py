@@ -50,6 +50,9 @@ AFTER_APPENDS = Largest(32 << 10, 8 << 10)
 
 IN_VACUUMS = Largest(4 << 20, 256 << 10)
 
+_MOST_OBJECTS = 256
+"""Objects of data of one entry, which names all of them: tables of entries are read often."""
+
 _MOST_GONE = 10
 """Of so many rows of a segment, one may be gone before a vacuum writes it anew."""
 
@@ -124,22 +127,25 @@ def find_small(state: Snapshot, dimension: str) -> Protocol[list[Due]]:
     entries = yield from read_entries(state)
     runs = yield from read_runs(state, dimension)
     for group in _group(entries, dimension, IN_VACUUMS):
-        for chosen in _pack(group):
+        for chosen in pack_small(group):
             due = _trim(_with_dead(chosen, dimension, runs), runs)
             if len(chosen) > 1 or due.head + due.tail > due.count // _MOST_GONE:
                 found.append(due)
     return found
 
 
-def _pack(group: Sequence[Entry]) -> Iterator[tuple[Entry, ...]]:
+def pack_small(group: Sequence[Entry]) -> Iterator[tuple[Entry, ...]]:
     """Yield neighbours that are not large together."""
     chosen: list[Entry] = []
-    cells = nbytes = 0
+    cells = nbytes = objects = 0
     for entry in group:
         cells, nbytes = cells + entry.cells, nbytes + entry.segment.size
-        if chosen and (cells > IN_VACUUMS.cells or nbytes > IN_VACUUMS.nbytes):
+        objects += len(entry.data)
+        is_large = cells > IN_VACUUMS.cells or nbytes > IN_VACUUMS.nbytes
+        if chosen and (is_large or objects > _MOST_OBJECTS):
             yield tuple(chosen)
             chosen, cells, nbytes = [], entry.cells, entry.segment.size
+            objects = len(entry.data)
         chosen.append(entry)
     if chosen:
         yield tuple(chosen)
@@ -227,7 +233,7 @@ def merge(due: Due, axes: Mapping[str, tuple[int, int]], open_segment: Opener) -
     axes : mapping of str to (int, int)
         By path, how many axes an array has, and which of them grows.
     """
-    merged, tables = {}, _SourceTables()
+    merged, tables = {}, SourceTables()
     for path, (ndim, axis) in axes.items():
         cells = merge_cells(due, path, ndim, axis, open_segment, tables)
         if cells is not None:
@@ -247,13 +253,13 @@ def merge(due: Due, axes: Mapping[str, tuple[int, int]], open_segment: Opener) -
         due, stored, group_chunks({path: item.chunks or () for path, item in merged.items()}),
         sum(item.manifest.ncells for item in merged.values()),
         None if coordinates is None else (plain(coordinates.min()), plain(coordinates.max())),
-        _list_data(due, merged),
+        list_data(due.entries, merged),
     )  # fmt: skip
 
 
-def _list_data(due: Due, merged: Mapping[str, Cells]) -> tuple[Named, ...]:
+def list_data(entries: Sequence[Entry], merged: Mapping[str, Cells]) -> tuple[Named, ...]:
     """Return the objects of data that references lie in, whose sources are as they are stored."""
-    items = dict.fromkeys(item for entry in due.entries for item in entry.data)
+    items = dict.fromkeys(item for entry in entries for item in entry.data)
     used: set[str] = set()
     for cells in merged.values() if items else ():
         rows = np.unique(np.asarray(cells.manifest.source)).tolist()
@@ -328,7 +334,7 @@ def has_trimmed(due: Due, runs: Runs) -> bool:
     return bool(counts.any())
 
 
-class _SourceTables:
+class SourceTables:
     """Tables of sources that arrays share: most files have a chunk of each array."""
 
     def __init__(self) -> None:
@@ -357,7 +363,7 @@ class _SourceTables:
 
 
 def merge_cells(
-    due: Due, path: str, ndim: int, axis: int, open_segment: Opener, tables: _SourceTables
+    due: Due, path: str, ndim: int, axis: int, open_segment: Opener, tables: SourceTables
 ) -> Cells | None:
     """Return the references of an array in several segments as those of one."""
     # What is kept of them would be most of what a collection of garbage has to look at.

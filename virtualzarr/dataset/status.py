@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from virtualzarr.array import Array
 from virtualzarr.combine.cf_time import TimeUnit, exact_times, is_datetime_calendar
 from virtualzarr.dataset.editing import find_unfilled
+from virtualzarr.dataset.layers import LayerInfo
 from virtualzarr.dataset.objects import epoch_of
 from virtualzarr.dataset.placing import read_stored
 from virtualzarr.dataset.row_tables import read_entries
@@ -68,6 +69,8 @@ class DatasetStatus:
         Of arrays that grow; how many of them are smaller than they are to be.
     unfolded_rows : int
         Rows that lie in small chunks.
+    layers : sequence of LayerInfo
+        What `compact` has made with ``keep="both"``, and how many rows each has.
     nbytes : mapping of str to int
         Sizes of objects by kind: head, segments, data, log, ...; empty if they were not listed.
     garbage_objects, garbage_bytes : int, optional
@@ -94,6 +97,7 @@ class DatasetStatus:
     chunks: int
     small_chunks: int
     unfolded_rows: int
+    layers: Sequence[LayerInfo]
     nbytes: Mapping[str, int]
     garbage_objects: int | None
     garbage_bytes: int | None
@@ -161,6 +165,7 @@ def describe_status(
         chunks=chunks,
         small_chunks=small_chunks,
         unfolded_rows=unfolded,
+        layers=tuple(newest.layers),
         nbytes=nbytes,
         garbage_objects=None if garbage is None else garbage[0],
         garbage_bytes=None if garbage is None else garbage[1],

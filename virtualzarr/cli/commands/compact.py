@@ -1,4 +1,4 @@
-"""The commands ``virtualzarr compact`` and ``vacuum``: small chunks folded, garbage deleted."""
+"""The commands ``virtualzarr compact``, ``delete-layer`` and ``vacuum``: chunks come and go."""
 
 from __future__ import annotations
 
@@ -38,6 +38,17 @@ def add_command(commands: Any, common: argparse.ArgumentParser) -> None:
         help="stop, between commits, once so much was written; the next one goes on")  # fmt: skip
     add("-m", "--message", metavar="TEXT", help="for the history")
     dataset_options.add_single_writer(parser)
+    parser = commands.add_parser(
+        "delete-layer", parents=[*parents, dataset_options.changing_options()],
+        help="let other chunks of rows go that compact --keep both has made",
+        description="The rows have their own chunks still. A vacuum deletes those of the layer "
+        "when the versions that have it expire; status lists layers.",
+    )  # fmt: skip
+    parser.set_defaults(run=run_delete_layer)
+    dataset_options.add_dataset(parser)
+    parser.add_argument(
+        "--chunks", type=row_lengths, metavar="LENGTHS", required=True,
+        help="of the layer, as they were given to compact (time=240,x=100)")  # fmt: skip
     parser = commands.add_parser(
         "vacuum", parents=parents,
         help="let old versions of a dataset expire, and delete what only these need",
@@ -79,6 +90,15 @@ def run_compact(options: argparse.Namespace) -> int:
         text += f"; {report.remaining:,} rows remain for the next time"
     shared.print_report(options, report, text)
     return 0
+
+
+def run_delete_layer(options: argparse.Namespace) -> int:
+    """Run the command ``delete-layer``."""
+    dataset, chunks = dataset_options.open_dataset(options), options.chunks
+    if isinstance(chunks, int):
+        chunks = {dataset.dimension: chunks}
+    changed = dataset.delete_layer(chunks, **dataset_options.commit_arguments(options))
+    return dataset_options.report_commit(options, dataset.version, changed)
 
 
 def run_vacuum(options: argparse.Namespace) -> int:

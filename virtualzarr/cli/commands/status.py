@@ -83,6 +83,9 @@ def _lines(status: DatasetStatus) -> Iterator[str]:
         f"{status.segments:,} segments; {status.small_chunks:,} of {status.chunks:,} chunks are "
         f"small, with {status.unfolded_rows:,} rows"
     )
+    for layer in status.layers:
+        chunks = ",".join(f"{name}={length}" for name, length in layer.chunks.items())
+        yield f"{layer.rows:,} rows in a layer of chunks {chunks}"
     if status.garbage_bytes is not None:
         total = sum(status.nbytes.values())
         yield (
