@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import threading
 import time
 
 import h5py
 import numpy as np
 import pytest
 
+import virtualzarr as vz
+import virtualzarr.serve.delivery as delivery
+import virtualzarr.serve.exchange as exchange
 import virtualzarr.serve.server as server
 from tests.serve.serving import ask_async
 from virtualzarr.serve import create_app, run_in_thread
@@ -62,9 +66,11 @@ async def _take(budget, nbytes):
 
 @pytest.fixture
 def path(tmp_path):
-    values = np.random.default_rng(0).normal(size=(16, 1 << 17))
+    # Half of the bytes are zeros: LZF leaves chunks alone that it does not make smaller.
+    values = np.random.default_rng(0).normal(size=(16, 1 << 17)).astype("f4").astype("f8")
     with h5py.File(tmp_path / "a.h5", "w") as file:
-        file.create_dataset("packed", data=values, chunks=(8, 1 << 17), compression="lzf")
+        file.create_dataset("packed", data=values, chunks=(8, 1 << 17), compression="lzf",
+                            shuffle=True)  # fmt: skip
         file.create_dataset("plain", data=values)  # one block of 16 MiB, in cells of 8
     return tmp_path / "a.h5"
 
@@ -89,9 +95,9 @@ async def test_many_requests_stay_within_the_memory(path):
     assert (budget.used, budget.waiting) == (0, 0)
 
 
-def open_request(url, key):
+def open_request(url, key, room=4096):
     connection = socket.create_connection(("127.0.0.1", int(url.rsplit(":", 1)[1])), 5)
-    connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, room)
     connection.sendall(f"GET {key} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
     return connection
 
@@ -126,6 +132,46 @@ def test_clients_that_go_away_or_read_nothing_keep_no_memory(path, key, monkeypa
                 pass
             assert received < 8 << 20
             connection.close()
+
+
+@pytest.mark.parametrize("key", ["/v3/plain/c/0/0", "/v3/packed/c/0/0"])
+def test_slow_clients_are_cut_off_when_others_wait(path, key, monkeypatch):
+    monkeypatch.setattr(exchange, "SLOW_SECONDS", 0.2)
+    monkeypatch.setattr(delivery, "RESIDENT_STEP", 4 << 20)
+    app = create_app(path, memory=16 << 20)
+    with run_in_thread(app) as url:
+        slow = [open_request(url, key, 1 << 16) for _ in range(2)]
+        heads = [connection.recv(1000) for connection in slow]
+        assert all(head.startswith(b"HTTP/1.1 200") for head in heads)
+        # As long as nobody waits they may take their time. The other needs all of the memory.
+        time.sleep(0.5)
+        assert app.delivery.budget.used
+        other = vz.open(f"{url}/v3")["packed"]
+        assert other[8:, :4].shape == (8, 4)
+        wait_until_free(app)
+        for connection in slow:
+            with pytest.raises(ConnectionResetError):
+                list(read_to_end(connection))
+            connection.close()
+
+
+def test_answers_that_are_on_their_way_are_finished_when_the_server_ends(path):
+    with run_in_thread(create_app(path)) as url:
+        connection = open_request(url, "/v3/plain/c/0/0", 1 << 16)
+        head, _, data = connection.recv(1 << 12).partition(b"\r\n\r\n")
+        assert b"content-length: 8388608" in head
+        received = [len(data)]
+        reader = threading.Thread(target=lambda: received.extend(read_to_end(connection)))
+        threading.Timer(0.3, reader.start).start()
+    reader.join()
+    assert sum(received) == 8 << 20
+    connection.close()
+
+
+def read_to_end(connection):
+    connection.settimeout(5)
+    while data := connection.recv(1 << 20):
+        yield len(data)
 
 
 def test_heads_that_do_not_end_are_cut_off(path, monkeypatch):

@@ -21,6 +21,7 @@ from virtualzarr.cli import main
 from virtualzarr.cli.commands.serve import is_loopback
 from virtualzarr.serve import create_app
 from virtualzarr.serve.served_array import rewrap
+from virtualzarr.stores.files import OpenFile
 
 
 @pytest.fixture(scope="module")
@@ -75,6 +76,21 @@ def test_chunks_have_tags_ranges_and_heads(app, path, kind):
     assert (beyond.status, beyond.headers["content-range"]) == (416, f"bytes */{size}")
     stale = {"range": "bytes=0-1", "if-range": '"other"'}
     assert ask(app, path, headers=stale).status == 200
+    # If-Match first, and strongly.
+    assert ask(app, path, headers={"if-match": tag, "if-none-match": '"other"'}).status == 200
+    assert ask(app, path, headers={"if-match": f"W/{tag}"}).status == 412
+    assert ask(app, path, headers={"if-match": '"other"', "if-none-match": tag}).status == 412
+
+
+def test_conditions_of_documents_are_looked_at_in_their_order(app):
+    path = "/joined/v3/zarr.json"
+    tag = ask(app, path).headers["etag"]
+    assert ask(app, path, headers={"if-match": '"other"', "if-none-match": tag}).status == 412
+    assert ask(app, path, headers={"if-match": f"W/{tag}"}).status == 412
+    packed = ask(app, path, headers={"if-match": tag, "accept-encoding": "gzip"})
+    assert (packed.status, packed.headers["content-encoding"]) == (200, "gzip")
+    head = ask(app, path, "HEAD", headers={"accept-encoding": "gzip"})
+    assert (head.headers, head.body) == (packed.headers, b"")
 
 
 def test_keys_are_found_or_missing(app):
@@ -324,6 +340,77 @@ def test_equal_chunks_asked_at_once_are_encoded_once(tmp_path):
     assert len(asyncio.run(run())) == 1
     text = app.delivery.metrics.render().decode()
     assert 'virtualzarr_encoded_total{origin="computed"} 1.0' in text
+
+
+async def test_what_is_encoded_for_one_who_goes_is_there_for_the_next(tmp_path):
+    app = create_app(make_joined(tmp_path / "joined"))
+    first = asyncio.create_task(ask_async(app, "/v3/air/c/0/0/0"))
+    second = asyncio.create_task(ask_async(app, "/v3/air/c/0/0/0"))
+    while not app.delivery._flights:
+        await asyncio.sleep(0)
+    first.cancel()
+    assert (await second).status == 200
+    with pytest.raises(asyncio.CancelledError):
+        await first
+    assert b'origin="computed"} 1.0' in app.delivery.metrics.render()
+    assert app.delivery.budget.used == 0
+
+
+@pytest.mark.parametrize("resident", [True, False])
+def test_a_source_that_changes_while_it_is_read_is_a_failure(tmp_path, monkeypatch, resident):
+    path = write(tmp_path / "a.h5", np.arange(4000, dtype="f4").reshape(100, 40))
+    app = create_app(path)
+    if not resident:
+        monkeypatch.setattr("virtualzarr.serve.delivery.read_resident", lambda *_: None)
+    expected = np.arange(4000, dtype="<f4").tobytes()
+    assert ask(app, "/v3/x/c/0/0").body == expected
+    take = OpenFile.take
+
+    def change(self, start, nbytes):
+        os.utime(path, ns=(1, 1))
+        return take(self, start, nbytes)
+
+    monkeypatch.setattr(OpenFile, "take", change)
+    answer = ask(app, "/v3/x/c/0/0")
+    assert (answer.status, expected in answer.body) == (502, False)
+
+
+def test_files_of_the_cache_that_are_renamed_are_damaged(tmp_path):
+    group, cache = make_joined(tmp_path / "joined"), tmp_path / "cache"
+    app = create_app(group, cache=cache)
+    answers = [ask(app, f"/v3/air/c/{k}/0/0") for k in range(2)]
+    names = [cache / answer.headers["etag"].strip('"') for answer in answers]
+    names[0].replace(names[1])
+    again = create_app(group, cache=cache)
+    assert [ask(again, f"/v3/air/c/{k}/0/0").body for k in range(2)] == [
+        answer.body for answer in answers
+    ]
+
+
+def test_servers_share_a_cache(tmp_path):
+    group, cache = make_joined(tmp_path / "joined"), tmp_path / "cache"
+    one = create_app(group, cache=cache)
+    half_written = cache / f"{'0' * 32}.0123.part"
+    half_written.write_bytes(b"of one that writes")
+    two = create_app(group, cache=cache)
+    expected = ask(one, "/v3/air/c/0/0/0")
+    assert ask(two, "/v3/air/c/0/0/0").body == expected.body
+    assert b'origin="disk"' in two.delivery.metrics.render()
+    assert half_written.exists()
+    os.utime(half_written, (0, 0))
+    create_app(group, cache=cache)
+    assert not half_written.exists()
+
+
+def test_a_cache_that_cannot_be_written_costs_nothing_but_time(tmp_path, monkeypatch, caplog):
+    app = create_app(make_joined(tmp_path / "joined"), cache=tmp_path / "cache")
+
+    def refuse(self, data):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("pathlib.Path.write_bytes", refuse)
+    assert ask(app, "/v3/air/c/0/0/0").status == 200
+    assert "the cache cannot be written" in caplog.text
 
 
 def test_the_cache_on_disk_serves_what_was_encoded_before(tmp_path):

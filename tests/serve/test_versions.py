@@ -148,3 +148,53 @@ def test_the_history_is_on_the_page(dataset, files):
     assert "the &lt;third&gt; file" in text
     assert "version 2" in text
     assert "air-2.nc" not in text
+
+
+@pytest.fixture
+def published(tmp_path):
+    """References to files, and what they become when they are replaced by others."""
+    parts = [(Part(24, 8, 1), Part(36, 12, 5)), (Part(48, 12, 9),)]
+    paths = [write_archive(tmp_path / str(i), part, "air") for i, part in enumerate(parts)]
+    groups = [vz.virtualize([str(each) for each in some], "time") for some in paths]
+
+    def publish(path, which):
+        groups[which].publish(path, overwrite=True)
+
+    return publish, [read_archive([str(each) for each in some], "air") for some in paths]
+
+
+@pytest.mark.parametrize("name", ["refs.json", "refs.parquet", "refs.zarr"])
+def test_references_that_are_replaced_are_what_they_were_or_a_failure(tmp_path, name):
+    # Chunks of one shape, which all forms have.
+    paths = write_archive(tmp_path / "a", (Part(24, 12, 1), Part(24, 12, 9)), "air")
+    older, newer = (vz.open(path) for path in paths)
+    older.publish(tmp_path / name)
+    app = create_app(tmp_path / name)
+    newer.publish(tmp_path / name, overwrite=True)
+    answers = [ask(app, f"/v3/air/c/{k}/0/0") for k in range(2)]
+    assert shape_of(app)[0] == 24
+    if {answer.status for answer in answers} != {502}:
+        np.testing.assert_array_equal(read_all(app, 24), read_archive(paths[:1], "air"))
+
+
+def test_files_that_are_replaced_are_followed_on_request_only(tmp_path, published, caplog):
+    publish, truths = published
+    publish(tmp_path / "refs.json", 0)
+    for follow, hours in (("append", 60), ("all", 48)):
+        publish(tmp_path / "refs.json", 0)
+        app = create_app(tmp_path / "refs.json", follow=follow)
+        assert app.entries[""].is_watched
+        publish(tmp_path / "refs.json", 1)
+        app.entries[""].refresh()
+        assert shape_of(app)[0] == hours
+        np.testing.assert_array_equal(read_all(app, hours), truths[follow == "all"])
+    assert "was replaced" in caplog.text
+    # One that cannot be opened changes nothing, and is tried again.
+    (tmp_path / "refs.json").write_text("{")
+    with pytest.raises(vz.errors.VirtualZarrError):
+        app.entries[""].refresh()
+    assert shape_of(app)[0] == 48
+    publish(tmp_path / "refs.json", 0)
+    app.entries[""].refresh()
+    assert shape_of(app)[0] == 60
+    assert not create_app(tmp_path / "refs.json", follow="none").entries[""].is_watched

@@ -176,7 +176,11 @@ class Application:
 
     def _start_polling(self) -> None:
         # With the first request: mounted applications are told of no start.
-        if self._polling is None and self.poll > 0 and any(map(_grows, self.entries.values())):
+        if (
+            self._polling is None
+            and self.poll > 0
+            and any(entry.is_watched for entry in self.entries.values())
+        ):
             self._polling = asyncio.get_running_loop().create_task(self._keep_polling())
 
     async def _keep_polling(self) -> None:
@@ -195,7 +199,3 @@ class Application:
             return self.entries[""], parts
         entry = self.entries.get(parts[0])
         return None if entry is None or len(parts) < 2 else (entry, parts[1:])
-
-
-def _grows(entry: Entry) -> bool:
-    return entry.has_versions and entry.follow != "none"

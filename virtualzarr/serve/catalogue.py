@@ -20,6 +20,8 @@ from virtualzarr.ingest.detect import detect
 from virtualzarr.ingest.open_target import open
 from virtualzarr.serve.codecs import FACES, FaceName
 from virtualzarr.serve.face import Face, make_faces
+from virtualzarr.stores.files import Fingerprint, Location, resolve_uri, take_fingerprint
+from virtualzarr.stores.fingerprints import differences
 from virtualzarr.stores.lru_cache import LRUCache
 
 _log = logging.getLogger(__name__)
@@ -90,12 +92,31 @@ class Entry:
         self.held_back: int | None = None
         self._pinned: LRUCache[int, Snapshot] = LRUCache(_PINNED)
         self._lock = threading.Lock()
+        # Before it is opened: what comes in between is seen by the next look.
+        self._file = self._take_fingerprint()
         self.snapshot = self._open()
 
     @property
     def has_versions(self) -> bool:
         """Whether it is a dataset with versions."""
         return self.snapshot.source is not None
+
+    @property
+    def is_watched(self) -> bool:
+        """Whether `refresh` may find something new."""
+        return self.follow != "none" and (self.has_versions or self._file is not None)
+
+    def _take_fingerprint(self) -> Fingerprint | None:
+        """Return the fingerprint of a target that is one file, such as of references."""
+        if not isinstance(self.target, str | os.PathLike):
+            return None
+        uri = resolve_uri(self.target)
+        if os.path.isdir(uri):
+            return None
+        try:
+            return take_fingerprint(Location(uri, self.options.get("storage_options")))
+        except VirtualZarrError:
+            return None
 
     def _open(self) -> Snapshot:
         if isinstance(self.target, Group | Array):
@@ -154,9 +175,12 @@ class Entry:
     def refresh(self) -> None:
         """Go on to the newest version, if what came is what is followed."""
         current = self.snapshot.source
-        if current is None or self.follow == "none":
+        if self.follow == "none":
             return
         with self._lock:
+            if current is None:
+                self._refresh_file()
+                return
             newest = current.refresh()
             if newest.version == current.version:
                 return
@@ -172,6 +196,23 @@ class Entry:
             self.snapshot = self._make(newest.group, newest, self.snapshot.faces)
             self.held_back = None
             _log.info("%s: now at version %d", self.name or "/", newest.version)
+
+    def _refresh_file(self) -> None:
+        """Open a file again that was replaced, if everything is followed; else say that it was."""
+        taken = self._take_fingerprint()
+        if self._file is None or taken is None or not differences(self._file, taken):
+            return
+        if self.follow == "all":
+            opened = self._open()
+            # Only what is certainly whole: a file that is being written fails, or changes again.
+            self.snapshot, self._file = opened, taken
+            _log.info("%s: the file was replaced, and opened again", self.name or "/")
+            return
+        self._file = taken
+        _log.warning(
+            "%s: the file was replaced: what is served is what it was; start the server again, or "
+            "let it follow everything", self.name or "/",
+        )  # fmt: skip
 
 
 def is_append(old: DatasetVersion, new: DatasetVersion) -> bool:

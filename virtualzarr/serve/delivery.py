@@ -13,6 +13,7 @@ from typing import TypeVar
 from virtualzarr.config import config
 from virtualzarr.serve.budget import Budget
 from virtualzarr.serve.disk_cache import DiskCache
+from virtualzarr.serve.messages import compress
 from virtualzarr.serve.metrics import Metrics
 from virtualzarr.serve.served_array import Piece, ServedArray
 from virtualzarr.serve.source_reads import read_range, read_resident
@@ -79,6 +80,15 @@ class Delivery:
         if not array.is_ready or array.may_look:
             return await self.read(array.find, cell)
         return array.find(cell)
+
+    async def compress(self, tag: str, document: bytes) -> bytes:
+        """Return a document in the content coding gzip."""
+        key = f"{tag}-gzip"
+        packed: bytes | None = self._recent.get(key)
+        if packed is None:
+            packed = await self.encode(compress, document)
+            self._recent.put(key, packed, len(packed))
+        return packed
 
     @asynccontextmanager
     async def encoded(self, key: str, piece: Piece) -> AsyncIterator[tuple[bytes, str]]:

@@ -7,6 +7,7 @@ import logging
 import os
 import re
 import secrets
+import time
 from pathlib import Path
 
 from virtualzarr.stores.lru_cache import LRUCache
@@ -14,6 +15,7 @@ from virtualzarr.stores.lru_cache import LRUCache
 _log = logging.getLogger(__name__)
 
 _CHECKSUM = 16
+_ABANDONED_SECONDS = 600
 _NAME = re.compile("[0-9a-f]{32}")
 _TEMPORARY = re.compile(r"[0-9a-f]{32}\.[0-9a-f]+\.part")
 
@@ -42,7 +44,7 @@ class DiskCache:
     folder : path
         Made if it is not there. Files in it that are not of the cache stay as they are.
     limit : int
-        Bytes of all files.
+        Bytes of all files, but for those that another server has written since this one began.
     """
 
     def __init__(self, folder: str | os.PathLike[str], limit: int) -> None:
@@ -52,8 +54,8 @@ class DiskCache:
         for entry in os.scandir(self.folder):
             if _NAME.fullmatch(entry.name):
                 found.append((entry.stat().st_mtime_ns, entry.name, entry.stat().st_size))
-            elif _TEMPORARY.fullmatch(entry.name):
-                delete_file(self.folder / entry.name)  # of a server that was killed
+            elif _TEMPORARY.fullmatch(entry.name) and _is_abandoned(entry):
+                delete_file(self.folder / entry.name)
         self._files = _Files(self.folder, limit)
         for _, name, size in sorted(found):
             self._files.put(name, None, size)
@@ -72,7 +74,7 @@ class DiskCache:
             _log.warning("the cache cannot be read: %s", error)
             return None
         data = stored[_CHECKSUM:]
-        if hashlib.blake2b(data, digest_size=_CHECKSUM).digest() != stored[:_CHECKSUM]:
+        if _checksum_of(name, data) != stored[:_CHECKSUM]:
             _log.warning("a damaged file of the cache is deleted: %s", path)
             delete_file(path)
             self._files.forget(name)
@@ -88,14 +90,23 @@ class DiskCache:
         path = self.folder / name
         temporary = self.folder / f"{name}.{secrets.token_hex(4)}.part"
         try:
-            checksum = hashlib.blake2b(data, digest_size=_CHECKSUM).digest()
-            temporary.write_bytes(checksum + data)
+            temporary.write_bytes(_checksum_of(name, data) + data)
             temporary.replace(path)
         except OSError as error:
             _log.warning("the cache cannot be written: %s", error)
             delete_file(temporary)
             return
         self._files.put(name, None, len(data) + _CHECKSUM)
+
+
+def _is_abandoned(entry: os.DirEntry[str]) -> bool:
+    """Tell whether a file is of a server that was killed: others write it faster than that."""
+    return time.time() - entry.stat().st_mtime > _ABANDONED_SECONDS
+
+
+def _checksum_of(name: str, data: bytes) -> bytes:
+    """Return the checksum of a file, which is of its name, too: what is renamed is damaged."""
+    return hashlib.blake2b(data, digest_size=_CHECKSUM, key=name.encode()).digest()
 
 
 def delete_file(path: Path) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import hashlib
 import logging
 import time
 from collections.abc import Iterator, Mapping
@@ -27,6 +26,7 @@ from virtualzarr.serve.messages import (
     select_range,
     text_response,
     unsatisfiable,
+    wants_compressed,
 )
 from virtualzarr.serve.page.pages import url_of
 from virtualzarr.serve.served_array import Piece, ServedArray
@@ -122,7 +122,7 @@ class Exchange:
         access = self.app.access
         if request.method == "OPTIONS":
             return access.preflight(request)
-        if request.parts == ["healthz"]:
+        if request.parts == ["healthz"] and request.method in ("GET", "HEAD"):
             return text_response(200, "ok")
         refused = access.check(request)
         self.cors = access.cors_headers(request)
@@ -174,9 +174,11 @@ class Exchange:
             headers["cache-control"] = f"max-age={self.app.max_age}"
         if isinstance(found, bytes):
             self.kind = "document"
-            tag = f'"{hashlib.blake2b(found, digest_size=16).hexdigest()}"'
             headers["content-type"] = "application/json"
-            return document_response(self.request, found, tag, headers)
+            tag, packed = face.tag_document("/".join(parts[1:])), None
+            if wants_compressed(self.request, found):
+                packed = await self.app.delivery.compress(tag, found)
+            return document_response(self.request, found, tag, headers, packed=packed)
         # Only what is certainly not there is a 404: clients take that for fill values. All failures
         # raise, and become a 502.
         self.kind = "missing"
@@ -240,10 +242,11 @@ class Exchange:
         return None
 
     def _conditional(self, tag: str, headers: dict[str, str]) -> Response | None:
-        if is_fresh(self.request, tag):
-            return Response(304, headers=headers | {"etag": tag}, kind=self.kind)
+        # RFC 9110, 13.2.2: in this order.
         if is_refused(self.request, tag):
             return text_response(412, "the chunk is another one")
+        if is_fresh(self.request, tag):
+            return Response(304, headers=headers | {"etag": tag}, kind=self.kind)
         return None
 
     async def _send_stream(

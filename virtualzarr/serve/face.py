@@ -35,6 +35,7 @@ from virtualzarr.serve.codecs import (
     zarr_format_of,
 )
 from virtualzarr.serve.served_array import Choice, ServedArray, Stored
+from virtualzarr.serve.tags import digest
 from virtualzarr.virtual.contiguous import uncompressed_layout
 
 _NUMBER = re.compile("0|[1-9][0-9]{0,18}")
@@ -93,6 +94,7 @@ class Face:
         self.skipped: dict[str, str] = {}
         self._stored = stored
         self._choices = choices or {}
+        self._tags: dict[str, str] = {}
         documents = []
         spelled = in_zarr_format(node, self.zarr_format)
         nodes: list[tuple[str, Group | Array]] = [("", spelled)]
@@ -116,6 +118,13 @@ class Face:
     def choices(self) -> dict[str, Choice]:
         """What was chosen for each array."""
         return {path: array.choice for path, array in self.arrays.items()}
+
+    def tag_document(self, key: str) -> str:
+        """Return the entity tag of a document."""
+        tag = self._tags.get(key)
+        if tag is None:
+            tag = self._tags[key] = digest(self.documents[key])
+        return tag
 
     def find(self, parts: Sequence[str]) -> bytes | tuple[ServedArray, tuple[int, ...]] | None:
         """Return a document, or the array and the cell of a chunk key; None for anything else."""

@@ -146,17 +146,19 @@ def text_response(status: int, text: str, **headers: str) -> Response:
 
 def is_fresh(request: Request, tag: str) -> bool:
     """Tell whether the client has what a tag names: RFC 9110, 13.1.2."""
-    return _is_listed(request.header(b"if-none-match"), tag)
+    return _is_listed(request.header(b"if-none-match"), tag, weakly=True)
 
 
 def is_refused(request: Request, tag: str) -> bool:
     """Tell whether the client wants nothing but another version: RFC 9110, 13.1.1."""
     wanted = request.header(b"if-match")
-    return bool(wanted) and not _is_listed(wanted, tag)
+    return bool(wanted) and not _is_listed(wanted, tag, weakly=False)
 
 
-def _is_listed(header: str, tag: str) -> bool:
-    listed = [each.strip().removeprefix("W/") for each in header.split(",")]
+def _is_listed(header: str, tag: str, weakly: bool) -> bool:
+    listed = [each.strip() for each in header.split(",")]
+    if weakly:
+        listed = [each.removeprefix("W/") for each in listed]
     return header.strip() == "*" or tag in listed
 
 
@@ -202,23 +204,47 @@ def accepts_gzip(request: Request) -> bool:
     return False
 
 
+def wants_compressed(request: Request, body: bytes) -> bool:
+    """Tell whether a document is sent as `compress` gives it."""
+    whole = b"range" not in request.headers
+    return whole and len(body) >= _GZIP_MIN and accepts_gzip(request)
+
+
+def compress(body: bytes) -> bytes:
+    """Return a document in the content coding gzip, the same each time."""
+    return gzip.compress(body, 6, mtime=0)
+
+
 def document_response(
-    request: Request, body: bytes, tag: str, headers: dict[str, str], kind: str = "document"
+    request: Request,
+    body: bytes,
+    tag: str,
+    headers: dict[str, str],
+    kind: str = "document",
+    packed: bytes | None = None,
 ) -> Response:
-    """Return a document, compressed where the client takes it, or the part that is asked for."""
+    """Return a document, compressed where the client takes it, or the part that is asked for.
+
+    Parameters
+    ----------
+    packed : bytes, optional
+        What `compress` gives, where it is known.
+    """
     headers = headers | {"vary": "Accept-Encoding", "accept-ranges": "bytes"}
     compressed = f'{tag[:-1]}-gzip"'
+    if is_refused(request, tag) and is_refused(request, compressed):
+        return text_response(412, "the document is another one")
     if request.header(b"if-none-match") and (
         is_fresh(request, tag) or is_fresh(request, compressed)
     ):
         fresh = tag if is_fresh(request, tag) else compressed
         return Response(304, headers=headers | {"etag": fresh}, kind=kind)
-    if is_refused(request, tag) and is_refused(request, compressed):
-        return text_response(412, "the document is another one")
-    if b"range" not in request.headers and len(body) >= _GZIP_MIN and accepts_gzip(request):
-        packed = gzip.compress(body, 6, mtime=0)
+    if wants_compressed(request, body):
         return Response(
-            200, packed, headers | {"etag": compressed, "content-encoding": "gzip"}, kind
+            200,
+            packed or compress(body),
+            headers | {"etag": compressed, "content-encoding": "gzip"},
+            kind,
         )
     return ranged_response(request, body, tag, headers, kind)
 
