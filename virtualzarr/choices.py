@@ -40,6 +40,9 @@ HarmonizeRule = Literal["packing", "time", "fill", "unmask"]
 Split = Literal["runs"]
 """Into which groups a group is split when it is published."""
 
+StacKind = Literal["item", "collection"]
+"""Which document of STAC describes a publication."""
+
 ReferenceFormat = Literal["json", "parquet", "icechunk", "native", "dataset"]
 """In which form references are stored."""
 

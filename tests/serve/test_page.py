@@ -17,6 +17,7 @@ from tests.serve.browser import CHROMIUM, open_tab
 from tests.serve.nasty import MAKERS, iter_arrays
 from tests.serve.serving import ask
 from virtualzarr.serve import create_app, run_in_thread
+from virtualzarr.serve.page.describe import range_text
 from virtualzarr.serve.page.picture import draw
 from virtualzarr.serve.page.png import MISSING, UNREAD, color_indices, encode_png, palette
 from virtualzarr.serve.page.sampling import NoPictureError
@@ -119,6 +120,23 @@ def test_pictures_show_the_values(world):
     assert shown.shape == (37 * factor, 72 * factor)
     np.testing.assert_array_equal(shown[::factor, ::factor], expected)
     assert (expected >= MISSING).sum() == 5 * 9
+
+
+@pytest.mark.parametrize(
+    ("attributes", "data", "expected"),
+    [
+        ({"units": "h since 2020-01-01 06:00 +06:00"}, [0, 36], "2020-01-01 … 2020-01-02 12:00"),
+        ({"units": "days since 2020-01-01", "calendar": "noleap"}, [0, 1],
+         "0 … 1 days since 2020-01-01"),
+        ({"units": "degrees_north", "scale_factor": 0.5, "add_offset": 10.0}, [0, 3],
+         "10 … 11.5 degrees_north"),
+        ({"units": "s since never"}, [0, 3], "0 … 3 s since never"),
+    ],
+)  # fmt: skip
+def test_ranges_of_coordinates(attributes, data, expected):
+    coordinate = vz.create_array({}, shape=(2,), dtype="i2", attributes=attributes)
+    coordinate[...] = data
+    assert range_text(coordinate) == expected
 
 
 def test_pillow_reads_our_pictures():

@@ -10,13 +10,14 @@ from PIL import Image
 
 import virtualzarr as vz
 from tests.serve.serving import ask
+from virtualzarr.display.numbers import as_numbers
 from virtualzarr.serve import create_app
 from virtualzarr.serve.page import picture, sampling
 from virtualzarr.serve.page.line import read_line
 from virtualzarr.serve.page.picture import draw
 from virtualzarr.serve.page.png import MISSING, UNREAD, color_indices
 from virtualzarr.serve.page.sampling import NoPictureError, read_plane, spread
-from virtualzarr.serve.page.values import as_numbers, sample_text
+from virtualzarr.serve.page.values import sample_text
 from virtualzarr.serve.page.view import choose_axes, make_view
 
 RANDOM = np.random.default_rng(3)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from fractions import Fraction
 from functools import cached_property
 from typing import Any
@@ -279,3 +280,32 @@ def conversion(unit: TimeUnit, target: TimeUnit) -> dict[str, int]:
 
 
 _GREGORIAN_REFORM = day_number(1582, 10, 15, "standard") or 0
+
+
+def as_datetimes(values: NDArray[Any], attributes: Mapping[str, Any]) -> list[datetime] | None:
+    """Return times as dates in UTC, to the microsecond; None where attributes say no such dates.
+
+    Parameters
+    ----------
+    values : array
+        Finite numbers, as they are stored.
+
+    Examples
+    --------
+    >>> as_datetimes(np.array([36.5]), {"units": "hours since 2000-01-01 06:00 +06:00"})
+    [datetime.datetime(2000, 1, 2, 12, 30, tzinfo=datetime.timezone.utc)]
+    """
+    unit = TimeUnit.from_attributes(attributes)
+    if unit is None or not is_datetime_calendar(unit.calendar):
+        return None
+    moments = exact_times(values, unit, _UNIX)
+    if moments is None:
+        return None
+    try:
+        return [_UNIX_EPOCH + timedelta(microseconds=round(moment)) for moment in moments]
+    except OverflowError:
+        return None  # Before the year 1, or after 9999.
+
+
+_UNIX = TimeUnit("microseconds", "1970-01-01", "proleptic_gregorian")
+_UNIX_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

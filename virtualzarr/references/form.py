@@ -54,6 +54,8 @@ class Capabilities:
         Whether readers find codecs of this package by its entry points.
     as_is : bool
         Whether everything is held as it is, so that nothing is inlined or put on other grids.
+    media_type : str
+        What catalogues call it.
     """
 
     title: str
@@ -67,6 +69,7 @@ class Capabilities:
     digests: bool = False
     plugin_codecs: bool = False
     as_is: bool = False
+    media_type: str = "application/vnd.zarr; version=3"
 
 
 @dataclass(frozen=True)

@@ -10,14 +10,20 @@ from typing import TYPE_CHECKING
 from virtualzarr.errors import NodeExistsError, SourceError, SourceNotFoundError, UnsupportedError
 from virtualzarr.ingest.detect import detect
 from virtualzarr.manifest import Source
+from virtualzarr.references.inventory import list_sources
 from virtualzarr.stores.atomic_files import check_regular, resolve_links
 from virtualzarr.stores.files import Connection, Location, is_url, take_fingerprint
 
 if TYPE_CHECKING:
+    from virtualzarr.array import Array
+    from virtualzarr.hierarchy.group import Group
     from virtualzarr.references.portable_form import PortableForm
 
 _HEAD = 1 << 20
 """Bytes of an object that are looked at to see what it is."""
+
+_COMPANION_HEAD = 4096
+"""The same, of a page or document beside references."""
 
 
 def check_replaceable(
@@ -128,4 +134,50 @@ def _check_object(
         raise NodeExistsError(
             "there is an object already that holds no references; overwrite=True replaces it",
             file=uri,
+        )
+
+
+def check_companion(
+    node: Group | Array, location: Location, mark: bytes, noun: str, overwrite: bool
+) -> None:
+    """Refuse to put what accompanies references where something else lies.
+
+    Parameters
+    ----------
+    node : Group or Array
+        What is published: none of its files is ever replaced.
+    location : Location
+        Of a page, or of a document.
+    mark : bytes
+        What files of that kind begin with, nearly.
+    noun : str
+        What they are.
+
+    Raises
+    ------
+    NodeExistsError
+        There is something else.
+    """
+    uri = location.uri
+    if location.is_remote:
+        connection = Connection(location)
+        try:
+            head = connection.fetch(connection.path, uri, 0, _COMPANION_HEAD)[0]
+        except SourceNotFoundError:
+            return
+        if any(source.uri == uri for source in list_sources(node)):
+            raise _is_source(uri, uri)
+    else:
+        path = resolve_links(uri)
+        if not os.path.exists(path):
+            return
+        check_regular(uri)
+        check_sources(path, list_sources(node))
+        if not os.path.isfile(path):
+            raise NodeExistsError(f"there would be a {noun}, and there is a folder", file=uri)
+        with open(path, "rb") as file:
+            head = file.read(_COMPANION_HEAD)
+    if head and mark not in head and not overwrite:
+        raise NodeExistsError(
+            f"there is a file already that is no {noun}; overwrite=True replaces it", file=uri
         )

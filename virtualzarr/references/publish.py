@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any, Literal
 
 from virtualzarr.array import Array
-from virtualzarr.choices import OnError, ReferenceFormat, Split, check_choice
+from virtualzarr.choices import OnError, ReferenceFormat, Split, StacKind, check_choice
 from virtualzarr.errors import PublishError
 from virtualzarr.hierarchy.group import Group
 from virtualzarr.keywords import strict_keywords
@@ -18,6 +18,7 @@ from virtualzarr.references.preview import Preview
 from virtualzarr.references.registry import choose_form, locate_target
 from virtualzarr.references.report import PublishReport
 from virtualzarr.references.split_runs import split_runs
+from virtualzarr.references.stac import StacDocument
 
 
 @strict_keywords()
@@ -41,6 +42,7 @@ def publish(
     split: Split | None = None,
     portable: str | Iterable[str] | None = None,
     page: bool = False,
+    stac: StacKind | None = None,
 ) -> PublishReport:
     """Write references that other tools open: a JSON file, a folder of Parquet files, or Icechunk.
 
@@ -106,6 +108,10 @@ def publish(
     page : bool
         Whether to write a page for people beside the references: one HTML file, named as they are
         with the suffix ``.html``, with pictures of the variables, which are read for that.
+    stac : {"item", "collection"}, optional
+        Whether to write a document of STAC 1.1 beside the references, named as they are with the
+        suffix ``.stac.json``, with the extents of the coordinates in space and time. An item needs
+        times, a collection a place: without, that is an error, and nothing is written.
 
     Returns
     -------
@@ -170,9 +176,15 @@ def publish(
         from virtualzarr.serve.page.single_file import check_page, write_page
 
         check_page(node, location, overwrite=overwrite)
+    document = None
+    if stac is not None:
+        check_choice("stac", stac, StacKind)
+        document = StacDocument(stac, node, location, overwrite=overwrite)
     report = form.publish(node, location, options)
     report = replace(report, notes=(*report.notes, *notes))
-    return replace(report, page=write_page(node, location, form, report)) if page else report
+    if page:
+        report = replace(report, page=write_page(node, location, form, report))
+    return report if document is None else replace(report, stac=document.write(form, report))
 
 
 @strict_keywords()

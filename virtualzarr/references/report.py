@@ -49,6 +49,8 @@ class PublishReport:
         references.
     page : str or None
         The page for people, with ``page=True``.
+    stac : str or None
+        The document of STAC, with ``stac=``.
     """
 
     path: str
@@ -66,6 +68,7 @@ class PublishReport:
     notes: tuple[str, ...] = ()
     receipt: Mapping[str, Any] = field(default_factory=dict)
     page: str | None = None
+    stac: str | None = None
 
     @property
     def copied_share(self) -> float:
@@ -96,6 +99,8 @@ class PublishReport:
             )
         if self.page:
             lines.append(f"a page for people: {self.page}")
+        if self.stac:
+            lines.append(f"a document of STAC: {self.stac}")
         lines += [f"v3 because: {reason}" for reason in self.why_v3]
         lines += [f"left out: {path}: {reason}" for path, reason in self.skipped.items()]
         lines += [f"note: {note}" for note in self.notes]

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any
+from typing import Any, get_args
 
+from virtualzarr.choices import StacKind
 from virtualzarr.cli import options as shared
 
 
@@ -21,6 +22,11 @@ def add_command(commands: Any, common: argparse.ArgumentParser) -> None:
         parser.add_argument("-o", "--output", required=True, metavar="REFS", help="what to write")
         shared.add_dim(parser, required=name == "concat")
         shared.add_output_options(parser, "REFS")
+        parser.add_argument(
+            "--stac", choices=get_args(StacKind),
+            help="write a document of STAC beside REFS: an item, which needs times, or a "
+            "collection, which needs a place",
+        )  # fmt: skip
         shared.add_flags(
             parser, page="write a page for people beside REFS: one HTML file, with pictures"
         )
@@ -43,7 +49,7 @@ def run(options: argparse.Namespace) -> int:
     how_far = False if options.quiet or options.json else None
     report = publish(
         group, options.output, on_error=options.on_error, storage_options=how, progress=how_far,
-        page=options.page,
+        page=options.page, stac=options.stac,
         **shared.output_arguments(options),
     )  # fmt: skip
     shared.print_report(options, report)

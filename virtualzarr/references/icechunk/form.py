@@ -32,7 +32,13 @@ class IcechunkForm(PortableForm):
     name = "icechunk"
     suffixes = (".icechunk",)
     capabilities = Capabilities(
-        "Icechunk", (3,), any_grid=False, chunks=True, any_file_name=False, relative=False
+        "Icechunk",
+        (3,),
+        any_grid=False,
+        chunks=True,
+        any_file_name=False,
+        relative=False,
+        media_type="application/vnd.zarr+icechunk",
     )
     # Its history could not be had back.
     overwrites_anything = False

@@ -37,7 +37,9 @@ class JsonForm(PortableForm):
     """Reference files in JSON."""
 
     name = "json"
-    capabilities = Capabilities("JSON of Zarr v2", (2, 3), digests=True)
+    capabilities = Capabilities(
+        "JSON of Zarr v2", (2, 3), digests=True, media_type="application/json"
+    )
     is_single_file = True
 
     def recognizes(self, uri: str, file_format: str) -> bool:

@@ -39,6 +39,7 @@ class ParquetForm(PortableForm):
     suffixes = (".parq", ".parquet")
     capabilities = Capabilities(
         "Parquet", (2,), any_grid=False, root_array=False, any_file_name=False, digests=True,
+        media_type="application/vnd.apache.parquet",
         # pandas gives NaN for a missing URL, and fsspec takes it for one.
         missing_chunks=False,
     )  # fmt: skip

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import math
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from html import escape
 from typing import TYPE_CHECKING, Any
 
@@ -14,16 +13,14 @@ from numpy.typing import NDArray
 
 from grids import SeparableGrid
 from virtualzarr.array import Array
+from virtualzarr.combine.cf_time import as_datetimes
+from virtualzarr.display.numbers import as_numbers
 from virtualzarr.errors import VirtualZarrError
 from virtualzarr.hierarchy.group import Group
 from virtualzarr.manifest import Manifest
 
 if TYPE_CHECKING:
     from virtualzarr.serve.page.view import View
-
-_SINCE = re.compile(r"(days|hours|minutes|seconds) since (\d{4}-\d{1,2}-\d{1,2})(?:[T ](\S+))?.*")
-_STEPS = {"days": 86_400, "hours": 3600, "minutes": 60, "seconds": 1}
-_CALENDARS = ("standard", "gregorian", "proleptic_gregorian")
 
 STATES = ("missing", "virtual", "inline", "stored")
 _COLORS = {"virtual": "#31688e", "inline": "#b5891d", "stored": "#3b9a5b"}
@@ -67,14 +64,15 @@ def range_text(coordinate: Array) -> str:
     if not coordinate.size or coordinate.dtype.kind not in "biufmMSUT":
         return ""
     try:
-        ends = [coordinate[0], coordinate[-1]]
+        ends = coordinate.oindex[(np.array([0, len(coordinate) - 1]),)]
     except VirtualZarrError:
         return "cannot be read"
-    first, last = (value_text(value, coordinate.metadata.attributes) for value in ends)
+    attributes = coordinate.metadata.attributes
+    first, last = (value_text(value, attributes) for value in _unpack(coordinate, ends))
     units = coordinate.metadata.attributes.get("units", "")
-    is_plain = isinstance(units, str) and not is_date(units)
+    is_plain = as_datetimes(np.zeros(1), coordinate.metadata.attributes) is None
     between = first if len(coordinate) == 1 else f"{first} … {last}"
-    return f"{between} {units}" if units and is_plain else between
+    return f"{between} {units}" if isinstance(units, str) and units and is_plain else between
 
 
 def coordinate_texts(
@@ -89,7 +87,16 @@ def coordinate_texts(
         values = coordinate.oindex[(np.array(indices, "i8"),)]
     except VirtualZarrError:
         return numbers
-    return [value_text(value, coordinate.metadata.attributes) for value in values]
+    unpacked = _unpack(coordinate, values)
+    return [value_text(value, coordinate.metadata.attributes) for value in unpacked]
+
+
+def _unpack(array: Array, values: NDArray[Any]) -> NDArray[Any]:
+    """Return values as they are meant, where the attributes say that they are packed."""
+    packed = any(
+        n in array.metadata.attributes for n in ("scale_factor", "add_offset", "_Unsigned")
+    )
+    return as_numbers(array, values) if packed and array.dtype.kind in "iuf" else values
 
 
 def values_at(
@@ -100,11 +107,6 @@ def values_at(
     return [coordinate_texts(node, path, array.dims[axis], [i])[0] for axis, i in axes]
 
 
-def is_date(units: str) -> bool:
-    """Tell whether a unit counts from a date."""
-    return _SINCE.match(units) is not None
-
-
 def value_text(value: Any, attributes: Mapping[str, Any]) -> str:
     """Return a value for people; a date if its unit says so.
 
@@ -113,12 +115,11 @@ def value_text(value: Any, attributes: Mapping[str, Any]) -> str:
     >>> value_text(36.5, {"units": "hours since 2000-01-01"}), value_text(np.float32(0.1), {})
     ('2000-01-02 12:30', '0.1')
     """
-    units, calendar = attributes.get("units"), attributes.get("calendar", "standard")
-    match = _SINCE.fullmatch(units) if isinstance(units, str) else None
-    if match and calendar in _CALENDARS and isinstance(value, int | float | np.number):
-        date = _to_date(float(np.real(value)), match)
-        if date is not None:
-            return date
+    is_number = isinstance(value, int | float | np.integer | np.floating)
+    if is_number and np.isfinite(value):
+        dates = as_datetimes(np.array([value]), attributes)
+        if dates is not None:
+            return _date_text(dates[0])
     if isinstance(value, bytes):
         return value.decode("utf-8", "replace")
     if isinstance(value, np.floating | float):
@@ -126,16 +127,11 @@ def value_text(value: Any, attributes: Mapping[str, Any]) -> str:
     return str(value)
 
 
-def _to_date(value: float, match: re.Match[str]) -> str | None:
-    try:
-        year, month, day = match[2].split("-")
-        start = np.datetime64(f"{year}-{int(month):02}-{int(day):02}T{match[3] or '00'}", "s")
-        seconds = value * _STEPS[match[1]]
-        if not math.isfinite(seconds) or abs(seconds) > 1e12:
-            return None
-        text = str(start + np.timedelta64(round(seconds), "s")).replace("T", " ")
-    except ValueError:
-        return None
+def _date_text(date: datetime) -> str:
+    """Return a date without the parts that are zero."""
+    # Seconds are rounded: a tenth of a day as a float is not exact.
+    date = date.replace(tzinfo=None) + timedelta(microseconds=500_000)
+    text = date.isoformat(" ", "seconds")
     return text.removesuffix(":00").removesuffix(" 00:00")
 
 

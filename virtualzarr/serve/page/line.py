@@ -9,9 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from virtualzarr.array import Array
+from virtualzarr.display.numbers import as_numbers
 from virtualzarr.serve.page import sampling
 from virtualzarr.serve.page.sampling import Indices, Sample, grid_of, run_bounded, spread
-from virtualzarr.serve.page.values import as_numbers, limit_text
+from virtualzarr.serve.page.values import limit_text
 
 WIDTH, HEIGHT = 640, 200
 _LEFT, _TOP = 4, 8

@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from virtualzarr.array import Array
-from virtualzarr.serve.page.describe import is_date
+from virtualzarr.combine.cf_time import as_datetimes
+from virtualzarr.display.numbers import as_numbers
 from virtualzarr.serve.page.line import HEIGHT, WIDTH, draw_line, read_line
 from virtualzarr.serve.page.png import color_indices, encode_png, palette
 from virtualzarr.serve.page.sampling import (
@@ -22,7 +23,7 @@ from virtualzarr.serve.page.sampling import (
     spread,
     thin_rows,
 )
-from virtualzarr.serve.page.values import as_numbers, is_drawable, limit_text
+from virtualzarr.serve.page.values import is_drawable, limit_text
 from virtualzarr.serve.page.view import PIXELS, View, choose_axes
 
 _UNITS = 80
@@ -145,7 +146,8 @@ def find_limits(values: NDArray[np.float64]) -> tuple[float, float, bool]:
 def _units(array: Array) -> str:
     """Return the unit of values as they are shown: dates have none."""
     units = array.metadata.attributes.get("units")
-    if not isinstance(units, str) or array.dtype.kind in "mM" or is_date(units):
+    is_date = as_datetimes(np.zeros(1), array.metadata.attributes) is not None
+    if not isinstance(units, str) or array.dtype.kind in "mM" or is_date:
         return ""
     return units[:_UNITS]
 

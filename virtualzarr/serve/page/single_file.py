@@ -18,16 +18,13 @@ from virtualzarr.array import Array
 from virtualzarr.array.chunk_source import StoreChunks
 from virtualzarr.errors import (
     MissingDependencyError,
-    NodeExistsError,
     PublishError,
-    SourceNotFoundError,
     UnsupportedError,
     VirtualZarrError,
 )
 from virtualzarr.hierarchy.group import Group
 from virtualzarr.references.form import ReferenceForm
-from virtualzarr.references.inventory import list_sources
-from virtualzarr.references.overwrite import check_sources
+from virtualzarr.references.overwrite import check_companion
 from virtualzarr.references.report import PublishReport
 from virtualzarr.references.virtual_store import manifest_of
 from virtualzarr.serve.page import html
@@ -42,8 +39,7 @@ from virtualzarr.serve.page.picture import Picture, draw
 from virtualzarr.serve.page.sampling import NoPictureError
 from virtualzarr.serve.page.values import is_drawable, sample_text
 from virtualzarr.serve.page.view import View, make_view
-from virtualzarr.stores.atomic_files import AtomicFile, resolve_links
-from virtualzarr.stores.files import Connection
+from virtualzarr.stores.atomic_files import AtomicFile
 from virtualzarr.stores.location import Location
 from virtualzarr.stores.uris import ANYWHERE
 
@@ -63,7 +59,6 @@ _MOST_CHUNKS = 1_000_000
 
 _HERE = Path(__file__).parent
 _GENERATOR = '<meta name="generator" content="virtualzarr">'
-_HEAD = 4096
 
 
 def locate_page(location: Location) -> Location:
@@ -100,27 +95,9 @@ def check_page(node: Group | Array, location: Location, *, overwrite: bool) -> N
     NodeExistsError
         There is something that is no page of ours.
     """
-    page = locate_page(location)
-    if page.is_remote:
-        connection = Connection(page)
-        try:
-            head = connection.fetch(connection.path, page.uri, 0, _HEAD)[0]
-        except SourceNotFoundError:
-            return
-    else:
-        path = resolve_links(page.uri)
-        if not os.path.exists(path):
-            return
-        check_sources(path, list_sources(node))
-        if not os.path.isfile(path):
-            raise NodeExistsError("a page would be here, and there is no file", file=page.uri)
-        with open(path, "rb") as file:
-            head = file.read(_HEAD)
-    if head and _GENERATOR.encode() not in head and not overwrite:
-        raise NodeExistsError(
-            "there is a file already that is no page of this package; overwrite=True replaces it",
-            file=page.uri,
-        )
+    check_companion(
+        node, locate_page(location), _GENERATOR.encode(), "page of this package", overwrite
+    )
 
 
 def write_page(

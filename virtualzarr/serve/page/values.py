@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import math
-from typing import Any
-
 import numpy as np
-from numpy.typing import NDArray
 
 from virtualzarr.array import Array
-from virtualzarr.metadata.portable import as_exact_mask, get_mask
 from virtualzarr.serve.page.describe import value_text
 from virtualzarr.serve.page.sampling import NoPictureError, chunk_bytes, is_partly_read
 
@@ -26,46 +21,6 @@ def is_drawable(array: Array) -> bool:
     # Small floats of ml_dtypes are void to numpy, but of a type of their own.
     is_number = dtype.kind in "biufcmM" or (dtype.kind == "V" and dtype.type is not np.void)
     return bool(is_number and array.size and array.ndim)
-
-
-def as_numbers(array: Array, values: Any) -> NDArray[np.float64]:
-    """Return values as the attributes say what they mean, and NaN where they are missing.
-
-    Of complex numbers, their absolute values.
-    """
-    raw = np.asarray(values)
-    if raw.dtype.kind in "mM":
-        return np.where(np.isnat(raw), np.nan, raw.astype("i8").astype("f8"))
-    attributes = array.metadata.attributes
-    missing = np.zeros(raw.shape, bool)
-    for mask in [get_mask(array.metadata), *_as_list(attributes.get("missing_value"))]:
-        exact = as_exact_mask(mask, array.dtype, attributes.get("_Unsigned"))
-        if exact is not None:
-            missing |= raw == exact
-    scale, offset = (_number(attributes.get(name)) for name in ("scale_factor", "add_offset"))
-    numbers = _as_float(raw, attributes.get("_Unsigned"))
-    numbers = numbers * (1.0 if scale is None else scale) + (offset or 0.0)
-    return np.where(missing | ~np.isfinite(numbers), np.nan, numbers)
-
-
-def _as_float(raw: NDArray[Any], unsigned: Any) -> NDArray[np.float64]:
-    if raw.dtype.kind == "c":
-        return np.abs(raw).astype("f8")
-    # netCDF's convention for integers that are stored with the other sign.
-    if raw.dtype.kind in "iu" and str(unsigned).lower() in ("true", "false"):
-        kind = "u" if str(unsigned).lower() == "true" else "i"
-        raw = raw.astype(raw.dtype.newbyteorder("=")).view(f"{kind}{raw.dtype.itemsize}")
-    return raw.astype("f8")
-
-
-def _as_list(value: Any) -> list[Any]:
-    return [] if value is None else list(value) if isinstance(value, list | tuple) else [value]
-
-
-def _number(value: Any) -> float | None:
-    value = value[0] if isinstance(value, list) and len(value) == 1 else value
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return float(value) if is_number and math.isfinite(value) else None
 
 
 def sample_text(array: Array) -> str:
