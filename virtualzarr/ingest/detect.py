@@ -71,6 +71,12 @@ def detect(path_or_url: Any, storage_options: Mapping[str, Any] | None = None) -
     )
 
 
+def is_session(target: Any) -> bool:
+    """Tell whether an object is a session of Icechunk, without importing that."""
+    kinds = {f"{kind.__module__}.{kind.__name__}" for kind in type(target).__mro__}
+    return "icechunk.session.Session" in kinds
+
+
 def _match_content(head: bytes, formats: Mapping[str, Format]) -> str | None:
     for name, each in formats.items():
         if each.matches is not None and each.matches(head):

@@ -18,7 +18,7 @@ from virtualzarr.hierarchy.create import check_params, create_array, open_array
 from virtualzarr.hierarchy.group import Group
 from virtualzarr.hierarchy.open_node import build_node, create_group
 from virtualzarr.hierarchy.resolve import Mode, ResolvedTarget, check_mode, resolve
-from virtualzarr.ingest.detect import detect, scan
+from virtualzarr.ingest.detect import detect, is_session, scan
 from virtualzarr.keywords import strict_keywords
 from virtualzarr.metadata.create import ArrayParams
 from virtualzarr.stores import open_store
@@ -250,6 +250,8 @@ def _format_of(target: Any, mode: str, storage_options: Mapping[str, Any] | None
             is_dataset = not is_url(name) and get_format("dataset").has_path(name)
             return "dataset" if is_dataset else "zarr"
         return detect(target, storage_options)
+    if is_session(target):
+        return "icechunk"
     # Values tell a store from references in memory: those have texts and lists, stores have bytes.
     is_refs = isinstance(target, Mapping) and not all(
         isinstance(value, (bytes, bytearray, memoryview)) for value in target.values()

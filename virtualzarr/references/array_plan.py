@@ -233,10 +233,11 @@ def _may_be_inline(path: str, array: Array, canonical: Canonical, request: PlanR
     # Elements that mean something else now are not for those who have the array open.
     if not has_same_meaning(array.metadata, frozen) or not fits_within(array):
         return False
-    # What was inline before may grow, by what the new files have of it.
-    first = np.asarray(canonical.manifest.source).reshape(-1)[:1]
+    # What was wholly inline before may grow, by what the new files have of it.
+    before = tuple(map(slice, frozen.grid.grid_shape))
+    rows = np.unique(np.asarray(canonical.manifest.source)[before]).tolist()
     return path in request.inline.small or all(
-        row >= 0 and canonical.manifest.sources[row].is_inline for row in first.tolist()
+        row >= 0 and canonical.manifest.sources[row].is_inline for row in rows
     )
 
 

@@ -46,6 +46,10 @@ class Capabilities:
         Whether readers open an array at the root.
     any_file_name : bool
         Whether names of source files need not be UTF-8.
+    copied_bytes : int
+        Up to how many bytes (decoded) all copied chunks are stored within the references.
+    beside : bool
+        Whether there is a place for a file beside them, in which more copied chunks are stored.
     relative : bool
         Whether source files can be named relative to the references.
     digests : bool
@@ -65,6 +69,8 @@ class Capabilities:
     chunks: bool = False
     root_array: bool = True
     any_file_name: bool = True
+    copied_bytes: int = 0
+    beside: bool = True
     relative: bool = True
     digests: bool = False
     plugin_codecs: bool = False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
@@ -29,6 +30,20 @@ REVERSIBLE = frozenset(
         "adler32", "fletcher32", "jenkins_lookup3")]
 )  # fmt: skip
 """Codecs that give back what they were given. Others may be lossy, or encode nothing at all."""
+
+
+_COPIES = re.compile(r"\.[0-9a-f]{16}\.chunks$|/chunks/[0-9A-HJKMNP-TV-Z]{20}$")
+
+
+def is_copy(uri: str) -> bool:
+    """Tell whether a source is a file beside references with copied chunks, or Icechunk's own.
+
+    Examples
+    --------
+    >>> is_copy("/data/air.0123456789abcdef.chunks"), is_copy("/data/air.nc")
+    (True, False)
+    """
+    return _COPIES.search(uri) is not None
 
 
 def reversible(metadata: ArrayMetadata, plugins: bool = False) -> bool:
@@ -121,7 +136,7 @@ def fill_block(metadata: ArrayMetadata, shape: tuple[int, ...]) -> npt.NDArray[A
 
 
 def copy_chunks(
-    array: Array, metadata: ArrayMetadata, cells: Ints, start: int, write: Callable[[bytes], None]
+    array: Array, metadata: ArrayMetadata, cells: Ints, start: int, write: Callable[[bytes], object]
 ) -> tuple[Ints, Ints]:
     """Write the chunks of some cells to a file that has `start` bytes.
 

@@ -117,12 +117,7 @@ class PortableForm(ReferenceForm):
         # are known: none of them may be replaced.
         check_replaceable(self, location, overwrite=options.overwrite)
         node, notes = self._as_group(node, location.uri)
-        plan = make_plan(
-            node, copy=options.copy, zarr_format=self._choose_format(node, options),
-            on_error=options.on_error, capabilities=self._with_plugins(options.plugin_codecs),
-            inline=options.inline, regular=options.regular, clients=options.clients,
-        )  # fmt: skip
-        plan.split = options.split
+        plan = self.make_plan(node, options)
         with lock_for_writing(location.uri):
             sources = (s for array in plan.arrays.values() for s in array.manifest.sources)
             check_replaceable(self, location, sources, overwrite=options.overwrite)
@@ -130,6 +125,16 @@ class PortableForm(ReferenceForm):
                 self, plan, location, notes, progress=options.progress, relative=options.relative,
                 digests=options.digests, layout=self.layout_to_publish(options) | condition,
             )  # fmt: skip
+
+    def make_plan(self, node: Group | Array, options: PublishOptions) -> Plan:
+        """Decide what is published."""
+        plan = make_plan(
+            node, copy=options.copy, zarr_format=self._choose_format(node, options),
+            on_error=options.on_error, capabilities=self._with_plugins(options.plugin_codecs),
+            inline=options.inline, regular=options.regular, clients=options.clients,
+        )  # fmt: skip
+        plan.split = options.split
+        return plan
 
     def preview(self, node: Group | Array, uri: str, options: PublishOptions) -> Preview:
         """Plan with copies, and count."""

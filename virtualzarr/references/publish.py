@@ -15,7 +15,7 @@ from virtualzarr.references.clients import ICECHUNK, REFERENCES, choose_clients
 from virtualzarr.references.form import Capabilities, PublishOptions, ReferenceForm
 from virtualzarr.references.inline_policy import Inline, InlinePolicy
 from virtualzarr.references.preview import Preview
-from virtualzarr.references.registry import choose_form, locate_target
+from virtualzarr.references.registry import choose_target
 from virtualzarr.references.report import PublishReport
 from virtualzarr.references.split_runs import split_runs
 from virtualzarr.references.stac import StacDocument
@@ -49,8 +49,11 @@ def publish(
     Parameters
     ----------
     node : Group or Array
-    path : path or str
+    path : path, str, mutable mapping or Icechunk session
         A local path, or a URL that fsspec can write. What is written appears whole or not at all.
+        JSON is compressed where the path ends in ``.json.zst`` or ``.json.gz``. A dict is filled
+        with the references that JSON would have. In a writable session of Icechunk, references are
+        set, for the caller to commit.
     reference_format : {"json", "parquet", "icechunk", "native", "dataset"}, optional
         By default Parquet where the path ends in ``.parq`` or ``.parquet``, Icechunk where it ends
         in ``.icechunk``, the native form where it ends in ``.zarr``, else JSON (kerchunk's, version
@@ -70,7 +73,8 @@ def publish(
         What to do about arrays that others would not read right: raise, or warn, leave them out
         and note them in the report's `skipped`.
     storage_options : mapping, optional
-        How fsspec opens `path`; or arguments of Icechunk's storage.
+        How fsspec opens `path`; or arguments of Icechunk's storage, and `branch`, which is created
+        at the end of ``main`` where it is not there.
     progress : bool, optional
         Whether to show a progress bar; by default for a million references, in a terminal.
     relative : bool
@@ -144,8 +148,7 @@ def publish(
     if record_size is not None and record_size < 1:
         raise ValueError(f"record_size is at least 1, not {record_size!r}")
     _check_node(node)
-    location = locate_target(path, storage_options)
-    form = choose_form(location.uri, reference_format)
+    location, form = choose_target(path, reference_format, storage_options)
     # What a form cannot hold is refused before anything is planned; everything else is the form's
     # own business.
     can = form.capabilities
@@ -213,13 +216,13 @@ def preview(
     0
     """
     _check_node(node)
-    uri = locate_target(path).uri
+    location, form = choose_target(path, reference_format)
+    uri = location.uri
     clients = () if portable is None else choose_clients(portable)
     options = PublishOptions(
         zarr_format=zarr_format, plugin_codecs=plugin_codecs, inline=InlinePolicy.parse(inline),
         regular=True if clients and regular is None else regular, clients=clients,
     )  # fmt: skip
-    form = choose_form(uri, reference_format)
     found = form.preview(_split(node, split, form.capabilities)[0], uri, options)
     if not found.copied or split is not None or not isinstance(node, Group):
         return found

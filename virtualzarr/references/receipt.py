@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -18,12 +17,10 @@ from virtualzarr.manifest import Source
 from virtualzarr.references import portable
 from virtualzarr.references.array_plan import ArrayPlan
 from virtualzarr.references.inventory import list_sources
+from virtualzarr.references.materialize import is_copy
 from virtualzarr.references.plan import Plan
 from virtualzarr.stores.fingerprints import Fingerprint
 from virtualzarr.stores.location import Location
-
-_COPIES = re.compile(r"\.[0-9a-f]{8,}\.chunks$|/chunks/[0-9A-HJKMNP-TV-Z]{20}$")
-"""Ends of the names of files beside references that have copied chunks, and of Icechunk's own."""
 
 _KINDS = ("virtual", "inline", "copied")
 
@@ -88,7 +85,7 @@ def find_copied_sources(plan: Plan) -> list[Source]:
         used |= {s.uri for s, u in zip(manifest.sources, is_used, strict=False) if u}
         if len(array.misread) and array.array.is_virtual:
             found |= {source.uri: source for source in list_sources(array.array)}
-    return [source for uri, source in found.items() if uri not in used and not _COPIES.search(uri)]
+    return [source for uri, source in found.items() if uri not in used and not is_copy(uri)]
 
 
 def read_copied_sources(receipt: Mapping[str, Any], location: Location) -> list[Source]:
@@ -138,9 +135,12 @@ def _describe(array: ArrayPlan, before: Any) -> dict[str, Any]:
 def _count_kinds(array: ArrayPlan, before: Any) -> dict[str, int]:
     """Count the chunks that lie in sources, in the references, and in copies."""
     manifest = array.manifest
-    # Where copies within the references are chunks like others, as in Icechunk.
-    own = 1 if isinstance(before, Mapping) and before.get("inline") else 2
-    kinds = [1 if s.is_inline else own if _COPIES.search(s.uri) else 0 for s in manifest.sources]
+    # Copies are within the references in some forms, and in Icechunk chunks like others: what they
+    # were is said by the receipt of before.
+    earlier = before if isinstance(before, Mapping) else {}
+    inline = 2 if earlier.get("copied") and not earlier.get("inline") else 1
+    copy = 1 if earlier.get("inline") else 2
+    kinds = [inline if s.is_inline else copy if is_copy(s.uri) else 0 for s in manifest.sources]
     kind = np.array([*kinds, 3])[np.asarray(manifest.source).reshape(-1)]
     # Chunks of a repository are copied when they are written.
     kind[array.misread] = 1 if array.inline else 2

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+import os
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping
 from importlib import import_module
 from typing import Any
 
 from virtualzarr.choices import ReferenceFormat
 from virtualzarr.errors import UnsupportedError
-from virtualzarr.ingest.detect import detect
+from virtualzarr.ingest.detect import detect, is_session
 from virtualzarr.references.form import ReferenceForm
 from virtualzarr.stores.location import Location
 
@@ -20,6 +21,12 @@ FORMS: dict[ReferenceFormat, str] = {
     "dataset": "virtualzarr.dataset.form",
 }
 """The modules of the forms, which have them as `FORM`: imported when a form is first asked for."""
+
+_OBJECT_FORMS: dict[ReferenceFormat, str] = {
+    "json": "virtualzarr.references.kerchunk.dict_form",
+    "icechunk": "virtualzarr.references.icechunk.session_form",
+}
+"""The modules of forms that are objects of Python."""
 
 DEFAULT: ReferenceFormat = "json"
 """The form of references whose path has the suffix of none."""
@@ -49,6 +56,39 @@ def choose_form(uri: str, reference_format: str | None) -> ReferenceForm:
         by_suffix = (f.name for f in all_forms() if f.suffixes and uri.endswith(f.suffixes))
         reference_format = next(by_suffix, DEFAULT)
     return get_form(reference_format)
+
+
+def choose_target(
+    target: Any,
+    reference_format: str | None,
+    storage_options: Mapping[str, Any] | None = None,
+) -> tuple[Location, ReferenceForm]:
+    """Return where references are to be written, and their form.
+
+    Parameters
+    ----------
+    target : path, str, mutable mapping or Icechunk session
+
+    Raises
+    ------
+    ValueError
+        The target has another form than the one that is asked for.
+    """
+    if isinstance(target, str | os.PathLike | Location):
+        location = locate_target(target, storage_options)
+        return location, choose_form(location.uri, reference_format)
+    if isinstance(target, MutableMapping):
+        form: ReferenceForm = import_module(_OBJECT_FORMS["json"]).DictForm(target)
+    elif is_session(target):
+        form = import_module(_OBJECT_FORMS["icechunk"]).SessionForm(target)
+    else:
+        kind = type(target).__name__
+        raise TypeError(
+            f"references go to a path, a URL, a dict or an Icechunk session, not {kind}"
+        )
+    if reference_format not in (None, form.name):
+        raise ValueError(f"what is given holds the form {form.name}, not {reference_format}")
+    return Location(""), form
 
 
 def locate_target(

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
+import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -20,6 +22,7 @@ from virtualzarr.manifest import Source, Sources
 from virtualzarr.metadata import TypedFloat, TypedInt
 from virtualzarr.references import portable
 from virtualzarr.references.array_plan import ArrayPlan
+from virtualzarr.references.form import Capabilities
 from virtualzarr.references.materialize import copy_chunks, with_copies
 from virtualzarr.references.plan import Plan
 from virtualzarr.references.receipt import find_copied_sources, make_receipt
@@ -120,10 +123,10 @@ def write_plan(
     if not can.any_file_name:
         _check_names(plan)
     # Copies come first: an array of which a chunk cannot be read is skipped, and has no documents.
-    copied_to, copied_bytes = None, 0
+    stored = Copies()
     if not can.chunks:
         _copy_inline(plan)
-        copied_to, copied_bytes = _store_copies(plan, location)
+        stored = _store_copies(plan, location, can)
     copied = [*copied, *find_copied_sources(plan)]
     documents, remarks = _describe(plan)
     notes = notes + remarks
@@ -141,7 +144,7 @@ def write_plan(
         task = WriteTask(plan, location, documents, counts, advance, relative, layout, receipt)
         written = form.write(task)
     if written.copied_bytes:
-        copied_to, copied_bytes = uri, written.copied_bytes
+        stored = Copies(uri, written.copied_bytes)
     _log.info("wrote %d references to %s", counts.references, uri)
     return PublishReport(
         path=uri,
@@ -150,10 +153,10 @@ def write_plan(
         arrays=len(plan.arrays),
         groups=len(plan.groups),
         references=counts.references,
-        inlined=counts.inlined,
+        inlined=counts.inlined - stored.inlined,
         copied=sum(len(array.misread) for array in plan.arrays.values() if not array.inline),
-        copied_bytes=copied_bytes,
-        copied_to=copied_to,
+        copied_bytes=stored.nbytes,
+        copied_to=stored.path,
         nbytes=written.nbytes,
         skipped=plan.skipped,
         notes=(*notes, *written.notes),
@@ -200,13 +203,38 @@ def _copy_inline(plan: Plan) -> None:
         array.manifest = with_copies(array.manifest, array.misread, source, *places)
 
 
-def _store_copies(plan: Plan, location: Location) -> tuple[str | None, int]:
-    """Store decoded chunks in one file beside the references, and refer to that."""
+class Copies(NamedTuple):
+    """Where copied chunks were stored.
+
+    Attributes
+    ----------
+    path : str, optional
+        The file or the references that have them.
+    nbytes : int
+    inlined : int
+        How many references have them within.
+    """
+
+    path: str | None = None
+    nbytes: int = 0
+    inlined: int = 0
+
+
+def _store_copies(plan: Plan, location: Location, can: Capabilities) -> Copies:
+    """Store decoded chunks in the references or in one file beside them, and refer to that."""
     arrays = [
         a for a in plan.arrays.values() if (len(a.misread) and not a.inline) or a.filler is not None
     ]
     if not arrays:
-        return None, 0
+        return Copies()
+    nbytes = sum(_count_bytes(array) for array in arrays)
+    if nbytes <= can.copied_bytes:
+        return _store_copies_within(plan, arrays, location)
+    if not can.beside:
+        raise PublishError(
+            f"copied chunks of {nbytes:,} bytes are too many to be within {can.title}: at most "
+            f"{can.copied_bytes:,} (decoded) are; publish to a file"
+        )
     copies: list[tuple[ArrayPlan, tuple[Any, Any, Any]]] = []
     beside = resolve_links(location.uri)
     count = sum(len(array.misread) for array in arrays)
@@ -215,31 +243,66 @@ def _store_copies(plan: Plan, location: Location) -> tuple[str | None, int]:
     with AtomicFile(location.with_uri(beside), digest=True) as target:
         for array in arrays:
             try:
-                copies.append((array, _copy_chunks(array, target)))
+                copies.append((array, _copy_chunks(array, target.nbytes, target.write)))
             except VirtualZarrError as error:
                 plan.skip(array.path, error)
         if not copies:
-            return None, 0
+            return Copies()
         # Named by its content: older references keep the copies they point to.
-        target.commit(f"{beside.removesuffix('.json')}.{target.digest}.chunks")
+        stem = re.sub(r"\.json(\.(zst|zstd|gz))?$", "", beside)
+        target.commit(f"{stem}.{target.digest}.chunks")
     # No date: the name tells the content, whenever it was written.
     source = Source(target.uri, target.nbytes, storage_options=location.storage_options)
     for array, (cells, offset, length) in copies:
         array.manifest = with_copies(array.manifest, cells, source, offset, length)
-    return target.uri, target.nbytes
+    return Copies(target.uri, target.nbytes)
 
 
-def _copy_chunks(array: ArrayPlan, target: AtomicFile) -> tuple[Any, Any, Any]:
-    """Write the chunks of an array that must be copied; return their cells, offsets, lengths."""
+def _store_copies_within(plan: Plan, arrays: Sequence[ArrayPlan], location: Location) -> Copies:
+    """Store decoded chunks in the references themselves."""
+    nbytes, inlined = 0, 0
+    for array in arrays:
+        heap = bytearray()
+        try:
+            cells, offset, length = _copy_chunks(array, 0, heap.extend)
+        except VirtualZarrError as error:
+            plan.skip(array.path, error)
+            continue
+        source = Source.inline(bytes(heap))
+        array.manifest = with_copies(array.manifest, cells, source, offset, length)
+        nbytes, inlined = nbytes + len(heap), inlined + len(cells)
+    return Copies(location.uri if nbytes else None, nbytes, inlined)
+
+
+def _count_bytes(array: ArrayPlan) -> int:
+    """Count the bytes of the elements of an array that are copied, but for those that are inline.
+
+    Texts have about 32 each.
+    """
+    metadata = array.metadata
+    size = 32 if metadata.dtype.hasobject else metadata.itemsize
+    shape = metadata.grid.cell_shape((0,) * metadata.ndim) if len(array.misread) else ()
+    copied = 0 if array.inline else len(array.misread)
+    return copied * math.prod(shape) * size + len(array.filler or b"")
+
+
+def _copy_chunks(
+    array: ArrayPlan, start: int, write: Callable[[bytes], object]
+) -> tuple[Any, Any, Any]:
+    """Write the chunks of an array that must be copied; return their cells, offsets, lengths.
+
+    The first of them begins at `start`.
+    """
     cells = array.misread[:0] if array.inline else array.misread
-    offset, length = copy_chunks(array.array, array.metadata, cells, target.nbytes, target.write)
+    offset, length = copy_chunks(array.array, array.metadata, cells, start, write)
+    end = start + int(length.sum())
     if array.filler is not None:
         # One chunk of fill values, to which all cells without a chunk refer.
         missing = np.flatnonzero(np.asarray(array.manifest.source).reshape(-1) < 0)
         cells = np.concatenate([cells, missing])
-        offset = np.append(offset, np.full(len(missing), target.nbytes))
+        offset = np.append(offset, np.full(len(missing), end))
         length = np.append(length, np.full(len(missing), len(array.filler)))
-        target.write(array.filler)
+        write(array.filler)
     return cells, offset, length
 
 

@@ -51,6 +51,12 @@ class Target:
         self.remote_protocol: str | None = request.get("remote_protocol")
         self.options: dict[str, Any] = request.get("options") or {}
 
+    @property
+    def compression(self) -> str | None:
+        """How a reference file is compressed, as its name says."""
+        endings = {".json.zst": "zstd", ".json.zstd": "zstd", ".json.gz": "gzip"}
+        return next((endings[e] for e in endings if self.path.endswith(e)), None)
+
     def reference_arguments(self) -> dict[str, Any]:
         """Return the arguments of fsspec's file system of references."""
         import fsspec  # noqa: F401
@@ -60,7 +66,11 @@ class Target:
             from fsspec.implementations.reference import LazyReferenceMapper
 
             fo = LazyReferenceMapper(self.path)
-        protocol = {"remote_protocol": self.remote_protocol} if self.remote_protocol else {}
+        protocol: dict[str, Any] = {}
+        if self.remote_protocol:
+            protocol["remote_protocol"] = self.remote_protocol
+        if self.compression:
+            protocol["target_options"] = {"compression": self.compression}
         return {"fo": fo, "remote_options": self.options, **protocol}
 
     def zarr_store(self) -> Any:
@@ -143,7 +153,8 @@ def read_kerchunk(target: Target, path: str) -> Any:
         raise NotImplementedError("references only")
     folder, _, name = path.rpartition("/")
     arguments = target.reference_arguments()
-    options: Any = {name: arguments[name] for name in ("remote_protocol", "remote_options")
+    names = ("remote_protocol", "remote_options", "target_options")
+    options: Any = {name: arguments[name] for name in names
                if arguments.get(name)}  # fmt: skip
     how: Any = {"decode_cf": False, "group": folder or None}
     dataset = xarray.open_dataset(
@@ -185,6 +196,8 @@ def read_gdal(target: Target, path: str) -> Any:
     import rasterio
 
     where = target.path
+    if target.compression:
+        raise NotImplementedError("references that are compressed")
     if target.form in ("json", "parquet"):
         where = f"/vsikerchunk_{target.form}_ref/{{{target.path}}}"
     elif target.form != "zarr":

@@ -55,6 +55,7 @@ def is_repository(uri: str, storage_options: Mapping[str, Any] | None = None) ->
 def storage(target: Location) -> Any:
     """Icechunk's storage at a location, whose options are those of `s3_storage`, `gcs_storage`."""
     module, uri, arguments = icechunk(), target.uri, dict(target.storage_options or {})
+    arguments.pop("branch", None)
     if not is_url(uri):
         return module.local_filesystem_storage(uri)
     parts = urlsplit(uri)
@@ -64,6 +65,14 @@ def storage(target: Location) -> Any:
     if parts.scheme in ("gs", "gcs"):
         return module.gcs_storage(**location, **(arguments or {"from_env": True}))
     raise UnsupportedError("repositories are opened at local paths, s3:// and gs://", file=uri)
+
+
+def branch_of(target: Location) -> str:
+    """Return the branch that a location's options name."""
+    branch = (target.storage_options or {}).get("branch", BRANCH)
+    if not isinstance(branch, str) or not branch:
+        raise ValueError(f"branch is the name of a branch, not {branch!r}")
+    return branch
 
 
 @contextmanager
@@ -121,25 +130,25 @@ def _quiet(module: Any) -> Iterator[None]:
 
 
 def tip(target: Location) -> str:
-    """Return the identifier of the newest snapshot of the main branch."""
+    """Return the identifier of the newest snapshot of the branch."""
     with reading_errors(target.uri):
-        return str(icechunk().Repository.open(storage(target)).lookup_branch(BRANCH))
+        return str(icechunk().Repository.open(storage(target)).lookup_branch(branch_of(target)))
 
 
 def read_receipt(target: Location, depth: int = 256) -> Mapping[str, Any]:
-    """Return how the main branch was published, as its last commits say."""
+    """Return how a branch was published, as its last commits say."""
     with reading_errors(target.uri):
         repository = icechunk().Repository.open(storage(target))
-        for snapshot in islice(repository.ancestry(branch=BRANCH), depth):
+        for snapshot in islice(repository.ancestry(branch=branch_of(target)), depth):
             receipt = snapshot.metadata.get(RECEIPT)
             if isinstance(receipt, Mapping):
                 return receipt
     return {}
 
 
-def has_commit(repository: Any, commit: str, depth: int = 256) -> bool:
-    """Tell whether one of the last commits of the main branch has an id."""
-    snapshots = islice(repository.ancestry(branch=BRANCH), depth)
+def has_commit(repository: Any, branch: str, commit: str, depth: int = 256) -> bool:
+    """Tell whether one of the last commits of a branch has an id."""
+    snapshots = islice(repository.ancestry(branch=branch), depth)
     return bool(commit) and any(s.metadata.get(COMMIT) == commit for s in snapshots)
 
 

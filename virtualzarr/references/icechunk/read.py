@@ -16,9 +16,12 @@ from virtualzarr.choices import OnError
 from virtualzarr.config import config
 from virtualzarr.errors import BadReferenceError, MetadataError, VirtualZarrError
 from virtualzarr.hierarchy.group import Group
+from virtualzarr.hierarchy.open_node import open_group
+from virtualzarr.ingest.detect import is_session
 from virtualzarr.manifest import Manifest, Source, Sources
 from virtualzarr.references.icechunk import bindings
 from virtualzarr.references.icechunk.manifests import Checksums, read_checksums
+from virtualzarr.references.icechunk.session_store import SessionStore
 from virtualzarr.references.kerchunk.columns import squeeze_constant
 from virtualzarr.references.kerchunk.hierarchy import Hierarchy, build_node, read_hierarchy
 from virtualzarr.stores.fingerprints import Fingerprint
@@ -46,11 +49,12 @@ def scan(
 
     Parameters
     ----------
-    path_or_url : path or str
+    path_or_url : path, str or icechunk.Session
+        Of a session, which knows no place, the chunks are read by Icechunk itself.
     on_error : {"raise", "warn"}
         As for `virtualzarr.virtualize`; an array that cannot be read is an error either way.
     storage_options : mapping, optional
-        Arguments of Icechunk's storage.
+        Arguments of Icechunk's storage, and `branch`, the name of another branch than ``main``.
     allowed : str or iterable of str, optional
         Places that references may reach, besides the repository itself.
 
@@ -59,6 +63,8 @@ def scan(
     UnsupportedError
         If the installed Icechunk does not tell where chunks are: versions before 2.0.5.
     """
+    if is_session(path_or_url):
+        return open_group(SessionStore(path_or_url))
     node = open_repository(Location.of(path_or_url, storage_options, allowed))
     return node if isinstance(node, Group) else Group({}, {"array": node.with_path("array")})
 
@@ -71,7 +77,7 @@ def open_repository(location: Location) -> Group | Array:
     origin = Location(uri, allowed=location.allowed)
     with bindings.reading_errors(uri):
         repository = bindings.icechunk().Repository.open(bindings.storage(location))
-        session = repository.readonly_session(bindings.BRANCH)
+        session = repository.readonly_session(bindings.branch_of(location))
         documents = bindings.documents(session.store)
     try:
         texts = {key: value.decode() for key, value in documents.items()}

@@ -58,41 +58,57 @@ def write_icechunk(
         Bytes of metadata and chunks that were stored; those of copied chunks among them.
     notes : list of str
     """
-    plan, counts, uri = task.plan, task.counts, task.location.uri
-    prefixes = _prefixes(plan, uri)
+    uri = task.location.uri
+    prefixes = list_prefixes(task.plan, uri)
     repository = _repository(task.location, prefixes)
-    session = repository.writable_session(bindings.BRANCH)
+    branch = bindings.branch_of(task.location)
+    if branch not in repository.list_branches():
+        repository.create_branch(branch, repository.lookup_branch(bindings.BRANCH))
+    session = repository.writable_session(branch)
     if expected is not None and session.snapshot_id != expected:
         raise _conflict(uri)
-    store = session.store
     if keep is None:
-        bindings.clear(store)
-    nbytes = bindings.put(store, _without_consolidated(task.documents))
-    copied = 0
-    for path, array in list(plan.arrays.items()):
-        before = counts.references
-        start = (keep or {}).get(path)
-        try:
-            stored, copies = _write_array(store, uri, array, start, counts)
-        except VirtualZarrError as error:
-            plan.skip(path, error)
-            bindings.clear(store, path)
-            continue
-        nbytes, copied = nbytes + stored, copied + copies
-        task.advance(counts.references - before)
+        bindings.clear(session.store)
+    nbytes, copied = set_references(task, session.store, keep)
     if session.has_uncommitted_changes:  # What has no chunks adds none.
         try:
             message = "virtualzarr: append" if keep else "virtualzarr: publish"
             session.commit(message, {bindings.COMMIT: commit, bindings.RECEIPT: task.receipt})
         except bindings.icechunk().ConflictError as error:
             # A request that is sent again finds its own success in its way.
-            if not bindings.has_commit(repository, commit):
+            if not bindings.has_commit(repository, branch, commit):
                 raise _conflict(uri) from error
     notes = []
     if prefixes:
         names = ", ".join(repr(prefix) for prefix in prefixes)
         notes.append(f"who opens the repository must authorize virtual chunks below {names}")
     return nbytes, copied, notes
+
+
+def set_references(
+    task: WriteTask, store: Any, keep: Mapping[str, tuple[int, ...]] | None = None
+) -> tuple[int, int]:
+    """Set metadata, references and chunks in the store of a session.
+
+    Returns
+    -------
+    nbytes, copied_bytes : int
+    """
+    plan, counts = task.plan, task.counts
+    nbytes = bindings.put(store, _without_consolidated(task.documents))
+    copied = 0
+    for path, array in list(plan.arrays.items()):
+        before = counts.references
+        start = (keep or {}).get(path)
+        try:
+            stored, copies = _write_array(store, task.location.uri, array, start, counts)
+        except VirtualZarrError as error:
+            plan.skip(path, error)
+            bindings.clear(store, path)
+            continue
+        nbytes, copied = nbytes + stored, copied + copies
+        task.advance(counts.references - before)
+    return nbytes, copied
 
 
 def _conflict(uri: str) -> LostRaceError:
@@ -112,10 +128,10 @@ def _without_consolidated(documents: Mapping[str, bytes]) -> Iterator[tuple[str,
 
 def _is_own(source: Source, uri: str) -> bool:
     """Tell whether a source is a chunk of the repository itself."""
-    return source.uri.startswith(f"{uri}/chunks/")
+    return bool(uri) and source.uri.startswith(f"{uri}/chunks/")
 
 
-def _prefixes(plan: Plan, uri: str) -> dict[str, Mapping[str, Any] | None]:
+def list_prefixes(plan: Plan, uri: str) -> dict[str, Mapping[str, Any] | None]:
     """Folders and buckets that sources lie in, and how they are opened."""
     sources = {s for array in plan.arrays.values() for s in array.manifest.sources}
     sources = {source for source in sources if not _is_own(source, uri)}

@@ -7,7 +7,7 @@ import binascii
 import copy
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -105,7 +105,10 @@ class Columns:
         Raises `AccessError` or `BadReferenceError` if it may not be reached, or is none.
         """
         if self._templates and isinstance(uri, str) and "{{" in uri:
-            uri = self._templates.render(uri)
+            source = resolve_source(self._location, self._templates.render(uri), self._fingerprints)
+            # Of what moves along with the references, the fingerprint has the name of before.
+            size = self._fingerprints.of(uri).size
+            return source if size is None else replace(source, size=size)
         return resolve_source(self._location, uri, self._fingerprints)
 
     @cached_property

@@ -13,6 +13,7 @@ import numpy as np
 from virtualzarr.config import config
 from virtualzarr.errors import BadReferenceError, MissingDependencyError
 from virtualzarr.references.kerchunk.bytescan import MARGIN, Text
+from virtualzarr.references.kerchunk.compressed import GZIP, ZSTD
 from virtualzarr.references.kerchunk.fingerprints import Fingerprints
 from virtualzarr.references.kerchunk.members import (
     Members,
@@ -22,7 +23,6 @@ from virtualzarr.references.kerchunk.members import (
     find_styles,
 )
 
-_ZSTD, _GZIP = b"\x28\xb5\x2f\xfd", b"\x1f\x8b"
 _MOST_EXPANSION = 500
 
 
@@ -47,6 +47,8 @@ class Document:
         Ids of the last changes that several writers made, the newest last.
     receipt : mapping
         How it was published.
+    beside : object
+        Which template stands for the folder that it lies in.
     """
 
     text: Text | None = None
@@ -58,6 +60,7 @@ class Document:
     relative: bool = False
     commits: tuple[str, ...] = ()
     receipt: Mapping[str, Any] = field(default_factory=dict)
+    beside: object = None
 
 
 def read_document(data: bytes | Mapping[str, Any]) -> Document:
@@ -140,6 +143,7 @@ def _from_object(document: Mapping[str, Any]) -> Document:
         fingerprints=Fingerprints(parts["virtualzarr"]),
         relative=parts["virtualzarr"].get("relative") is True,
         commits=_to_commits(parts["virtualzarr"].get("commits")),
+        beside=parts["virtualzarr"].get("beside"),
         receipt=as_receipt(parts["virtualzarr"].get("receipt")),
     )
 
@@ -184,9 +188,9 @@ def _decompress(data: bytes) -> bytes:
     # Checked while decompressing, not after: a bomb must not take the memory first.
     most = max(config.limits.document_bytes, _MOST_EXPANSION * len(data))
     try:
-        if data.startswith(_GZIP):
+        if data.startswith(GZIP):
             text = _ungzip(data, most + 1)
-        elif data.startswith(_ZSTD):
+        elif data.startswith(ZSTD):
             text = _unzstd(data, most + 1)
         else:
             return data

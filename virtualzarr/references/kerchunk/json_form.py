@@ -12,6 +12,13 @@ from typing import Any
 
 from virtualzarr.errors import AccessError, MissingDependencyError, UnsupportedError
 from virtualzarr.references.form import Capabilities, OpenedReferences, PublishOptions
+from virtualzarr.references.kerchunk.compressed import (
+    GZIP,
+    ZSTD,
+    compression_of,
+    decompress_head,
+)
+from virtualzarr.references.kerchunk.copies import COPIES_TEMPLATE, name_copies
 from virtualzarr.references.kerchunk.read_parquet import is_folder
 from virtualzarr.references.kerchunk.scan import open_references
 from virtualzarr.references.kerchunk.write_json import replace_json, write_json
@@ -52,6 +59,7 @@ class JsonForm(PortableForm):
 
     def matches_content(self, head: bytes) -> bool:
         """Tell whether a file that begins so holds references."""
+        head = decompress_head(head, _BLOCK_BYTES)
         return _is_object(head) and _DOCUMENT.search(head) is not None
 
     def open(self, location: Location) -> OpenedReferences:
@@ -116,7 +124,7 @@ class JsonForm(PortableForm):
     def write(self, task: WriteTask) -> Written:
         """Replace the file at once."""
         state, commits = task.layout.get("state"), task.layout.get("commits", ())
-        target, notes = task.layout.get("target"), _notes(task.plan)
+        target, notes = task.layout.get("target"), self.list_notes(task)
         # What is no tag of an object store was asked of something else.
         if target is None and is_object_store(task.location) and isinstance(state, str):
             target = open_conditional(task.location)
@@ -124,6 +132,10 @@ class JsonForm(PortableForm):
         if reason := task.layout.get("unconditional"):
             notes.append(f"who else writes there at the same time is not noticed: {reason}")
         return Written(nbytes, notes=notes)
+
+    def list_notes(self, task: WriteTask) -> list[str]:
+        """Return what others need to know who open the references."""
+        return [*_notes(task.plan), *_notes_on_opening(task)]
 
 
 def is_reference_file(path: str) -> bool:
@@ -134,6 +146,9 @@ def is_reference_file(path: str) -> bool:
         return True
     with open(path, "rb") as file:
         block = file.read(_BLOCK_BYTES)
+        if block.startswith((GZIP, ZSTD)):
+            head = decompress_head(block, _BLOCK_BYTES)
+            return _is_object(head) and _DOCUMENT.search(head) is not None
         if not _is_object(block):
             return False
         end = b""
@@ -164,6 +179,21 @@ def _notes(plan: Plan) -> list[str]:
             "zarr-python reads them from version 3.2 on, with "
             'zarr.config.set({"array.rectilinear_chunks": True}), else it refuses the group; '
             "virtualzarr.copy writes chunks of one shape"
+        )
+    return notes
+
+
+def _notes_on_opening(task: WriteTask) -> list[str]:
+    """Return how others open references that are compressed, or have chunks in a file beside."""
+    notes, uri = [], task.location.uri
+    if (compression := compression_of(uri)) is not None:
+        options = f'{{"compression": "{compression}"}}'
+        notes.append(f"the references are compressed: fsspec needs target_options={options}")
+    if not task.relative and (beside := name_copies(task.plan, uri)):
+        names = ", ".join(name.rpartition("/")[2] for name in beside.values())
+        notes.append(
+            f"copied chunks lie beside the references, in {names}: where both were moved, fsspec "
+            f'needs template_overrides={{"{COPIES_TEMPLATE}": FOLDER}}'
         )
     return notes
 

@@ -24,6 +24,7 @@ from virtualzarr.references.kerchunk.create_folder import explain
 from virtualzarr.references.kerchunk.read_parquet import METADATA, is_folder
 from virtualzarr.references.kerchunk.scan import open_references
 from virtualzarr.references.kerchunk.write_parquet import write_parquet
+from virtualzarr.references.materialize import is_copy
 from virtualzarr.references.plan import Plan
 from virtualzarr.references.portable_form import PortableForm, file_state
 from virtualzarr.references.several_writers import is_object_store, open_conditional
@@ -42,6 +43,9 @@ class ParquetForm(PortableForm):
         media_type="application/vnd.apache.parquet",
         # pandas gives NaN for a missing URL, and fsspec takes it for one.
         missing_chunks=False,
+        # Files beside would have absolute names; records are read as a whole when one of their
+        # chunks is, so that they must not become large.
+        copied_bytes=1 << 26,
     )  # fmt: skip
 
     def recognizes(self, uri: str, file_format: str) -> bool:
@@ -153,6 +157,11 @@ def _is_replaceable(new: ArrayPlan, old: Array, count: int) -> bool:
 def _notes(plan: Plan) -> list[str]:
     """Return what fsspec's reader of Parquet stumbles over."""
     notes = []
+    if any(is_copy(source.uri) for source in plan.sources()):
+        notes.append(
+            "a file with copied chunks is named by its absolute path: rename_paths gives it "
+            "another name where it is moved"
+        )
     if len(plan.groups) > 1:
         notes.append("there are groups in groups: fsspec opens these with remote_protocol= only")
     missing = [path for path, array in plan.arrays.items() if array.missing]

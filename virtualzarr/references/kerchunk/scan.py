@@ -22,6 +22,7 @@ from virtualzarr.hierarchy.group import Group
 from virtualzarr.references.form import OpenedReferences
 from virtualzarr.references.kerchunk import chunk_cells, generators, read_parquet, templates
 from virtualzarr.references.kerchunk.columns import Columns
+from virtualzarr.references.kerchunk.copies import locate_copies
 from virtualzarr.references.kerchunk.document import Document, read_document
 from virtualzarr.references.kerchunk.hierarchy import (
     Hierarchy,
@@ -126,7 +127,9 @@ class _Scan:
     def of_document(self, data: bytes | Mapping[str, Any]) -> OpenedReferences:
         """Read metadata, then references, then build the group."""
         document = self.document = read_document(data)
-        self.templates = templates.Templates(document.templates)
+        self.templates = templates.Templates(
+            locate_copies(document.templates, document.beside, self.location)
+        )
         metadata = {k: v for k, v in document.others.items() if is_document(k)}
         objects = {k: v for k, v in document.others.items() if k not in metadata}
         hierarchy = self._hierarchy(metadata)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,8 +14,11 @@ from virtualzarr.config import config
 from virtualzarr.manifest import Affine, Manifest, Sources
 from virtualzarr.metadata import KeyEncoding
 from virtualzarr.references.kerchunk import json_text
+from virtualzarr.references.kerchunk.compressed import compress
+from virtualzarr.references.kerchunk.copies import COPIES_TEMPLATE, name_copies
 from virtualzarr.references.kerchunk.fingerprints import Fingerprints
 from virtualzarr.references.kerchunk.json_text import Field, Ints
+from virtualzarr.references.materialize import rename_sources
 from virtualzarr.references.portable import KEYS
 from virtualzarr.references.report import Counts
 from virtualzarr.references.several_writers import LostRaceError
@@ -35,7 +39,7 @@ def write_json(task: WriteTask, commits: Sequence[str] = ()) -> int:
     Text goes to the file array by array, block by block: memory does not grow with the references.
     """
     with AtomicFile(task.location) as target:
-        for piece in _iter_text(task, commits):
+        for piece in compress(iter_text(task, commits), task.location.uri):
             target.write(piece)
         target.commit()
     return target.nbytes
@@ -51,7 +55,7 @@ def replace_json(task: WriteTask, target: Any, tag: str | None, commits: Sequenc
     AccessError, CommitUnknownError
         As `virtualzarr.dataset.conditional_object.ConditionalObject.replace`.
     """
-    data = b"".join(_iter_text(task, commits))
+    data = b"".join(compress(iter_text(task, commits), task.location.uri))
     if target.replace(data, tag, commits[-1]) is None:
         raise LostRaceError(
             "somebody else was always quicker; nothing was written: do it again",
@@ -60,20 +64,32 @@ def replace_json(task: WriteTask, target: Any, tag: str | None, commits: Sequenc
     return len(data)
 
 
-def _iter_text(task: WriteTask, commits: Sequence[str]) -> Iterator[bytes]:
+def iter_text(task: WriteTask, commits: Sequence[str] = ()) -> Iterator[bytes]:
+    """Yield the text of a reference file."""
     plan, counts = task.plan, task.counts
-    yield b'{"version":1,"refs":{\n'
+    beside = {} if task.relative else name_copies(plan, task.location.uri)
+    yield b'{"version":1,'
+    if beside:
+        templates = {COPIES_TEMPLATE: task.location.uri.rpartition("/")[0]}
+        yield f'"templates":{json.dumps(templates)},'.encode("ascii")
+    yield b'"refs":{\n'
     members = (f"{json.dumps(k)}:{json.dumps(d.decode())}" for k, d in task.documents.items())
     yield ",\n".join(members).encode("ascii")
     keys, reported = KEYS[plan.zarr_format], 0
     for path, array in plan.arrays.items():
-        for piece in reference_text(array.manifest, path, keys, counts):
+        manifest = array.manifest
+        if beside:
+            manifest = rename_sources(manifest, lambda uri: beside.get(uri, uri))
+        for piece in reference_text(manifest, path, keys, counts):
             yield piece
             task.advance(counts.references - reported)
             reported = counts.references
     # fsspec ignores members that it does not know; by this one we see that sources changed.
     remarks: dict[str, Any] = {"relative": True} if task.relative else {}
-    ours = {**remarks, **Fingerprints.document(plan.sources()), "receipt": task.receipt}
+    if beside:
+        remarks["beside"] = COPIES_TEMPLATE
+    sources = {replace(s, uri=beside.get(s.uri, s.uri)) for s in plan.sources()}
+    ours = {**remarks, **Fingerprints.document(sources), "receipt": task.receipt}
     if commits:
         ours["commits"] = [*commits]
     text = dumps(ours)
