@@ -6,6 +6,9 @@
 of protocols in a simulated store, or, with ``--real``, of datasets of real files by one writer, or,
 with ``--writers``, by several.
 
+``python -m tests.dataset contention``: what writers of one dataset cost each other, in a directory
+and in an object store.
+
 ``python -m tests.dataset killing``: kill processes in the middle of each verb, or stop them across
 vacuums (``--stops``), in a directory and in an object store.
 """
@@ -18,7 +21,7 @@ from collections.abc import Callable
 from pathlib import Path
 from unittest import mock
 
-from tests.dataset import killing, scale
+from tests.dataset import contention, killing, scale
 from tests.dataset.chances import Chance
 from tests.dataset.changes import Pool
 from tests.dataset.growth import measure, skip_sync
@@ -68,7 +71,7 @@ def report(seed: int, error: Exception) -> int:
 def main() -> int:
     """Run, and return how many findings there were, at most 100."""
     parser = argparse.ArgumentParser(prog="python -m tests.dataset", description=__doc__)
-    parser.add_argument("what", choices=["growth", "scale", "hunt", "killing"])
+    parser.add_argument("what", choices=["growth", "scale", "hunt", "contention", "killing"])
     parser.add_argument("--files", type=int, default=10_000)
     parser.add_argument("--references", type=int, default=10**8)
     parser.add_argument("--versions", type=int, default=10**6)
@@ -78,10 +81,17 @@ def main() -> int:
     parser.add_argument("--real", action="store_true", help="datasets of real files")
     parser.add_argument("--writers", action="store_true", help="of several writers, with --real")
     parser.add_argument("--steps", type=int, default=15, help="most steps of a real history")
+    parser.add_argument("--writers", type=int, default=16)
+    parser.add_argument("--appends", type=int, default=100, help="of each writer")
     parser.add_argument("--places", nargs="+", default=["directory", "s3"])
     parser.add_argument("--kills", type=int, default=1000)
     parser.add_argument("--stops", type=int, default=100)
     given = parser.parse_args()
+    if given.what == "contention":
+        for place in given.places:
+            measured = contention.run_remote if place == "s3" else contention.run
+            measured(given.writers, given.writers * given.appends)
+        return 0
     if given.what == "killing":
         for place in given.places:
             run = killing.run_remote if place == "s3" else killing.run

@@ -99,6 +99,19 @@ def test_commits_cost_the_same_after_many():
     assert meter.reads == 1
 
 
+def test_rows_that_are_a_little_late_are_placed_by_the_head_alone():
+    meter = Meter()
+    head = meter.run(create())
+    for row in range(0, 300, 2):
+        change = add_rows(new_rows(row), coordinates_of, {"verb": "append"})
+        head = meter.run(commit(head, change))
+    assert head.snapshot.entries.table is not None
+    for late in (297, 289):
+        change = add_rows(new_rows(late), coordinates_of, {"verb": "append"})
+        meter.run(commit(head, change))
+        assert meter.reads <= 2  # coordinates of rows beside it
+
+
 @pytest.mark.parametrize("about", [{"message": "m" * 10**5}, {"files": ["/f" * 100] * 2000}])
 def test_heads_are_small_whatever_commits_say(about):
     meter = Meter()

@@ -24,6 +24,9 @@ Coordinates = Callable[[Entry], Protocol[NDArray[Any]]]
 
 Bools = NDArray[np.bool_]
 
+_STEP = 16
+"""Rows of the first step back from the end, and how much longer each one after it is."""
+
 
 def merge_rows(
     dimension: str,
@@ -142,8 +145,9 @@ def bisect(
     lookup: RowLookup, end: int, coordinates: Coordinates, value: Any, side: str
 ) -> Protocol[int]:
     """Return the position before which (left) or after which (right) a coordinate belongs."""
-    low, high = 0, end
-    # Most rows come at the end, which is looked at first.
+    low, high, step = 0, end, _STEP
+    # Most rows come at the end or not long before, which the head knows of: steps back from there
+    # become longer and longer until one is too long, and then intervals are halved.
     middle = end - 1
     while low < high:
         # Rows of one segment that follow each other are looked at together: one read for each.
@@ -154,12 +158,18 @@ def bisect(
         if value < least or value > greatest:
             # The entry says enough: nothing is read to append at the end.
             low, high = (low, start) if value < least else (stop, high)
-            middle = (low + high) // 2
+            middle, step = _choose_middle(low, high, step)
             continue
         values = (yield from coordinates(piece.entry))[offset : offset + stop - start]
         at = int(np.searchsorted(values, value, side))  # type: ignore[call-overload]
         if 0 < at < len(values):
             return start + at
         low, high = (stop, high) if at else (low, start)
-        middle = (low + high) // 2
+        middle, step = _choose_middle(low, high, step)
     return low
+
+
+def _choose_middle(low: int, high: int, step: int) -> tuple[int, int]:
+    """Return the position to look at next, and the step back after it."""
+    middle = (low + high) // 2
+    return (middle, step) if low else (max(middle, high - step), step * _STEP)

@@ -205,7 +205,7 @@ def _list_files(entry: Entry, axes: Axes, open_segment: Opener) -> set[str]:
     """Return all files that an entry refers to, but for data of the dataset itself."""
     segment = open_segment(entry.segment)
     parts = [segment.part(path, ndim) for path, (ndim, _) in axes.items()]
-    uris = {uri for part in parts if part is not None for uri, *_ in part.uris()}
+    uris = {uri for part in parts if part is not None for uri in part.names()}
     return {uri for uri in uris if uri and not uri.startswith(f"{segment.folder}/{DATA}/")}
 
 
@@ -265,13 +265,11 @@ def rows_with_sources(
         if part is None:
             continue
         # What is inline has no name, and is the last row of the table.
-        names = [uri for uri, *_ in part.uris()]
+        names = part.names()
         chosen = [k for k, uri in enumerate(names) if uri in uris]
         if not chosen:
             continue
-        manifest = part.load([slice(n) for n in part.shape])
-        source = np.asarray(manifest.source)
-        hit = np.isin(source, chosen)
+        hit = np.isin(part.load_source_rows(), chosen)
         cells = np.atleast_1d(hit.any(axis=tuple(i for i in range(ndim) if i != axis)))
         lengths, repeats = zip(*(entry.chunks_of(path) or ((count, 1),)), strict=True)
         edges = Axis(count, lengths, repeats).edge(np.arange(len(cells)))

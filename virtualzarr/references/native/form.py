@@ -144,7 +144,7 @@ def _rename(
     # Names are read from the parts' tables of sources: no reference is loaded unless something
     # changes.
     parts = [part for array in arrays.values() for part in native_chunks(array).parts()]
-    uris = dict.fromkeys(uri for part in parts for uri, *_ in part.uris())
+    uris = dict.fromkeys(uri for part in parts for uri in part.names())
     new = resolve_names(names, uris, store.uri)
     if write and (new or relative is not None):
         change = partial(rename_sources, name=lambda old: new.get(old, old))

@@ -316,6 +316,11 @@ class Part:
             error.at(file=f"{self.store.uri}/{self.folder}")
             raise
 
+    def load_source_rows(self) -> NDArray[Any]:
+        """Return the rows of the table of sources that all cells refer to; -1 where to none."""
+        values = self.columns["source"].load([slice(n) for n in self.shape])
+        return np.broadcast_to(np.asarray(values), self.shape)
+
     def source(self, row: int) -> Source:
         """Return a source by its row."""
         cells = np.array([[row]], np.int64)
@@ -346,6 +351,10 @@ class Part:
         keys = [key for n in names for key, _ in self.store.list(join(self.folder, n))]
         blobs = [self.store.get(key) for key in [*keys, self.heap_key]]
         return dumps_json(self._table_document, indent=None), tuple(blobs)
+
+    def names(self) -> list[str]:
+        """Return the absolute URIs of all sources that are files, as `uris` does."""
+        return [absolute(uri, self.place) for uri in self._as_list(self.table["uri"]) if uri]
 
     def uris(self) -> list[tuple[str, int, int, str]]:
         """Return absolute URI, size, time and tag of all sources that are files, as stored."""
