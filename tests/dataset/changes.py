@@ -434,6 +434,8 @@ class Changes:
         self.is_wide = chance.choose(False, False, True)
         self.extra = chance.choose("", "", "plain", "marked")
         self.texts = 0
+        # Rows of several files came together: which are of which is not known after a folding.
+        self.shares_files = False
 
     @property
     def has_coordinate(self) -> bool:
@@ -443,13 +445,14 @@ class Changes:
     def scale(self) -> Any:
         return 0.5 if self.kind == "float" else 1
 
-    def draw_file(self) -> Addition:
-        """Return a file, which may have been added before."""
+    def draw_file(self, start: int | None = None) -> Addition:
+        """Return a file, which may have been added before: from a coordinate on, or any."""
         chance = self.chance
         count = chance.integer(1, 5)
         extra = chance.choose(self.extra, "")
+        start = chance.integer(0, 25) if start is None else start
         style = Style(
-            self.kind, chance.integer(0, 25), count, chance.choose(1, 1, 2, 3),
+            self.kind, start, count, chance.choose(1, 1, 2, 3),
             chance.integer(1, count), chance.choose(2, 2, 1, WIDTH),
             chance.choose("gzip", "gzip", "lzf", None), self.is_wide, extra,
         )  # fmt: skip
@@ -624,9 +627,18 @@ class Changes:
         return Change("transaction", make, meaning, any(change.may_refuse for change in changes))
 
 
+def is_unclear(error: Exception, changes: Changes) -> bool:
+    """Tell whether a change is refused because nobody knows which rows came from a file."""
+    return changes.shares_files and "which rows came from the file is not known" in str(error)
+
+
 def compare(dataset: vz.Dataset, model: Model, chance: Chance) -> None:
     """Compare a version with what it must be."""
-    group = dataset.group
+    compare_group(dataset.group, model, chance)
+
+
+def compare_group(group: Any, model: Model, chance: Chance) -> None:
+    """Compare arrays and attributes with what they must be."""
     compare_attributes(group, model)
     times = group["time"]
     if model.rows and model.rows[0].at is not None:

@@ -26,8 +26,10 @@ from tests.dataset.changes import (
     RefusedError,
     UnclearError,
     compare,
+    is_unclear,
 )
 from tests.dataset.simulation import draw_limits
+from tests.dataset.upgrading import make_upgraded, upgrade_or_stop
 from virtualzarr.dataset import dataset as datasets
 from virtualzarr.dataset import joined_changes, upkeep
 from virtualzarr.errors import (
@@ -70,7 +72,7 @@ class History:
     def __init__(self, folder: Path, chance: Chance, pool: Pool) -> None:
         self.path, self.chance = folder / "d", chance
         self.changes = Changes(chance, pool)
-        self.dataset, self.model = self.changes.create(self.path)
+        self.dataset, self.model = create(self.changes, self.path)
         self.models = {1: self.model}
         self.tags: dict[str, int] = {}
         self.ending: set[str] = set()
@@ -83,7 +85,7 @@ class History:
         """Do something."""
         often = [self.change_once] * 5 + [self.change_many]
         seldom = [self.stage, self.commit_staged, self.roll_back, self.hold, self.tag]
-        upkeep = [self.fold, self.fold, self.delete_layer, self.run_vacuum]
+        upkeep = [self.fold, self.fold, self.delete_layer, self.run_vacuum, self.upgrade]
         self.chance.choose(*often, *seldom, *upkeep)()
 
     def change_once(self) -> None:
@@ -197,6 +199,11 @@ class History:
             self.follow(self.dataset.delete_layer(chunks))
             assert chunks not in [each.chunks for each in self.dataset.layers]
 
+    def upgrade(self) -> None:
+        """Upgrade what is a dataset already, where something may be left of what it was before."""
+        assert upgrade_or_stop(self.path, self.chance)
+        assert self.dataset.refresh().version == self.dataset.version
+
     def is_expired(self, version: int) -> bool:
         """Tell whether a version must have expired."""
         return version < self.oldest and version not in self.tags.values()
@@ -217,8 +224,11 @@ class History:
             expected = "refused"
         try:
             after = change.make(base or self.dataset, **options)
-        except REFUSALS:
-            if expected != "refused" and not change.may_refuse:
+        except (*REFUSALS, UnsupportedError) as error:
+            if isinstance(error, UnsupportedError) and not is_unclear(error, self.changes):
+                raise
+            is_expected = expected == "refused" or isinstance(error, UnsupportedError)
+            if not is_expected and not change.may_refuse:
                 raise
             assert self.dataset.refresh().version == self.dataset.version
             return
@@ -270,6 +280,13 @@ class History:
         except VersionExpiredError:
             return
         raise AssertionError("a version that has expired can be opened")
+
+
+def create(changes: Changes, path: Path) -> tuple[vz.Dataset, Model]:
+    """Make a dataset of a file, or of a hierarchy of version 1."""
+    if changes.has_coordinate and not changes.extra and changes.chance.choose(False, True):
+        return make_upgraded(changes, path)
+    return changes.create(path)
 
 
 def choose_fold(chance: Chance) -> dict[str, Any]:

@@ -32,8 +32,9 @@ from tests.dataset.changes import (
     RefusedError,
     UnclearError,
     compare,
+    is_unclear,
 )
-from tests.dataset.histories import REFUSALS, choose_fold, use_limits
+from tests.dataset.histories import REFUSALS, choose_fold, create, use_limits
 from virtualzarr.dataset import storage
 from virtualzarr.dataset.head import Head
 from virtualzarr.dataset.operations import (
@@ -169,7 +170,7 @@ class Interleaving:
         self.changes = Changes(chance, pool)
         if self.changes.extra == "plain":
             self.changes.extra = "marked"  # no model knows the other one without its order
-        dataset, model = self.changes.create(self.path)
+        dataset, model = create(self.changes, self.path)
         self.models: list[Model] = [Model(), model]
         self.commits = ["", dataset.snapshot.commit]
         self.folds, self.fold_names = [0, 0], set[str]()  # how many there were until a version
@@ -360,6 +361,10 @@ class Interleaving:
                 attempt.outcome = "failed"
             except REFUSALS:
                 attempt.outcome = "refused"
+            except UnsupportedError as error:
+                attempt.outcome = "unclear"
+                if not is_unclear(error, self.changes):
+                    raise
             except VersionExpiredError as error:
                 attempt.outcome = "expired"
                 assert change.verb in ("write", "rollback", "tag"), "the newest version is there"
