@@ -81,8 +81,8 @@ def main() -> int:
     parser.add_argument("--real", action="store_true", help="datasets of real files")
     parser.add_argument("--writers", action="store_true", help="of several writers, with --real")
     parser.add_argument("--steps", type=int, default=15, help="most steps of a real history")
-    parser.add_argument("--writers", type=int, default=16)
-    parser.add_argument("--appends", type=int, default=100, help="of each writer")
+    parser.add_argument("--processes", type=int, default=16, help="that append at once")
+    parser.add_argument("--appends", type=int, default=100, help="of each process")
     parser.add_argument("--places", nargs="+", default=["directory", "s3"])
     parser.add_argument("--kills", type=int, default=1000)
     parser.add_argument("--stops", type=int, default=100)
@@ -90,7 +90,7 @@ def main() -> int:
     if given.what == "contention":
         for place in given.places:
             measured = contention.run_remote if place == "s3" else contention.run
-            measured(given.writers, given.writers * given.appends)
+            measured(given.processes, given.processes * given.appends)
         return 0
     if given.what == "killing":
         for place in given.places:

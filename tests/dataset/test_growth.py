@@ -9,6 +9,7 @@ import random
 import numpy as np
 import pytest
 
+from tests.dataset.__main__ import main
 from tests.dataset.growth import build_group, count_writes
 from tests.dataset.simulation import Store, coordinates_of, merge, rows_of, run
 from virtualzarr.dataset.commit import commit, create
@@ -120,6 +121,11 @@ def test_heads_are_small_whatever_commits_say(about):
         change = add_rows(new_rows(row), coordinates_of, {"verb": "append", **about})
         head = meter.run(commit(head, change))
         assert len(meter.store.head) < 20_000
+
+
+def test_options_of_the_commands_do_not_collide(monkeypatch):
+    monkeypatch.setattr("sys.argv", ["tests.dataset", "hunt", "--histories", "0"])
+    assert main() == 0
 
 
 def test_many_arrays_take_few_writes(tmp_path):
