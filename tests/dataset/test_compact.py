@@ -15,6 +15,8 @@ from hypothesis import strategies as st
 
 import virtualzarr as vz
 from tests.dataset.test_dataset import scan, write
+from virtualzarr.cli import main
+from virtualzarr.dataset import late_rows
 from virtualzarr.dataset.check import check_objects
 from virtualzarr.dataset.compact import compact
 from virtualzarr.dataset.create import create_dataset
@@ -65,6 +67,72 @@ def test_rows_are_folded(tmp_path):
         (tmp_path / f"{number}.h5").unlink()
     check(dataset, values)
     assert dataset.compact(10).regions == 0
+
+
+def list_lengths(dataset):
+    axis = dataset.refresh().group["air"].grid.axes[0]
+    return axis.edge(np.arange(axis.ncells)).tolist()
+
+
+def grow_late(folder, late, count=30):
+    """Make a dataset of rows that were folded by tens, and then of some that came late."""
+    rows = [number for number in range(count) if number not in late]
+    dataset = None
+    for number, row in enumerate(rows):
+        write(folder / f"{row}.h5", row, 1)
+        source = scan(folder / f"{row}.h5")
+        dataset = dataset.append(source) if number else create_dataset(folder / "d", source, "time")
+    dataset.compact({"time": 10, "x": 5})
+    for row in late:
+        write(folder / f"{row}.h5", row, 1)
+        dataset = dataset.refresh().append(scan(folder / f"{row}.h5"))
+    return dataset, np.arange(count)[:, None] * 100.0 + np.arange(5)
+
+
+def test_a_late_row_is_folded_with_those_beside_it(tmp_path):
+    """One that cuts a chunk, and one between two chunks."""
+    dataset, values = grow_late(tmp_path, [4, 21], 32)
+    assert list_lengths(dataset) == [4, 1, 6, 10, 1, 10]
+    report = dataset.compact({"time": 10, "x": 5})
+    assert (report.regions, report.rows, report.rewritten) == (2, 22, 20)
+    assert (report.remaining, report.waiting) == (0, 0)
+    dataset = check(dataset, values)
+    assert list_lengths(dataset) == [6, 5, 6, 5, 10]
+    assert dataset.compact({"time": 10, "x": 5}).regions == 0
+    # A vacuum merges segments; nothing is folded anew for that.
+    dataset.refresh().vacuum(keep=1)
+    assert dataset.refresh().compact({"time": 10, "x": 5}).regions == 0
+    check(dataset, values)
+    # Another length is another matter.
+    assert dataset.refresh().compact({"time": 8, "x": 5}).rows == 32
+    assert list_lengths(dataset) == [8] * 4
+    check(dataset, values)
+
+
+def test_late_rows_wait_where_too_much_would_be_written_again(tmp_path, monkeypatch):
+    monkeypatch.setattr(late_rows, "MOST_REWRITTEN", 8)
+    dataset, values = grow_late(tmp_path, [4, 7, 21], 33)
+    report = dataset.compact({"time": 10, "x": 5})
+    # Two rows in one chunk suffice.
+    assert (report.regions, report.rewritten, report.waiting) == (1, 10, 1)
+    check(dataset, values)
+    assert list_lengths(dataset) == [6, 6, 9, 1, 1, 10]
+
+
+def test_late_rows_before_all_others_and_many(tmp_path):
+    dataset, values = grow_late(tmp_path, [0, 5, 6, 7, 19, 25], 36)
+    report = dataset.compact({"time": 10, "x": 5})
+    assert report.waiting == report.remaining == 0
+    dataset = check(dataset, values)
+    assert max(list_lengths(dataset)) <= 10
+    assert min(list_lengths(dataset)) >= 5
+    assert dataset.compact({"time": 10, "x": 5}).regions == 0
+
+
+def test_the_command_says_what_it_did_with_late_rows(tmp_path, capsys):
+    dataset, _ = grow_late(tmp_path, [4], 31)
+    assert main(["compact", dataset.path, "--chunks", "time=10,x=5"]) == 0
+    assert "10 of the rows again, with late ones between them" in capsys.readouterr().out
 
 
 def test_other_axes_are_cut(tmp_path):

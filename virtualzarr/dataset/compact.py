@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -17,6 +17,7 @@ from grids import Axis, from_axes
 from virtualzarr.array import Array
 from virtualzarr.choices import Keep, check_choice
 from virtualzarr.codecs.sharding import Sharding
+from virtualzarr.dataset.late_rows import LateRegion, find_late
 from virtualzarr.dataset.layers import mask_covered
 from virtualzarr.dataset.own_chunks import ChunkWriter
 from virtualzarr.dataset.row_replacement import request_layer, request_replacement
@@ -56,12 +57,20 @@ class CompactReport:
         Bytes of the chunks that were written.
     remaining : int
         Rows that could be folded still: the budget was used up, or another writer changed them.
+    rewritten : int
+        How many of `rows` had been folded before, and were written again with late rows between
+        them.
+    waiting : int
+        Late rows between folded ones that are left until there are more of them, as too much would
+        be written again.
     """
 
     regions: int
     rows: int
     nbytes: int
     remaining: int
+    rewritten: int = 0
+    waiting: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +117,11 @@ class ReadShape:
                 axes.append(Axis.bare(axis.extent, count * edge))
         return axes
 
+    def divide_evenly(self, rows: int) -> ReadShape:
+        """Return the chunks of some rows that are about as long as each other, and no longer."""
+        count = -(-rows // self.rows)
+        return replace(self, rows=-(-rows // count))
+
     def as_chunks(self) -> dict[str, int]:
         """Return all lengths by dimension."""
         return {self.dimension: self.rows, **self.lengths}
@@ -148,21 +162,38 @@ def compact(
     arrays = dataset.growing_arrays()
     row_nbytes = sum(_row_nbytes(array, shape.dimension) for array in arrays.values())
     step = max(memory // max(row_nbytes, 1) // shape.unit, 1) * shape.unit
-    regions, rows, nbytes, remaining = 0, 0, 0, 0
+    regions, rows, nbytes, remaining, rewritten = 0, 0, 0, 0, 0
+    late = _find_late(dataset, arrays, shape) if keep == "new" and not shape.shards else []
+    waiting = sum(region.late for region in late if not region.is_due)
+    again = {(region.start, region.stop): region.rewritten for region in late if region.is_due}
     due = list(_find_regions(_list_rows(dataset, arrays, shape, keep), shape, step))
+    due = sorted([*(part for part in due if not _is_inside(part, again)), *again])
     for number, (start, stop) in enumerate(due):
         if budget is not None and nbytes >= budget:
             remaining += sum(b - a for a, b in due[number:])
             break
+        is_late = (start, stop) in again
+        chosen = shape.divide_evenly(stop - start) if is_late else shape
         try:
-            nbytes += _fold(dataset, (start, stop), shape, memory, message, keep)
+            nbytes += _fold(dataset, (start, stop), chosen, memory, message, keep, shape.rows)
         except (MismatchError, CommitFailedError):
             remaining += stop - start
             continue
         regions, rows = regions + 1, rows + stop - start
+        rewritten += again.get((start, stop), 0)
     if keep == "both" and regions:
         merge_due_layers(dataset.refresh())
-    return CompactReport(regions, rows, nbytes, remaining)
+    return CompactReport(regions, rows, nbytes, remaining, rewritten, waiting)
+
+
+def _find_late(dataset: Dataset, arrays: Mapping[str, Array], shape: ReadShape) -> list[LateRegion]:
+    """Return late rows between folded ones, with those that are to be folded with them."""
+    stretches = [(each, _is_folded(each, arrays, shape)) for each in dataset.read_stretches()]
+    return find_late(stretches, shape.rows, next(iter(arrays))) if arrays else []
+
+
+def _is_inside(region: Region, others: Iterable[Region]) -> bool:
+    return any(start <= region[0] and region[1] <= stop for start, stop in others)
 
 
 def _read_shape(
@@ -251,7 +282,9 @@ def _find_regions(
 
 
 def _is_folded(stretch: Stretch, arrays: Mapping[str, Array], shape: ReadShape) -> bool:
-    """Tell whether all arrays have the read shape in a stretch already."""
+    """Tell whether all arrays have the read shape in a stretch already, or had before rows were
+    late.
+    """
     entry, dimension = stretch.entry, shape.dimension
     count = entry.rows[dimension][1]
     if count < shape.rows:
@@ -261,7 +294,8 @@ def _is_folded(stretch: Stretch, arrays: Mapping[str, Array], shape: ReadShape) 
         others = entry.grids.get(path) or list_other_runs(get_axes(array), growing)
         if others != list_other_runs(axes, growing):
             return False
-        if entry.chunks_of(path) != chunk_runs(axes[growing]):
+        is_exact = entry.chunks_of(path) == chunk_runs(axes[growing])
+        if not is_exact and entry.folded != shape.rows:
             return False
     return True
 
@@ -289,6 +323,7 @@ def _fold(
     memory: int,
     message: str | None,
     keep: Keep,
+    folded: int,
 ) -> int:
     """Fold the rows of a region in one commit; return the bytes of the chunks."""
     start, stop = region
@@ -327,5 +362,7 @@ def _fold(
     if keep == "both":
         dataset.change(request_layer(ids, shape.as_chunks(), build), message)
     else:
-        dataset.change(request_replacement(ids, "compact", build), message)
+        # Less than a chunk is no folded region: more rows may come beside it.
+        length = folded if stop - start >= folded else 0
+        dataset.change(request_replacement(ids, "compact", build, length), message)
     return nbytes

@@ -90,6 +90,9 @@ class Entry:
         The rows that the segment has a second time; `rows` is empty then.
     cells : int
         How many cells its arrays have in all; 0 if that was not counted.
+    folded : int
+        The chunk length that all its rows were folded for, though some chunks may be shorter, as
+        rows came late; 0 if they were not, or not all for one.
     """
 
     segment: Named
@@ -102,6 +105,7 @@ class Entry:
     data: tuple[Named, ...] = ()
     layer: LayerRows | None = None
     cells: int = 0
+    folded: int = 0
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> Entry:
@@ -124,6 +128,7 @@ class Entry:
             tuple(map(Named.from_json, document.get("data", ()))),
             None if layer is None else LayerRows.from_json(layer),
             int(document.get("cells", 0)),
+            int(document.get("folded", 0)),
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -145,6 +150,8 @@ class Entry:
             document["commits"] = self.commits
         if self.cells:
             document["cells"] = self.cells
+        if self.folded:
+            document["folded"] = self.folded
         if self.data:
             document["data"] = [item.to_json() for item in self.data]
         if self.layer is not None:

@@ -91,6 +91,12 @@ class Due:
         """How many ids there are, with those of gaps."""
         return sum(self.entries[-1].rows[self.dimension]) - self.tail - self.first
 
+    @property
+    def folded(self) -> int:
+        """The chunk length that all rows were folded for; 0 where there is no one."""
+        lengths = {entry.folded for entry in (*self.entries, *self.dead)}
+        return lengths.pop() if len(lengths) == 1 else 0
+
     def kept_rows(self, number: int) -> tuple[int, int]:
         """Return which rows of an entry there are to be."""
         count = self.entries[number].rows[self.dimension][1]
@@ -213,7 +219,10 @@ def _group(entries: Sequence[Entry], dimension: str, largest: Largest) -> list[l
         first, count = entry.rows[dimension]
         last = groups[-1][-1] if groups[-1] else entry
         has_room = largest.has_room(entry)
-        if first < stop or not has_room or entry.grids != last.grids:
+        is_alike = entry.grids == last.grids
+        if largest is IN_VACUUMS and entry.folded != last.folded:
+            is_alike = False  # folded rows would have to be folded again with the others
+        if first < stop or not has_room or not is_alike:
             groups.append([])
         stop = max(stop, first + count)
         if has_room:
@@ -300,6 +309,7 @@ def replace_entries(
             sum(entry.commits for entry in old),
             data,
             cells=cells,
+            folded=due.folded,
         )
         new_record = yield from record(head, {"verb": "merge"})
         return replace(new_record, added=(entry,), removed=tuple(entry.key for entry in old))

@@ -57,8 +57,10 @@ class StoredAgain:
     entry: Entry
 
 
-def request_replacement(ids: Runs, verb: str, build: Build) -> Request:
+def request_replacement(ids: Runs, verb: str, build: Build, folded: int = 0) -> Request:
     """Rows get other chunks or values, which may be stored in the dataset itself.
+
+    `folded` is what the entry says of it.
 
     Raises
     ------
@@ -67,7 +69,9 @@ def request_replacement(ids: Runs, verb: str, build: Build) -> Request:
     """
 
     def prepare(dataset: Dataset) -> Edit:
-        return Edit(verb, (replace_rows(_store(dataset, ids, build), verb == "write"),))
+        item = _store(dataset, ids, build)
+        item = replace(item, entry=replace(item.entry, folded=folded))
+        return Edit(verb, (replace_rows(item, verb == "write"),))
 
     return prepare
 

@@ -86,6 +86,10 @@ def run_compact(options: argparse.Namespace) -> int:
     plural = "s" * (report.regions != 1)
     text = f"{report.rows:,} rows folded in {report.regions:,} commit{plural}, "
     text += f"{report.nbytes:,} bytes written"
+    if report.rewritten:
+        text += f"; {report.rewritten:,} of the rows again, with late ones between them"
+    if report.waiting:
+        text += f"; {report.waiting:,} late rows wait for more"
     if report.remaining:
         text += f"; {report.remaining:,} rows remain for the next time"
     shared.print_report(options, report, text)
