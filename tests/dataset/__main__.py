@@ -4,7 +4,7 @@
 
 ``python -m tests.dataset hunt``: look for histories, random ones, that lose or invent something:
 of protocols in a simulated store, or, with ``--real``, of datasets of real files by one writer, or,
-with ``--writers``, by several.
+with ``--several``, by several.
 
 ``python -m tests.dataset contention``: what writers of one dataset cost each other, in a directory
 and in an object store.
@@ -79,7 +79,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--verbs", type=int, default=40, help="changes in a history")
     parser.add_argument("--real", action="store_true", help="datasets of real files")
-    parser.add_argument("--writers", action="store_true", help="of several writers, with --real")
+    parser.add_argument("--several", action="store_true", help="of several writers, with --real")
     parser.add_argument("--steps", type=int, default=15, help="most steps of a real history")
     parser.add_argument("--processes", type=int, default=16, help="that append at once")
     parser.add_argument("--appends", type=int, default=100, help="of each process")
@@ -98,7 +98,7 @@ def main() -> int:
             run(given.kills, given.stops, given.seed)
         return 0
     if given.what == "hunt" and given.real:
-        run_one = run_interleaving if given.writers else run_history
+        run_one = run_interleaving if given.several else run_history
         return min(hunt_real(given.seed, given.histories, given.steps, run_one), 100)
     if given.what == "hunt":
         return min(hunt(given.seed, given.histories, given.verbs), 100)
