@@ -351,6 +351,8 @@ class Interleaving:
         self.meanings[name] = change
         after = None
         for _ in range(self.chance.integer(1, 2)):
+            # What was sent before may still arrive, whatever comes of the repetition.
+            is_open = attempt.outcome == "unknown"
             try:
                 after = change.make(handle, commit_id=name)
                 attempt.outcome = "done"
@@ -358,7 +360,7 @@ class Interleaving:
                 attempt.outcome = "unknown"
                 continue
             except CommitFailedError:
-                attempt.outcome = "failed"
+                attempt.outcome = attempt.outcome if is_open else "failed"
             except REFUSALS:
                 attempt.outcome = "refused"
             except UnsupportedError as error:
@@ -370,7 +372,7 @@ class Interleaving:
                 assert change.verb in ("write", "rollback", "tag"), "the newest version is there"
                 self.check_expired(error, version)
             except SourceError as error:
-                attempt.outcome = "unreachable"
+                attempt.outcome = attempt.outcome if is_open else "unreachable"
                 check_unreachable(error)
             break
         attempt.stop = self.newest
