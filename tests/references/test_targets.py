@@ -157,6 +157,9 @@ def test_no_path_of_a_copy_is_absolute_but_as_a_template(tmp_path, mixed):
     assert document["templates"] == {"here": str(tmp_path)}
     named = [value[0] for value in document["refs"].values() if isinstance(value, list)]
     assert [name[:9] for name in named if "chunks" in name] == ["{{here}}/"]
+    mixed.publish(tmp_path / "gdal.json", regular=True, copy=True, inline=0,
+                  portable=["zarr", "gdal"], zarr_format=2)  # fmt: skip
+    assert "templates" not in json.loads((tmp_path / "gdal.json").read_text())
     # Without copies there is no template, and where names look like templates none either.
     Group({}, {"a": mixed["a"].lazy[:16]}).publish(tmp_path / "plain.json")
     assert "templates" not in json.loads((tmp_path / "plain.json").read_text())

@@ -22,12 +22,13 @@ COPIES_TEMPLATE = "here"
 def name_copies(plan: Plan, uri: str) -> dict[str, str]:
     """Return the names, by URI, of the files with copied chunks that lie beside references.
 
-    There are none where other names look like templates, which readers would replace.
+    There are none where other names look like templates, which readers would replace, nor for
+    GDAL, which knows no templates.
     """
     folder = _real_folder(uri)
     uris = [source.uri for source in plan.sources()]
     copies = [u for u in uris if is_copy(u) and os.path.dirname(u) == folder]
-    if "{" in folder or any("{{" in u for u in uris) or any("{" in u for u in copies):
+    if "gdal" in plan.clients or "{" in folder or any("{{" in u for u in uris) or any("{" in u for u in copies):
         return {}
     return {u: f"{{{{{COPIES_TEMPLATE}}}}}/{os.path.basename(u)}" for u in copies}
 

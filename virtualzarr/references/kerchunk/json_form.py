@@ -193,7 +193,8 @@ def _notes_on_opening(task: WriteTask) -> list[str]:
         names = ", ".join(name.rpartition("/")[2] for name in beside.values())
         notes.append(
             f"copied chunks lie beside the references, in {names}: where both were moved, fsspec "
-            f'needs template_overrides={{"{COPIES_TEMPLATE}": FOLDER}}'
+            f'needs template_overrides={{"{COPIES_TEMPLATE}": FOLDER}}; GDAL reads no templates, '
+            'but the absolute path that portable=["gdal"] writes'
         )
     return notes
 
