@@ -190,7 +190,7 @@ def _explain_copies(metadata: ArrayMetadata, canonical: Canonical, head: str) ->
     return (
         f"{head}other readers would read it wrong ({why}); with copy=True such chunks, of "
         f"{len(canonical.misread) * cell:,} bytes decoded, are stored again beside the reference "
-        "file"
+        "file; preview() lists what copies less"
     )
 
 

@@ -66,6 +66,30 @@ class Line:
 
 
 @dataclass(frozen=True)
+class Way:
+    """Another way to publish, which copies less.
+
+    Attributes
+    ----------
+    text : str
+        What to do, what it copies, and for whom.
+    copied : mapping of int by path
+        Bytes of elements of each variable of which something is copied.
+    """
+
+    text: str
+    copied: Mapping[str, int]
+
+    def __str__(self) -> str:
+        return self.text
+
+    @property
+    def copied_bytes(self) -> int:
+        """Bytes of the elements of chunks that are copied."""
+        return sum(self.copied.values())
+
+
+@dataclass(frozen=True)
 class Preview:
     """What publishing would do.
 
@@ -77,8 +101,9 @@ class Preview:
     lines : tuple of Line
     skipped : dict of str to str
         Variables that cannot be published at all, and why.
-    ways : tuple of str
-        What else can be done where chunks must be copied, and what that copies.
+    ways : tuple of Way
+        What else can be done where chunks must be copied, and what that copies. What the lines
+        copy is the least that was found for single arrays.
     """
 
     path: str
@@ -86,7 +111,7 @@ class Preview:
     zarr_format: int
     lines: tuple[Line, ...]
     skipped: Mapping[str, str] = field(default_factory=dict)
-    ways: tuple[str, ...] = ()
+    ways: tuple[Way, ...] = ()
 
     @property
     def copied_bytes(self) -> int:

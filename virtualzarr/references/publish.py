@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
 from virtualzarr.array import Array
 from virtualzarr.choices import OnError, ReferenceFormat, Split, StacKind, check_choice
-from virtualzarr.errors import PublishError
 from virtualzarr.hierarchy.group import Group
 from virtualzarr.keywords import strict_keywords
 from virtualzarr.references.clients import ICECHUNK, REFERENCES, choose_clients
-from virtualzarr.references.form import Capabilities, PublishOptions, ReferenceForm
+from virtualzarr.references.form import Capabilities, PublishOptions
 from virtualzarr.references.inline_policy import Inline, InlinePolicy
 from virtualzarr.references.preview import Preview
 from virtualzarr.references.registry import choose_target
 from virtualzarr.references.report import PublishReport
 from virtualzarr.references.split_runs import split_runs
 from virtualzarr.references.stac import StacDocument
+from virtualzarr.references.ways_out import list_ways
 
 
 @strict_keywords()
@@ -174,6 +174,8 @@ def publish(
         overwrite=overwrite, digests=digests, inline=policy, clients=clients, split=split,
         regular=True if clients and regular is None else regular,
     )  # fmt: skip
+    if (page or stac is not None) and not location.uri:
+        raise ValueError("pages and STAC documents lie beside references: give a path or URL")
     if page:
         # Imported here, as pages are drawn above: they show whatever can be opened.
         from virtualzarr.serve.page.single_file import check_page, write_page
@@ -224,31 +226,9 @@ def preview(
         regular=True if clients and regular is None else regular, clients=clients,
     )  # fmt: skip
     found = form.preview(_split(node, split, form.capabilities)[0], uri, options)
-    if not found.copied or split is not None or not isinstance(node, Group):
+    if not found.copied or split is not None:
         return found
-    return replace(found, ways=tuple(_list_ways(node, uri, form, options, found)))
-
-
-def _list_ways(
-    node: Group, uri: str, form: ReferenceForm, options: PublishOptions, found: Preview
-) -> Iterator[str]:
-    """Yield what else can be done, where that copies less."""
-    try:
-        runs = split_runs(node)
-    except PublishError:  # No runs along one dimension: there is no such way.
-        runs = node
-    if runs is not node:
-        other = form.preview(runs, uri, options)
-        if other.copied_bytes < found.copied_bytes and len(other.skipped) <= len(found.skipped):
-            count = len(list(runs.groups()))
-            yield f'split="runs" makes {count} groups and copies {other.copied_bytes:,} bytes'
-    if options.regular and form.capabilities.any_grid:
-        other = form.preview(node, uri, replace(options, regular=False, clients=()))
-        if other.copied_bytes < found.copied_bytes:
-            yield (
-                f"without regular=True it copies {other.copied_bytes:,} bytes, but chunks have "
-                "several shapes"
-            )
+    return replace(found, ways=list_ways(node, uri, form, options, found))
 
 
 def _notes_on_clients(clients: Sequence[str], can: Capabilities) -> list[str]:

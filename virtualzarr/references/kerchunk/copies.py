@@ -28,7 +28,12 @@ def name_copies(plan: Plan, uri: str) -> dict[str, str]:
     folder = _real_folder(uri)
     uris = [source.uri for source in plan.sources()]
     copies = [u for u in uris if is_copy(u) and os.path.dirname(u) == folder]
-    if "gdal" in plan.clients or "{" in folder or any("{{" in u for u in uris) or any("{" in u for u in copies):
+    if (
+        "gdal" in plan.clients
+        or "{" in folder
+        or any("{{" in u for u in uris)
+        or any("{" in u for u in copies)
+    ):
         return {}
     return {u: f"{{{{{COPIES_TEMPLATE}}}}}/{os.path.basename(u)}" for u in copies}
 
