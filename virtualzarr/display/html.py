@@ -37,6 +37,9 @@ LONGEST, SHORTEST = 140.0, 12.0
 DEPTH = 0.45
 """How much shorter than the others the axis that leads into the picture is drawn."""
 
+_CELL = "text-align:left;unicode-bidi:isolate"
+"""Of cells with text of others, whose direction of writing stays their own."""
+
 COLOR = "#4a86bd"
 """Of lines, and of faces with less of it."""
 
@@ -90,7 +93,7 @@ def group_html(group: Group) -> str:
     Examples
     --------
     >>> from virtualzarr import Group
-    >>> "<td>a &amp; b/</td>" in group_html(Group({}, {"a & b": Group()}))
+    >>> ">a &amp; b/</td>" in group_html(Group({}, {"a & b": Group()}))
     True
     """
     # A notebook must show something even where the store fails: the error's text stands in.
@@ -145,8 +148,8 @@ def table_html(heads: Iterable[str], rows: Iterable[Iterable[Any]]) -> str:
 
     Examples
     --------
-    >>> table_html(["a"], [["<b>"]])
-    '<table><tr><th style="text-align:left">a</th></tr><tr><td>&lt;b&gt;</td></tr></table>'
+    >>> table_html(["a"], [["<b>"]]).endswith(">&lt;b&gt;</td></tr></table>")
+    True
     """
     head = "".join(f'<th style="text-align:left">{escape(head)}</th>' for head in heads)
     return f"<table><tr>{head}</tr>{''.join(map(_row, rows))}</table>"
@@ -164,7 +167,9 @@ def facts_html(rows: Iterable[tuple[str, Any]]) -> str:
 
 
 def _row(cells: Iterable[Any]) -> str:
-    return f"<tr>{''.join(f'<td>{_text(cell)}</td>' for cell in cells)}</tr>"
+    # Aligned here, as notebooks align the cells of tables to the right.
+    shown = (f'<td style="{_CELL}">{_text(cell)}</td>' for cell in cells)
+    return f"<tr>{''.join(shown)}</tr>"
 
 
 def _text(value: Any) -> str:
@@ -177,7 +182,7 @@ def _text(value: Any) -> str:
 def _table(rows: Iterable[tuple[Any, Any]], head: str = "") -> str:
     body = "".join(
         f'<tr><th style="text-align:left;{head}">{_text(name)}</th>'
-        f'<td style="text-align:left">{_text(value)}</td></tr>'
+        f'<td style="{_CELL}">{_text(value)}</td></tr>'
         for name, value in rows
     )
     return f"<table>{body}</table>"
@@ -198,24 +203,25 @@ def _attributes(attributes: Any) -> str:
 
 
 def draw_grid(array: Array) -> str:
-    """Return a drawing of the grid of an array with 1 to 3 axes as SVG; for others, nothing.
+    """Return a drawing of the grid of an array as SVG; nothing without axes or elements.
 
-    The last axis goes to the right, the one before it down, and the first of three from the back
-    to the front. Cuts lie where they are in the array; lengths of different axes are drawn more
-    alike than they are. Colors suit light and dark pages.
+    The last axis goes to the right, the one before it down, and the one before that from the back
+    to the front; those before are named below. Cuts lie where they are in the array; lengths of
+    different axes are drawn more alike than they are. Colors suit light and dark pages.
     """
     grid = array.grid
-    if not isinstance(grid, SeparableGrid) or not 1 <= grid.ndim <= 3 or 0 in grid.shape:
+    if not isinstance(grid, SeparableGrid) or not grid.ndim or 0 in grid.shape:
         return ""
+    first = max(grid.ndim - 3, 0)
     # The axis into the picture shifts points right and down alike, so that one number is both. A
     # grid of one axis is drawn as a row, by adding an axis of one cell.
-    sizes = _sizes(grid.shape)
-    cuts = [_cuts(axis, size) for axis, size in zip(grid.axes, sizes, strict=True)]
-    if grid.ndim == 1:
+    sizes = _sizes(grid.shape[first:])
+    cuts = [_cuts(axis, size) for axis, size in zip(grid.axes[first:], sizes, strict=True)]
+    if len(sizes) == 1:
         sizes, cuts = [2 * SHORTEST, *sizes], [[0.0, 2 * SHORTEST], *cuts]
     height, width = sizes[-2:]
     rows, columns = cuts[-2:]
-    if grid.ndim == 3:
+    if len(sizes) == 3:
         depth = [DEPTH * cut for cut in cuts[0]]
     else:
         depth = [0.0]
@@ -229,15 +235,28 @@ def draw_grid(array: Array) -> str:
     shapes = [_polygon(points, opacity) for points, opacity in [*faces, (front, 0.1)]]
     # One path element for all lines: each of its own would make the text several times longer.
     path = "".join(_lines(rows, columns, depth, width, height))
-    names = [_axis_text(array, axis) for axis in range(grid.ndim)]
+    names = [_axis_text(array, axis) for axis in range(first, grid.ndim)]
     x, total, bottom = _frame(names, width, height, back)
+    others, wide, high = _name_others(array, first, x, bottom)
+    total, bottom = max(total, wide), bottom + high
+    label = escape(f"chunks of {axes_text(array)}"[:TEXT], quote=True)
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{total:.0f}" height="{bottom:.0f}" '
-        f'viewBox="{x:.1f} -2 {total:.1f} {bottom:.1f}" role="img" style="flex:none">'
+        f'viewBox="{x:.1f} -2 {total:.1f} {bottom:.1f}" role="img" '
+        f'aria-label="{label}" style="flex:none">'
         f'{"".join(shapes)}<path d="{path}" stroke="{COLOR}" stroke-width="1" fill="none"/>'
         '<g fill="currentColor" font-family="sans-serif" font-size="11">'
-        f"{''.join(_labels(names, width, height, back))}</g></svg>"
+        f"{''.join(_labels(names, width, height, back))}{others}</g></svg>"
     )
+
+
+def _name_others(array: Array, first: int, x: float, bottom: float) -> tuple[str, float, float]:
+    """Return a line on the axes that are not drawn, its width and its height."""
+    if not first:
+        return "", 0.0, 0.0
+    names = ", ".join(_axis_text(array, axis) for axis in range(first))
+    text = f"for each of {names if len(names) <= 2 * LABEL else f'{names[: 2 * LABEL]}…'}"
+    return _label(text, x + 2, bottom + 12, "start"), LETTER * len(text) + 4, 18.0
 
 
 def _frame(
