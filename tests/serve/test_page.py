@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import html
 import io
 import json
+import re
 from pathlib import Path
-from urllib.parse import unquote
+from urllib.parse import parse_qs, unquote
 
 import h5py
 import numpy as np
@@ -79,6 +81,24 @@ def test_text_of_files_is_never_markup(world):
     policy = answer.headers["content-security-policy"]
     assert "default-src 'none'" in policy
     assert "unsafe" not in policy
+
+
+def test_long_and_odd_names_lead_to_their_variables(tmp_path):
+    group = vz.create_group({})
+    names = ["y" * 10_000, "a b?c#d%20&e=1+2", "שלום", "\u202ereversed", "'\"<"]
+    for number, name in enumerate(names):
+        group.create_array(name, shape=(3, 4, 5), dtype="u1", fill_value=number)
+    app = create_app(group)
+    links = re.findall(r'href="(\?var=[^"]*)"', ask(app, "/").body.decode())
+    numbers = set()
+    for link in map(html.unescape, links):
+        body = ask(app, f"/{link}").body.decode()
+        image = html.unescape(re.search(r'<img src="([^"]*)"', body)[1])
+        about = json.loads(unquote(ask(app, f"/{image}").headers["x-picture"]))
+        numbers.add(about["low"])
+        name = parse_qs(link[1:])["var"][0]
+        assert f'name="var" value="{html.escape(name)}"' in body
+    assert numbers == {"0", "1", "2", "3", "4"}
 
 
 def test_sources_are_named_on_request_only(world):

@@ -168,8 +168,8 @@ def facts_html(rows: Iterable[tuple[str, Any]]) -> str:
 
 def _row(cells: Iterable[Any]) -> str:
     # Aligned here, as notebooks align the cells of tables to the right.
-    shown = (f'<td style="{_CELL}">{_text(cell)}</td>' for cell in cells)
-    return f"<tr>{''.join(shown)}</tr>"
+    cells_html = (f'<td style="{_CELL}">{_text(cell)}</td>' for cell in cells)
+    return f"<tr>{''.join(cells_html)}</tr>"
 
 
 def _text(value: Any) -> str:
@@ -280,8 +280,9 @@ def _labels(names: list[str], width: float, height: float, back: float) -> Itera
     right, middle = back + width, back + height / 2 + 4
     yield _label(names[-1], right - width / 2, back + height + 14, "middle")
     if len(names) == 3:
-        yield _label(names[0], right - back / 2 + 6, back / 2 + 1, "start")
-        middle = max(middle, back / 2 + 14)
+        # Never above the picture, however flat it is.
+        yield _label(names[0], right - back / 2 + 6, max(back / 2 + 1, 8.0), "start")
+        middle = max(middle, back / 2 + 14, 21.0)
     if len(names) > 1:
         yield _label(names[-2], right + 6, middle, "start")
 

@@ -60,6 +60,7 @@ class StacDocument:
     ) -> None:
         self.kind = kind
         self.location = location.with_uri(f"{os.path.splitext(location.uri)[0]}.stac.json")
+        # Everything that may be refused is, before anything is published.
         check_companion(node, self.location, b'"stac_version"', "document of STAC", overwrite)
         self.name = location.uri.replace(os.sep, "/").rpartition("/")[2]
         self.arrays = list_arrays(node)
@@ -103,12 +104,12 @@ class StacDocument:
         projection = self._describe_projection()
         extensions = [DATACUBE] + [PROJECTION] * bool(projection)
         head = {"stac_version": VERSION, "stac_extensions": extensions, "id": self._stem}
-        rest = {"links": [], "assets": self._list_assets(form, report)}
+        end = {"links": [], "assets": self._list_assets(form, report)}
         if self.kind == "collection":
-            return {"type": "Collection", **head, **self._describe_collection(), **cube, **rest}
+            return {"type": "Collection", **head, **self._describe_collection(), **cube, **end}
         properties = {**self._describe_times(), **self._describe_title(), **projection, **cube}
-        place = {"geometry": None} if self.bbox is None else make_geometry(self.bbox)
-        return {"type": "Feature", **head, **place, "properties": properties, **rest}
+        geometry = {"geometry": None} if self.bbox is None else make_geometry(self.bbox)
+        return {"type": "Feature", **head, **geometry, "properties": properties, **end}
 
     @property
     def _stem(self) -> str:

@@ -71,7 +71,7 @@ class JsonForm(PortableForm):
         quoted = json.dumps(name)
         # From version 3.2 on, zarr-python reads chunks of several shapes where it is told to.
         flag = 'zarr.config.set({"array.rectilinear_chunks": True})\n' if zarr_format == 3 else ""
-        shown = {
+        snippets = {
             "Python: zarr": (
                 f"import fsspec\nimport zarr\n\n{flag}"
                 f'fs = fsspec.filesystem("reference", fo={quoted}, asynchronous=True)\n'
@@ -80,7 +80,7 @@ class JsonForm(PortableForm):
             **super().show_opening(name, zarr_format),
         }
         if zarr_format == 3:
-            return shown
+            return snippets
         kerchunk = (
             "import xarray as xr\n\n"
             f'ds = xr.open_dataset({quoted}, engine="kerchunk", chunks={{}})\nds'
@@ -88,7 +88,7 @@ class JsonForm(PortableForm):
         source = f'ZARR:"/vsikerchunk_json_ref/{{{name}}}"'
         return {
             "Python: xarray, with kerchunk": kerchunk,
-            **shown,
+            **snippets,
             "GDAL": f"gdalmdiminfo {shlex.quote(source)}",
         }
 

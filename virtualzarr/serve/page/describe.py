@@ -209,8 +209,8 @@ def _draw_states(array: Array, states: NDArray[np.uint8]) -> str:
 
 
 def _evenly(count: int) -> NDArray[np.int64]:
-    shown = min(count, _SQUARES)
-    return np.arange(shown) * count // max(shown, 1)
+    squares = min(count, _SQUARES)
+    return np.arange(squares) * count // max(squares, 1)
 
 
 def paint_of(state: str) -> str:

@@ -32,8 +32,13 @@ _TEXT = 400
 
 def text(value: Any) -> str:
     """Return a value as text that is no markup, and not long."""
-    shown = str(value)
-    return escape(shown if len(shown) <= _TEXT else f"{shown[:_TEXT]}…", quote=True)
+    full = str(value)
+    return escape(full if len(full) <= _TEXT else f"{full[:_TEXT]}…", quote=True)
+
+
+def attribute(value: str) -> str:
+    """Return the value of an attribute whole: a URL or a path that is cut is another."""
+    return escape(value, quote=True)
 
 
 def name_html(value: Any) -> str:
@@ -138,8 +143,8 @@ def facts_html(listed: Sequence[tuple[str, Array]], version: int | None = None) 
     """Return how many arrays there are, and how large they are."""
     nbytes = sum(array.nbytes for _, array in listed)
     count = f"{len(listed):,} array{'' if len(listed) == 1 else 's'}"
-    shown = "" if version is None else f", version {version}"
-    return f'<p class="facts">{count}, {human_size(nbytes)}{shown}</p>'
+    suffix = "" if version is None else f", version {version}"
+    return f'<p class="facts">{count}, {human_size(nbytes)}{suffix}</p>'
 
 
 def table_html(heads: Sequence[str], rows: Iterable[str], label: str) -> str:
@@ -153,9 +158,9 @@ def table_html(heads: Sequence[str], rows: Iterable[str], label: str) -> str:
         HTML.
     """
     head = "".join(f'<th scope="col">{each}</th>' for each in heads)
-    shown = f"<thead><tr>{head}</tr></thead>" if heads else ""
+    header = f"<thead><tr>{head}</tr></thead>" if heads else ""
     return (
-        f'<div class="scroll" role="region" aria-label="{label}" tabindex="0"><table>{shown}'
+        f'<div class="scroll" role="region" aria-label="{label}" tabindex="0"><table>{header}'
         f"<tbody>{''.join(rows)}</tbody></table></div>"
     )
 
@@ -176,7 +181,7 @@ def variables_html(
         attributes = array.metadata.attributes
         long_name = attributes.get("long_name") or attributes.get("standard_name") or ""
         rows.append(
-            f'<tr{current}><th scope="row"><a href="{escape(link(path), quote=True)}">'
+            f'<tr{current}><th scope="row"><a href="{attribute(link(path))}">'
             f"{name_html(path or '/')}</a><small>{name_html(long_name)}</small></th>"
             f"<td>{name_html(axes_text(array))}</td><td>{name_html(array.dtype)}</td>"
             f"<td>{name_html(attributes.get('units', ''))}</td>"
@@ -188,7 +193,12 @@ def variables_html(
 
 
 def variable_html(
-    node: Group | Array, path: str, array: Array, picture: str, chunks: Chunks | None, shown: bool
+    node: Group | Array,
+    path: str,
+    array: Array,
+    picture: str,
+    chunks: Chunks | None,
+    show_sources: bool,
 ) -> str:
     """Return what there is to know of a variable, but for its name.
 
@@ -196,7 +206,7 @@ def variable_html(
     ----------
     picture : str
         HTML of it.
-    shown : bool
+    show_sources : bool
         Whether sources are named.
     """
     rows = []
@@ -218,12 +228,12 @@ def variable_html(
     ]
     details = "".join(f"<dt>{name}</dt><dd>{name_html(value)}</dd>" for name, value in facts)
     return (
-        f"{picture}{table}<dl>{details}</dl>{_chunks(chunks, shown)}"
+        f"{picture}{table}<dl>{details}</dl>{_chunks(chunks, show_sources)}"
         f"{attributes_html('Attributes', array.metadata.attributes)}"
     )
 
 
-def _chunks(chunks: Chunks | None, shown: bool) -> str:
+def _chunks(chunks: Chunks | None, show_sources: bool) -> str:
     if chunks is None:
         return ""
     legend = "".join(
@@ -234,7 +244,7 @@ def _chunks(chunks: Chunks | None, shown: bool) -> str:
     )
     plural = "" if chunks.sources == 1 else "s"
     files = f"<p>in {chunks.sources:,} file{plural}</p>"
-    if shown and chunks.names:
+    if show_sources and chunks.names:
         names = "".join(f"<li>{name_html(name)}</li>" for name in chunks.names)
         rest = chunks.sources - len(chunks.names)
         more = f"<li>and {rest:,} more</li>" if rest > 0 else ""
@@ -300,7 +310,7 @@ def picture_html(path: str, sliders: Sequence[Slider], image: str, picture: Pict
     if controls:
         form = (
             f'<form method="get" class="sliders"><input type="hidden" name="var" '
-            f'value="{text(path)}">{controls}<button>Show</button></form>'
+            f'value="{attribute(path)}">{controls}<button>Show</button></form>'
         )
     return figure_html(path, image, picture) + form
 
@@ -315,9 +325,9 @@ def figure_html(path: str, image: str, picture: Picture, value: str = "") -> str
     value : str
         The coordinate at which it is, among others.
     """
-    shown = f' data-value="{text(value)}"' if value else ""
+    position = f' data-value="{text(value)}"' if value else ""
     return (
-        f'<figure class="picture"{shown}><img src="{image}" width="{picture.width}" '
+        f'<figure class="picture"{position}><img src="{image}" width="{picture.width}" '
         f'height="{picture.height}" alt="{text(alternative(path, picture))}">'
         f'<figcaption><div class="scale">{scale_html(picture)}</div>'
         f'<p class="caption" aria-live="polite">{text(picture.caption)}</p></figcaption></figure>'
@@ -327,8 +337,8 @@ def figure_html(path: str, image: str, picture: Picture, value: str = "") -> str
 def alternative(path: str, picture: Picture) -> str:
     """Return what a picture shows, for those who do not see it."""
     noun = "line" if picture.kind == "line" else "picture"
-    shown = path if len(path) <= _TEXT else f"{path[:_TEXT]}…"
-    return f"{noun} of {shown or '/'}: {picture.low} to {high_text(picture)}"
+    name = path if len(path) <= _TEXT else f"{path[:_TEXT]}…"
+    return f"{noun} of {name or '/'}: {picture.low} to {high_text(picture)}"
 
 
 def high_text(picture: Picture) -> str:
@@ -344,9 +354,9 @@ def scale_html(picture: Picture) -> str:
     return f'<span>{low}</span><i class="{picture.kind}"></i><span>{high}</span>'
 
 
-def values_html(shown: str) -> str:
+def values_html(values: str) -> str:
     """Return some values of a variable that has no picture."""
-    return f'<p class="values"><span class="note">Values:</span> <bdi>{text(shown)}</bdi></p>'
+    return f'<p class="values"><span class="note">Values:</span> <bdi>{text(values)}</bdi></p>'
 
 
 def snippets_html(snippets: Iterable[tuple[str, str]]) -> str:

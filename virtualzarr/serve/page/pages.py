@@ -101,8 +101,8 @@ class Pages:
     async def _page_of(self, entry: Entry, request: Request, url: str) -> Response:
         query = _parse(request)
         arrays = dict(await self.delivery.read(lambda: list(iter_arrays(entry.snapshot.node))))
-        wanted = query.get("var", [""])[0]
-        path = wanted if wanted in arrays else choose_variable(arrays)
+        name = query.get("var", [""])[0]
+        path = name if name in arrays else choose_variable(arrays)
         picture, chunks = "", None
         if path is not None:
             picture = await self._picture_html(entry, arrays[path], path, query)
@@ -151,8 +151,8 @@ class Pages:
         try:
             if not is_drawable(array):
                 async with self.delivery.budget.take(MAX_BYTES):
-                    shown = await self.delivery.encode(sample_text, array)
-                return html.values_html(shown)
+                    text = await self.delivery.encode(sample_text, array)
+                return html.values_html(text)
             view = await self.delivery.read(make_view, entry.snapshot.node, path, array)
             at = _positions(view, query)
             picture = await self._draw(view, at)
@@ -163,16 +163,16 @@ class Pages:
             return '<p class="notice">The values cannot be read.</p>'
         values = await self.delivery.read(values_at, entry.snapshot.node, path, array, view, at)
         sliders = html.make_sliders(array, view, at, values)
-        image = html.text(f"-/picture?{_query_of(path, at)}")
+        image = html.attribute(f"-/picture?{_query_of(path, at)}")
         return html.picture_html(path, sliders, image, picture)
 
     async def _draw(self, view: View, at: list[int]) -> Picture:
         # By its metadata, which the snapshot holds: the page and its picture follow each other.
         metadata = view.array.metadata
         key = id(metadata), view.array.path, tuple(at)
-        kept: tuple[Any, Picture] | None = self._recent.get(key)
-        if kept is not None:
-            return kept[1]
+        cached: tuple[Any, Picture] | None = self._recent.get(key)
+        if cached is not None:
+            return cached[1]
         async with self.delivery.budget.take(2 * MAX_BYTES):
             picture = await self.delivery.encode(draw, view, at)
         self._recent.put(key, (metadata, picture), len(picture.data))
@@ -232,12 +232,12 @@ def _query_of(path: str, at: list[int]) -> str:
 
 def _positions(view: View, query: Mapping[str, list[str]]) -> list[int]:
     """Return where a picture is along all axes but its own: as asked for, within the array."""
-    given = query.get("at", [])
+    texts = query.get("at", [])
     at = []
     for number, axis in enumerate(view.others):
-        asked = given[number] if number < len(given) else "0"
-        place = int(asked) if asked.isascii() and asked.isdigit() and len(asked) < 19 else 0
-        at.append(max(0, min(place, view.shape[axis] - 1)))
+        text = texts[number] if number < len(texts) else "0"
+        index = int(text) if text.isascii() and text.isdigit() and len(text) < 19 else 0
+        at.append(max(0, min(index, view.shape[axis] - 1)))
     return at
 
 

@@ -81,8 +81,8 @@ def draw(view: View | Array, at: Sequence[int] = ()) -> Picture:
         view = View(view, choose_axes(view), view.shape)
     if not is_drawable(view.array):
         raise NoPictureError("there is no picture of these values")
-    place = view.locate(at)
-    return _draw_line(view) if view.array.ndim == 1 else _draw_plane(view, place)
+    indices = view.locate(at)
+    return _draw_line(view) if view.array.ndim == 1 else _draw_plane(view, indices)
 
 
 def _draw_line(view: View) -> Picture:
@@ -97,7 +97,7 @@ def _draw_line(view: View) -> Picture:
     )
 
 
-def _draw_plane(view: View, place: dict[int, int]) -> Picture:
+def _draw_plane(view: View, indices: dict[int, int]) -> Picture:
     array, axes = view.array, (view.axes[0], view.axes[1])
     rows, columns = (array.shape[axis] for axis in axes)
     scale = max(rows, columns) / PIXELS
@@ -106,7 +106,7 @@ def _draw_plane(view: View, place: dict[int, int]) -> Picture:
     ys, xs = spread(rows, height), spread(columns, width)
     if is_partly_read(array):
         ys = thin_rows(array, axes, ys)
-    sample = read_plane(array, axes, place, ys, xs)
+    sample = read_plane(array, axes, indices, ys, xs)
     values = as_numbers(array, sample.values)
     values[sample.unread] = np.nan
     low, high, diverging = find_limits(values)

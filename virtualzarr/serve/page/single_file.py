@@ -144,8 +144,8 @@ def make_page(
     opened : Group or Array, optional
         The same, as it is read from the references.
     """
-    shown = node if opened is None else opened
-    listed = list(iter_arrays(shown))
+    root = node if opened is None else opened
+    listed = list(iter_arrays(root))
     arrays = dict(listed[: html.MAX_ROWS])
     chosen = choose_variable(arrays)
     pictures = _Pictures(node, opened)
@@ -156,14 +156,14 @@ def make_page(
     sections = "".join(
         f'<details class="variable" id="{ids[path]}"{" open" if path == chosen else ""}>'
         f"<summary>{html.name_html(path or '/')}</summary>"
-        f"{html.variable_html(shown, path, array, figures[path], _count(array, opened), True)}"
+        f"{html.variable_html(root, path, array, figures[path], _count(array, opened), True)}"
         "</details>"
         for path, array in arrays.items()
     )
-    title = html.title_of(shown) or name
+    title = html.title_of(root) or name
     attributes = ""
-    if isinstance(shown, Group):
-        attributes = html.attributes_html("Attributes of the dataset", shown.attributes)
+    if isinstance(root, Group):
+        attributes = html.attributes_html("Attributes of the dataset", root.attributes)
     body = (
         f"<header><h1>{html.name_html(title)}</h1>{html.facts_html(listed)}</header><main>"
         f"{html.variables_html(listed, chosen, lambda path: '#' + ids.get(path, ''))}"
@@ -208,7 +208,7 @@ class _Frame:
 
     picture: Picture
     value: str
-    place: str
+    position: str
 
 
 class _Pictures:
@@ -291,15 +291,15 @@ class _Pictures:
         ]
         for index, text in zip(indices, texts, strict=True):
             at = [index if axis == moving else 0 for axis in others]
-            place = ", ".join([f"{dims[moving]} {text}", *fixed])
-            yield self._draw(view, at, text, place)
+            position = ", ".join([f"{dims[moving]} {text}", *fixed])
+            yield self._draw(view, at, text, position)
             if self.is_over:
                 return
 
-    def _draw(self, view: View, at: list[int], value: str, place: str) -> _Frame:
+    def _draw(self, view: View, at: list[int], value: str, position: str) -> _Frame:
         picture = draw(view, at)
         self.nbytes += len(picture.data)
-        return _Frame(picture, value, place)
+        return _Frame(picture, value, position)
 
 
 def _slider_axis(view: View) -> int:
@@ -314,5 +314,5 @@ def _slider_name(array: Array, view: View) -> str:
 def _figure(path: str, frame: _Frame) -> str:
     picture = frame.picture
     data = f"data:{picture.media_type};base64,{base64.b64encode(picture.data).decode()}"
-    caption = f"{frame.place}: {picture.caption}" if frame.place else picture.caption
+    caption = f"{frame.position}: {picture.caption}" if frame.position else picture.caption
     return html.figure_html(path, data, replace(picture, caption=caption), frame.value)

@@ -153,10 +153,10 @@ def _levels(node: Group | Array, path: str) -> Iterator[str]:
         below = path[len(above) :].lstrip("/")
         for levels in _pyramids(group.attributes):
             # A level is an array, or a group that has the array under its name.
-            own = next((p for p in levels if below == p or below.startswith(f"{p}/")), None)
-            if own is not None:
-                rest = below[len(own) :]
-                yield from (f"{above}/{level}{rest}".lstrip("/") for level in levels)
+            level_path = next((p for p in levels if below == p or below.startswith(f"{p}/")), None)
+            if level_path is not None:
+                inner = below[len(level_path) :]
+                yield from (f"{above}/{level}{inner}".lstrip("/") for level in levels)
                 return
 
 
