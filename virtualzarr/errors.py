@@ -162,6 +162,10 @@ class BelowFloorError(MismatchError):
     """Rows are from before the least coordinate that a dataset keeps."""
 
 
+class TemplateError(VirtualZarrError, RuntimeError):
+    """A file scanned by a template is not what a scan of the file is: a mistake of this package."""
+
+
 class OutOfMemoryError(VirtualZarrError, MemoryError):
     """What is asked for is larger than the memory there is."""
 
@@ -215,8 +219,18 @@ def suggest(name: str, names: Iterable[str]) -> str:
     return f"there are {', '.join(names[:-1])} and {names[-1]}"
 
 
+_nwarnings = 0
+
+
+def count_warnings() -> int:
+    """Return of how many things this package warned in this process."""
+    return _nwarnings
+
+
 def warn_caller(message: str, category: type[Warning] = SkippedVariableWarning) -> None:
     """Warn of something at the line that called this package, however deep it was noticed."""
+    global _nwarnings
+    _nwarnings += 1
     # A fixed stack level would be another for each way in, with decorators and context managers.
     frame, level = sys._getframe(), 1
     while frame.f_back is not None and _PACKAGE.match(frame.f_globals.get("__name__", "")):

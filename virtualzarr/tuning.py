@@ -42,6 +42,9 @@ class Tuning(Settings):
     remote_header_bytes : int
         What is read first of a remote file whose metadata are parsed: larger saves round trips
         where metadata are long, and is wasted where they are short.
+    templates : bool
+        Whether files that are alike are scanned by comparing what a scan of another looked at; see
+        the page on archives of the documentation.
     hdf5_node_count : int
         Nodes of a version 1 B-tree of an HDF5 file in memory at a time.
     hdf5_node_bytes : int
@@ -101,6 +104,7 @@ class Tuning(Settings):
     compared_bytes: int = 64 * 1024 * 1024
     scan_messages: int = 200
     remote_header_bytes: int = 1024 * 1024
+    templates: bool = True
     hdf5_node_count: int = 2048
     hdf5_node_bytes: int = 4 * 1024 * 1024
     hdf5_vectorized_heaps: int = 64

@@ -23,6 +23,7 @@ MODULES = {
     "checked": "tests.fuzz.checked",
     "selections": "tests.fuzz.selections",
     "stores": "tests.fuzz.stores",
+    "templates": "tests.fuzz.templates",
 }
 
 

@@ -51,7 +51,7 @@ def _structures(raw: bytes) -> list[tuple[int, int, int]]:
     """Return address and length of what has a checksum, and where in it that is."""
     found: list[tuple[int, int, int]] = []
 
-    def check(self: Any, data: Any, what: str, address: int) -> None:
+    def check(self: Any, data: Any, what: str, address: int, _: Any = None) -> None:
         length = len(data) - 4 * (what == _BLOCK)
         place = length - 4
         if what == _BLOCK:  # a copy, with the checksum moved to its end

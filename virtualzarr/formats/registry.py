@@ -46,6 +46,9 @@ class Format:
         ``"module:function"``, imported on first use.
     reaches_files : bool
         Whether files of this format name other files: `scanner` takes `allowed`, too.
+    records : bool
+        Whether a scan can be recorded, to scan files that are alike by it: `scanner` takes
+        `recorder`, too.
     """
 
     scanner: Scanner | str
@@ -53,6 +56,7 @@ class Format:
     extensions: tuple[str, ...] = ()
     matches_path: PathTest | str | None = None
     reaches_files: bool = False
+    records: bool = False
 
     def load(self) -> Scanner:
         """Return the scanner, imported if it is named."""
@@ -162,6 +166,7 @@ FORMATS: dict[str, Format] = {
         _is_hdf5,
         (".h5", ".hdf5", ".hdf", ".he5", ".nc", ".nc4"),
         reaches_files=True,
+        records=True,
     ),
     "netcdf3": Format(
         f"{_HERE}.netcdf3", begins(b"CDF\x01", b"CDF\x02", b"CDF\x05"), (".nc", ".nc3", ".cdf")
@@ -198,6 +203,9 @@ FORMATS: dict[str, Format] = {
     ),
 }
 """Formats of this package, and registered ones, in the order of detection."""
+
+BUILT_IN = frozenset(FORMATS)
+"""Names of the formats of this package."""
 
 
 def register(

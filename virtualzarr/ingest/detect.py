@@ -107,6 +107,7 @@ def scan(
     on_error: OnError = "raise",
     storage_options: Mapping[str, Any] | None = None,
     allowed: str | Iterable[str] | None = None,
+    recorder: Any = None,
 ) -> Group:
     """Scan one file into a group of arrays whose chunks lie in that file.
 
@@ -124,6 +125,8 @@ def scan(
         Places that a reference file may reach, or an HDF5 file that has values in other files, or
         links to them: folders, or URLs up to a ``/``. By default, HDF5 reaches files beside it and
         in folders there; other formats always.
+    recorder : object, optional
+        Is told what the group depends on, if the format can do that; else that it cannot.
 
     Returns
     -------
@@ -146,7 +149,12 @@ def scan(
     name = format or detect(path_or_url, storage_options)
     matched = get_format(name)
     scanner: Any = matched.load()
-    limits = {"allowed": allowed} if matched.reaches_files else {}
+    limits: dict[str, Any] = {"allowed": allowed} if matched.reaches_files else {}
+    if recorder is not None:
+        if matched.records:
+            limits["recorder"] = recorder
+        else:
+            recorder.forbid(f"files of the format {name}")
     started = time.perf_counter()
     # A file's index may claim anything: a MemoryError of numpy is named after the file, too.
     try:

@@ -22,8 +22,10 @@ from virtualzarr.errors import (
     VirtualZarrError,
     warn_caller,
 )
+from virtualzarr.formats.hdf5.templates.template import Scanned
 from virtualzarr.hierarchy.group import Group
 from virtualzarr.ingest.detect import scan
+from virtualzarr.ingest.template_cache import TemplateCache, uses_templates
 from virtualzarr.stores.files import Connection, Location, is_url
 
 _log = logging.getLogger(__name__)
@@ -120,7 +122,7 @@ def scan_each(
     if hasattr(parallel, "get_executor"):
         parallel = parallel.get_executor()
     if parallel is None:
-        groups: Iterable[Any] = map(partial(_scan_one, **options), files)
+        groups: Iterable[Any] = _scan_serial(files, options)
     else:
         groups = _scan_parallel(files, parallel, options)
     if progress is None:
@@ -132,6 +134,17 @@ def scan_each(
     started = time.perf_counter()
     yield from groups
     _log.info("scanned %d files in %.1f s", len(files), time.perf_counter() - started)
+
+
+def _scan_serial(
+    files: Sequence[str], options: Mapping[str, Any]
+) -> Iterator[Group | VirtualZarrError]:
+    """Scan one file after the other, by templates where they are alike."""
+    if len(files) < 2 or not uses_templates(options):
+        yield from map(partial(_scan_one, **options), files)
+        return
+    for scanned in TemplateCache(options).scan_each(files):
+        yield scanned.group() if isinstance(scanned, Scanned) else scanned
 
 
 def _scan_parallel(
@@ -164,17 +177,17 @@ def _scan_batch(
 ) -> tuple[list[Group | VirtualZarrError], Warnings]:
     """Scan files in whatever process this is; return what the first one, `home`, is to warn of."""
     if os.getpid() == home:
-        return [_scan_one(file, **options) for file in files], []
+        return list(_scan_serial(files, options)), []
     # A worker starts with default settings: limits that the user raised have to hold there, too.
     vars(config).update(settings)
     if threading.current_thread() is not threading.main_thread():
         # Only one thread of a process can listen to its warnings.
-        groups = [_scan_one(file, **options) for file in files]
+        groups = list(_scan_serial(files, options))
         return groups, [warning for file, group in zip(files, groups, strict=True)
                         for warning in _skip_warnings(file, group)]  # fmt: skip
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        groups = [_scan_one(file, **options) for file in files]
+        groups = list(_scan_serial(files, options))
     return groups, [(str(item.message), item.category) for item in caught]
 
 

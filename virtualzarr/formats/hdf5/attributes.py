@@ -11,9 +11,16 @@ from typing import Any
 
 import numpy as np
 
-from virtualzarr.codecs.hdf5.check_datatype import REFERENCE, SEQUENCE, STRING
+from virtualzarr.codecs.hdf5.check_datatype import FLOAT, INTEGER, REFERENCE, SEQUENCE, STRING
 from virtualzarr.errors import SourceError, UnsupportedError, VirtualZarrError
-from virtualzarr.formats.hdf5 import attribute_values, byte_source, h5py_fallback, heaps, links
+from virtualzarr.formats.hdf5 import (
+    attribute_values,
+    byte_source,
+    declare,
+    h5py_fallback,
+    heaps,
+    links,
+)
 from virtualzarr.formats.hdf5.datatype import get_class, is_text, to_h5py_type
 from virtualzarr.formats.hdf5.header import (
     ATTRIBUTE_INFO,
@@ -36,6 +43,8 @@ _OF_SCALES = ("CLASS", "NAME")
 
 _H5PY_ERRORS = (TypeError, ValueError, OSError, RuntimeError, KeyError, MemoryError)
 _DENSE_RECORDS = 8
+# Texts of an attribute that are decoded anew for each file of many that are alike.
+_MAX_TEXTS = 64
 _NOT_CONVERTED = object()
 # Of JSON that no two objects may share, and of none.
 _MUTABLE = frozenset({list, dict, object})
@@ -244,15 +253,15 @@ class Attribute:
             self.json_value = json_attributes({self.name: self.value}).get(
                 self.name, _NOT_CONVERTED
             )
-        return _copy(self.json_value)
+        return copy_json(self.json_value)
 
 
-def _copy(value: Any) -> Any:
+def copy_json(value: Any) -> Any:
     """Return JSON of which nothing is shared: the same message is often that of many objects."""
     if type(value) is list:
-        return [_copy(item) if type(item) in (list, dict) else item for item in value]
+        return [copy_json(item) if type(item) in (list, dict) else item for item in value]
     if type(value) is dict:
-        return {key: _copy(item) for key, item in value.items()}
+        return {key: copy_json(item) for key, item in value.items()}
     return value
 
 
@@ -268,10 +277,11 @@ def read(
     SourceError, UnknownStructureError
         If they cannot be listed; what one of them lacks is its value.
     """
-    messages = header.attributes
+    messages, places = header.attributes, header.attributes_at
     info = header.messages.get(ATTRIBUTE_INFO)
     if info is not None:
-        messages = messages + (yield from _read_dense(superblock, info))
+        dense, dense_at = yield from _read_dense(superblock, info, header.places[ATTRIBUTE_INFO])
+        messages, places = messages + dense, places + dense_at
     attributes = []
     for message in messages:
         # By the bytes of the whole message: `units` or `_FillValue` are the same in many objects.
@@ -281,6 +291,15 @@ def read(
                 superblock, heap, message
             )
         attributes.append(parsed)
+    if superblock.recorder is not None:
+        if len({attribute.name for _, attribute in attributes}) < len(attributes):
+            superblock.recorder.forbid("attributes of one name")
+        for message, at, (_, attribute) in zip(messages, places, attributes, strict=True):
+            span = find_fixed_values(message, attribute.value, superblock.length_size)
+            if span is not None and at >= 0:
+                declare.declare_attribute(
+                    superblock.recorder, header.address, attribute.name, message, *span, at
+                )
     attributes.sort(key=_name)
     return [attribute for _, attribute in attributes if attribute.name != "REFERENCE_LIST"]
 
@@ -288,15 +307,70 @@ def read(
 _name = itemgetter(0)
 
 
-def _read_dense(superblock: Superblock, info: bytes) -> byte_source.Parsing[list[bytes]]:
+def _read_dense(
+    superblock: Superblock, info: bytes, info_at: int
+) -> byte_source.Parsing[tuple[list[bytes], list[int]]]:
     if len(info) < 2 or info[0] != 0:
         raise byte_source.UnknownStructureError("attribute info message of another version")
     at = 4 if info[1] & 1 else 2
     heap = superblock.address(info, at)
     if heap == superblock.undefined:
-        return []
-    tree = superblock.address(info, at + superblock.address_size)
+        return [], []
+    tree_at = at + superblock.address_size
+    tree = superblock.address(info, tree_at)
+    superblock.point(info_at + at if info_at >= 0 else -1, heap)
+    superblock.point(info_at + tree_at if info_at >= 0 else -1, tree)
     return (yield from links.read_dense(superblock, heap, tree, _DENSE_RECORDS, 0))
+
+
+def find_fixed_values(message: bytes, value: Any, length_size: int) -> tuple[int, int] | None:
+    """Return which bytes of an attribute message are values that lie in it and warn of nothing.
+
+    None where other bytes of the same number could not just be decoded in their place: values that
+    point elsewhere, or are not numbers or a few texts.
+    """
+    if value is None or isinstance(value, VirtualZarrError):
+        return None
+    start = _find_data_start(message)
+    head = _parse_head(message[:start])
+    if head.flags & 3:  # a shared message
+        return None
+    element, shape, count, width = attribute_values.count_elements(
+        head.datatype, head.extents, length_size
+    )
+    number = get_class(element) in (INTEGER, FLOAT) and width <= 8
+    text = get_class(element) == STRING and count <= _MAX_TEXTS
+    return (start, start + count * width) if shape is not None and (number or text) else None
+
+
+def decode_fixed(message: bytes, length_size: int) -> Attribute | None:
+    """Return the attribute of a message for whose like `find_fixed_values` named the values.
+
+    None where that warns, as of text that is not UTF-8.
+    """
+    start = _find_data_start(message)
+    head = _parse_head(message[:start])
+    element, shape, count, width = attribute_values.count_elements(
+        head.datatype, head.extents, length_size
+    )
+    assert shape is not None
+    try:
+        value = _decode_values(element, shape, count, width, message[start:])
+        if get_class(element) == STRING:
+            for text in np.asarray(value).reshape(-1).tolist():
+                text.rstrip(b"\0").decode("utf-8")
+    except (VirtualZarrError, UnicodeDecodeError):
+        return None
+    return Attribute(head.text, value)
+
+
+def _decode_values(
+    element: bytes, shape: tuple[int, ...], count: int, width: int, data: bytes
+) -> Any:
+    """Return values that do not lie in heaps."""
+    if not shape and get_class(element) == STRING and not element[1] & 15:
+        return data[:width].split(b"\0")[0]  # the most frequent, and ended by a NUL
+    return attribute_values.as_array(element, data, count).reshape(shape)
 
 
 def _parse_attribute(
@@ -332,10 +406,8 @@ def _parse_attribute(
                     value = attribute_values.nest(
                         (yield from attribute_values.dereference(heap, element, data, count)), shape
                     )
-            elif not shape and get_class(element) == STRING and not element[1] & 15:
-                value = data[:width].split(b"\0")[0]  # the most frequent, and ended by a NUL
             else:
-                value = attribute_values.as_array(element, data, count).reshape(shape)
+                value = _decode_values(element, shape, count, width, data)
     except VirtualZarrError as error:
         value = error
     return head.name, Attribute(head.text, value)

@@ -17,7 +17,7 @@ from virtualzarr.formats.hdf5.superblock import Superblock
 Ints = NDArray[np.int64]
 Rows = NDArray[np.uint8]
 
-_PREFIX, _CHECKSUM = 6, 4
+PREFIX, _CHECKSUM = 6, 4
 _MAX_DEPTH = 32
 _PARAMETERS = struct.Struct("<IHH")
 
@@ -81,10 +81,12 @@ class Tree:
         """
         wide = superblock.address_size
         length = 22 + wide + superblock.length_size
-        header = yield from read_exactly(address, length, "header of a v2 B-tree")
-        if header[:4] != b"BTHD" or header[4] != 0 or header[5] not in kinds:
-            raise SourceError(f"there is no v2 B-tree of the kind that is needed at {address}")
-        superblock.check(header, "v2 B-tree", address)
+        with superblock.region(address) as place:
+            header = yield from read_exactly(address, length, "header of a v2 B-tree")
+            if header[:4] != b"BTHD" or header[4] != 0 or header[5] not in kinds:
+                raise SourceError(f"there is no v2 B-tree of the kind that is needed at {address}")
+            superblock.check(header, "v2 B-tree", address)
+            superblock.point(place + 16, superblock.address(header, 16))
         node_bytes, width, depth = _PARAMETERS.unpack_from(header, 6)
         root = superblock.address(header, 16)
         count = int.from_bytes(header[16 + wide : 18 + wide], "little")
@@ -93,6 +95,8 @@ class Tree:
             if count:
                 raise SourceError(f"the v2 B-tree at {address} has {count} records and no root")
             total = 0
+        if superblock.recorder is not None:
+            superblock.recorder.require_size(total * width)
         if total and (not width or depth > _MAX_DEPTH or total * width > superblock.size):
             raise SourceError(f"the v2 B-tree at {address} has impossible parameters")
         return cls(superblock, address, header[5], node_bytes, width, depth, root, count, total)
@@ -130,9 +134,17 @@ class Tree:
             step = max(config.tuning.hdf5_node_bytes // self.node_bytes, 1)
             for start in range(0, len(addresses), step):
                 some = slice(start, start + step)
-                nodes: Rows = yield Gather(addresses[some], self.node_bytes)
-                self.superblock.spend(nodes.nbytes)
-                _check_nodes(self.superblock, shape, level, nodes, addresses[some], counts[some])
+                # Of the root, what comes before says where it is; of the others, their parents do.
+                at = self.root if level == self.depth else -1
+                with self.superblock.region(at) as place:
+                    nodes: Rows = yield Gather(addresses[some], self.node_bytes)
+                    self.superblock.spend(nodes.nbytes)
+                    if self.superblock.recorder is not None and place >= 0 and not level:
+                        end = place + PREFIX + self.count * self.width + _CHECKSUM
+                        self.superblock.recorder.ignore(end, place + self.node_bytes)
+                    _check_nodes(
+                        self.superblock, shape, level, nodes, addresses[some], counts[some]
+                    )
                 keys = take(_rows(nodes, self.width, shape.most[level], counts[some]))
                 if keys is not None:
                     between = keys[:0] if between is None else between
@@ -160,7 +172,7 @@ class _Shape:
         self.width = width
         # Section III.A.2: nodes do not say how wide the counts in their pointers are. They follow
         # from the most records that a subtree can hold, level by level from the leaves.
-        room = node_bytes - _PREFIX - _CHECKSUM
+        room = node_bytes - PREFIX - _CHECKSUM
         self.most = [room // width]
         self.count_bytes = _number_bytes(self.most[0])
         self.pointer = [0]
@@ -205,7 +217,7 @@ def _check_nodes(
     if others.any():
         wrong = int(addresses[np.flatnonzero(others)[0]])
         raise SourceError(f"there is no node of level {level} of a v2 B-tree at {wrong}")
-    ends = _PREFIX + counts * shape.width
+    ends = PREFIX + counts * shape.width
     if level:
         ends = ends + (counts + 1) * shape.pointer[level]
     superblock.check_rows(nodes, ends + _CHECKSUM, "node of a v2 B-tree", addresses)
@@ -237,7 +249,7 @@ def _rows(nodes: Rows, width: int, most: int, counts: Ints) -> Rows:
     # Records as opaque elements: the mask selects whole records in one step, each copied once, and
     # the nodes' tails of unused space are never touched.
     one = np.dtype((np.void, width))
-    every = np.ndarray((len(nodes), most), one, nodes, _PREFIX, (nodes.shape[1], width))
+    every = np.ndarray((len(nodes), most), one, nodes, PREFIX, (nodes.shape[1], width))
     used = every[np.arange(most) < counts[:, None]]
     return used.view(np.uint8).reshape(len(used), width)
 
@@ -252,7 +264,7 @@ def _children(
     # Pointers start behind the records in use, so their place differs with the count. Nodes of a
     # level have few different counts: a step for each of these, not for each node.
     for count in np.unique(counts).tolist():
-        start = _PREFIX + count * shape.width
+        start = PREFIX + count * shape.width
         stop, some = start + (count + 1) * pointer, counts == count
         rows = nodes[some, start:stop].reshape(-1, count + 1, pointer)
         pointers[first[some][:, None] + np.arange(count + 1)] = rows

@@ -69,6 +69,8 @@ class FileContext:
         variable : str
             ``HDF5_VDS_PREFIX`` or ``HDF5_EXT_PREFIX``.
         """
+        if self.file.recorder is not None:
+            self.file.recorder.forbid("files that it names")
         home = self.file.source.uri
         if is_url(home):
             return self._find_linked_url(home, name)
@@ -100,6 +102,8 @@ class FileContext:
 
         Raises `AccessError` if it may not be reached; `SourceError` if it is not there.
         """
+        if self.file.recorder is not None:
+            self.file.recorder.forbid("files that it names")
         for prefix in _list_prefixes(
             "HDF5_EXTFILE_PREFIX", posixpath.dirname(self.file.source.uri)
         ):

@@ -108,6 +108,7 @@ def read_values(description: Description, context: FileContext) -> Values:
     if extents is None:  # a null dataspace: no axes, and no values
         return _read_null_dataspace(element)
     if description.layout.kind == "virtual":
+        _forbid_template(context, "a virtual dataset")
         from virtualzarr.formats.hdf5 import virtual_dataset
 
         return virtual_dataset.read(description, context)
@@ -119,6 +120,23 @@ def read_values(description: Description, context: FileContext) -> Values:
     grid, manifest, pipeline = _lay_out(dataset)
     fill = find_fill_value(dataset, manifest)
     return Values(dataset.shape, element.dtype, grid, manifest, pipeline, fill, element.labels)
+
+
+def _forbid_template(context: FileContext, reason: str) -> None:
+    if context.file.recorder is not None:
+        context.file.recorder.forbid(reason)
+
+
+def _record_values(dataset: Dataset, manifest: Manifest) -> None:
+    """Note that values are looked at: they, and where they are, are the same in files alike."""
+    recorder, address = dataset.context.file.recorder, dataset.description.address
+    if recorder is None or address is None:
+        return
+    recorder.pin(address)
+    stored = np.asarray(manifest.source) >= 0
+    if manifest.nrefs and not manifest.sources[0].is_inline:
+        starts = np.asarray(manifest.offset)[stored]
+        recorder.use_rows(starts, starts + np.asarray(manifest.length)[stored])
 
 
 def _read_null_dataspace(element: ElementType) -> Values:
@@ -138,7 +156,10 @@ def _lay_out(dataset: Dataset) -> StorageLayout:
     if description.layout.kind == "compact":
         return _lay_out_compact(dataset)
     if description.layout.kind == "contiguous":
-        return _lay_out_external(dataset) if description.external else _lay_out_contiguous(dataset)
+        if description.external:
+            _forbid_template(dataset.context, "external storage")
+            return _lay_out_external(dataset)
+        return _lay_out_contiguous(dataset)
     return _lay_out_chunked(dataset)
 
 
@@ -203,6 +224,7 @@ def _is_clean(dataset: Dataset) -> bool:
         # Read once here so that other Zarr readers need no codec of this package; a megabyte is not
         # worth it.
         stored = read_opaque(dataset.description, dataset.context, dataset.element.itemsize)
+        _record_values(dataset, stored.manifest)
         raw = np.frombuffer(np.asarray(as_array(stored)[...]).tobytes(), np.uint8)
     except (VirtualZarrError, OSError):  # a filter that is not here, or broken chunks
         return False

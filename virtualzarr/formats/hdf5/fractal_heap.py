@@ -13,6 +13,7 @@ from virtualzarr.formats.hdf5.byte_source import (
     UnknownStructureError,
     read_exactly,
 )
+from virtualzarr.formats.hdf5.regions import read_regions
 from virtualzarr.formats.hdf5.superblock import Superblock
 
 _MAX_BLOCKS = 1 << 20
@@ -67,12 +68,18 @@ class FractalHeap:
         """Read the header and where the blocks are. Raises SourceError, UnknownStructureError."""
         heaps: dict[int, FractalHeap] = superblock.fractal_heaps
         if address not in heaps:
-            length = 26 + 3 * superblock.address_size + 12 * superblock.length_size
-            header = yield from read_exactly(address, length, "fractal heap")
-            if header[:4] != b"FRHP" or header[4] != 0:
-                raise SourceError(f"there is no fractal heap at {address}")
-            heap = FractalHeap(superblock, address, header)
-            superblock.check(header, "fractal heap", address)
+            wide, width = superblock.address_size, superblock.length_size
+            length = 26 + 3 * wide + 12 * width
+            with superblock.region(address) as place:
+                header = yield from read_exactly(address, length, "fractal heap")
+                if header[:4] != b"FRHP" or header[4] != 0:
+                    raise SourceError(f"there is no fractal heap at {address}")
+                heap = FractalHeap(superblock, address, header)
+                superblock.check(header, "fractal heap", address)
+                free_at = 14 + wide + width
+                if superblock.recorder is not None:  # free space and statistics
+                    superblock.recorder.ignore(place + free_at, place + free_at + wide + 9 * width)
+                superblock.point(place + length - 6 - wide, heap.root)
             yield from heap._list_blocks()
             heap._direct = {block[1] for block in heap.blocks}
             heaps[address] = heap
@@ -94,23 +101,30 @@ class FractalHeap:
             nblocks += len(pending)
             if nblocks > _MAX_BLOCKS or max(lengths) > self.superblock.size:
                 raise SourceError(f"the fractal heap at {self.address} does not fit into the file")
-            parts = yield [(a, n) for (a, _, _), n in zip(pending, lengths, strict=True)]
+            blocks = [(a, n) for (a, _, _), n in zip(pending, lengths, strict=True)]
+            parts = yield from read_regions(self.superblock, blocks)
             level, pending = pending, []
             for (address, rows, offset), length, data in zip(level, lengths, parts, strict=True):
                 if len(data) < length or data[:4] != b"FHIB":
                     raise SourceError(f"there is no block of a fractal heap at {address}")
-                self.superblock.check(data, "indirect block of a fractal heap", address)
-                pending += self._parse_indirect(data, rows, offset)
+                with self.superblock.region(address) as place:
+                    self.superblock.check(data, "indirect block of a fractal heap", address)
+                    pending += self._parse_indirect(data, place, rows, offset)
         self.blocks.sort()
 
-    def _parse_indirect(self, data: Buffer, rows: int, offset: int) -> list[tuple[int, int, int]]:
+    def _parse_indirect(
+        self, data: Buffer, place: int, rows: int, offset: int
+    ) -> list[tuple[int, int, int]]:
         """Note the direct blocks that an indirect block names; return the indirect ones."""
         at, inner = self.prefix, []
+        if self.superblock.recorder is not None:  # the address of the heap
+            self.superblock.recorder.ignore(place + 5, place + 5 + self.superblock.address_size)
         # Rows 0 and 1 both have blocks of the starting size; each row after doubles it.
         for row in range(rows):
             size = self.start << max(row - 1, 0)
             for _ in range(self.width):
                 address = self.superblock.address(data, at)
+                self.superblock.point(place + at, address)
                 at += self.superblock.address_size
                 if address != self.superblock.undefined:
                     if row < self.direct_rows:
@@ -124,8 +138,8 @@ class FractalHeap:
                 offset += size
         return inner
 
-    def get_all(self, heap_ids: list[bytes]) -> Parsing[list[bytes]]:
-        """Return the objects with these IDs."""
+    def get_all(self, heap_ids: list[bytes]) -> Parsing[tuple[list[bytes], list[int]]]:
+        """Return the objects with these IDs, and where they lie in the file, -1 if nowhere."""
         locations: list[bytes | _Location] = []
         for heap_id in heap_ids:
             locations.append((yield from self._locate(heap_id)))
@@ -133,31 +147,44 @@ class FractalHeap:
             location[0]: location[1] for location in locations if not isinstance(location, bytes)
         }
         missing = [block for block in blocks.items() if block[0] not in self._read]
-        if sum(length for _, length in missing) > self.superblock.size:
+        nbytes = sum(length for _, length in missing)
+        if self.superblock.recorder is not None:
+            self.superblock.recorder.require_size(nbytes)
+        if nbytes > self.superblock.size:
             raise SourceError(f"the fractal heap at {self.address} does not fit into the file")
-        parts: list[Buffer] = yield missing
+        parts = yield from read_regions(self.superblock, missing)
         for (address, length), data in zip(missing, parts, strict=True):
             if len(data) < length:
                 raise SourceError(f"the file ends inside a fractal heap, at {address}")
-            self._store_block(address, bytes(data))
-        objects = []
+            with self.superblock.region(address) as place:
+                self._store_block(address, place, bytes(data))
+        objects, places = [], []
         for location in locations:
+            place = -1
             if not isinstance(location, bytes):
                 self.superblock.spend(location[3])
                 address, start, stop = location[0], location[2], location[2] + location[3]
                 location = self._read[address][start:stop]
+                if self.superblock.recorder is not None:
+                    with self.superblock.region(address) as block_at:
+                        self.superblock.recorder.use(block_at + start, block_at + stop)
+                        place = block_at + start
             objects.append(location)
-        return objects
+            places.append(place)
+        return objects, places
 
-    def _store_block(self, address: int, data: bytes) -> None:
+    def _store_block(self, address: int, place: int, data: bytes) -> None:
         """Keep a block, and its checksum to be checked: that is in its head, and counts as 0."""
         self._read[address] = data
+        if self.superblock.recorder is not None:  # but for its objects, each where it is got
+            self.superblock.recorder.ignore(place, place + len(data))
+            self.superblock.recorder.need(place + len(data))
         if self.flags & _CHECKED and address in self._direct:
             at = self.prefix
             # Other structures end with their checksum. Moved to the end, this one can be hashed
             # with theirs.
             checked = data[:at] + bytes(4) + data[at + 4 :] + data[at : at + 4]
-            self.superblock.check(checked, "direct block of a fractal heap", address)
+            self.superblock.check(checked, "direct block of a fractal heap", address, at)
 
     def _locate(self, heap_id: bytes) -> Parsing[bytes | _Location]:
         """Return where an object is, or the object itself if its ID holds it."""
@@ -194,6 +221,8 @@ class FractalHeap:
         """Find an object that is too large for the blocks of the heap."""
         superblock = self.superblock
         wide, width = superblock.address_size, superblock.length_size
+        if superblock.recorder is not None:
+            superblock.recorder.forbid("huge objects of a fractal heap")
         # Huge objects are addressed directly if that fits in an ID, else by a key of a v2 B-tree.
         if self.id_bytes >= 1 + wide + width:  # the ID itself says where it is
             length = superblock.length(heap_id, 1 + wide)

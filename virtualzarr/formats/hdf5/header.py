@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from virtualzarr.errors import SourceError
 from virtualzarr.formats.hdf5.byte_source import (
@@ -14,13 +14,20 @@ from virtualzarr.formats.hdf5.byte_source import (
     read_exactly,
 )
 from virtualzarr.formats.hdf5.fractal_heap import FractalHeap
+from virtualzarr.formats.hdf5.regions import read_regions
 from virtualzarr.formats.hdf5.superblock import Superblock
+
+if TYPE_CHECKING:
+    from virtualzarr.formats.hdf5.templates.recorder import Recorder
 
 SPACE, LINK_INFO, TYPE, FILL_V0, FILL, LINK, EXTERNAL, LAYOUT = 1, 2, 3, 4, 5, 6, 7, 8
 FILTERS, ATTRIBUTE, SYMBOL_TABLE, ATTRIBUTE_INFO = 0x0B, 0x0C, 0x11, 0x15
 _CONTINUATION = 0x10
 _SHARED, _MUST_UNDERSTAND = 0x02, 0x80
 _RARE_FLAGS = _SHARED | _MUST_UNDERSTAND
+# Comment and modification times, which no parser looks at.
+_TIMES = frozenset((0x0D, 0x0E, 0x12))
+_WITH_ADDRESSES = frozenset((LAYOUT, LINK_INFO, ATTRIBUTE_INFO))
 # Kind 9 is none that files are meant to have.
 _KNOWN_KINDS = frozenset(range(0x19)) - {9}
 _MAX_BLOCKS = 4096
@@ -39,12 +46,18 @@ class ObjectHeader:
         The first of each kind.
     links, attributes : list of bytes
         All link and attribute messages.
+    attributes_at : list of int
+        Where each attribute message lies in the file; -1 if others may share it.
+    places : dict of int to int
+        Where layout, attribute info and link info messages lie; -1 likewise.
     """
 
     address: int
     messages: dict[int, bytes] = field(default_factory=dict)
     links: list[bytes] = field(default_factory=list)
     attributes: list[bytes] = field(default_factory=list)
+    attributes_at: list[int] = field(default_factory=list)
+    places: dict[int, int] = field(default_factory=dict)
 
     @property
     def kind(self) -> str:
@@ -59,7 +72,7 @@ class ObjectHeader:
         raise SourceError(f"the object at {self.address} is neither group nor dataset nor type")
 
 
-_Message = tuple[int, int, bytes]
+_Message = tuple[int, int, bytes, int]
 
 
 def read(superblock: Superblock, address: int) -> Parsing[ObjectHeader]:
@@ -70,7 +83,7 @@ def read(superblock: Superblock, address: int) -> Parsing[ObjectHeader]:
     header = ObjectHeader(address)
     first, attributes = header.messages, header.attributes
     messages = yield from _read_messages(superblock, address)
-    for kind, flags, body in messages:
+    for kind, flags, body, at in messages:
         # Flags of section IV.A.1.a, "Header Message Flags": bit 1 shared, bit 7 "fail if unknown
         # always". Bit 3, "fail if unknown and open for writing", does not concern a reader.
         if flags & _RARE_FLAGS:  # which is rare
@@ -79,28 +92,37 @@ def read(superblock: Superblock, address: int) -> Parsing[ObjectHeader]:
                     f"message {kind}, which the object at {address} says must be known"
                 )
             if flags & _SHARED and kind != LINK:
+                at = -1
                 body = yield from resolve_shared(superblock, body, kind, 0)
         if kind == ATTRIBUTE:
             attributes.append(body)
+            header.attributes_at.append(at)
         elif kind == LINK:
             header.links.append(body)
         # HDF5 itself takes the first of several messages of a kind that may occur once only.
         elif kind not in first:
             first[kind] = body
+            if kind in _WITH_ADDRESSES:
+                header.places[kind] = at
     return header
 
 
 def _read_messages(superblock: Superblock, address: int) -> Parsing[list[_Message]]:
     data: Buffer = yield address, _GUESS
     messages: list[_Message] = []
+    recorder = superblock.recorder
     parse: Any = _parse_v1
     # Version 1 has no signature: its first byte is the version. The 12 bytes of its prefix are
     # padded to 16 (section IV.A.1.a).
     if len(data) >= 16 and data[0] == 1:
         (size,) = _SIZE_V1.unpack_from(data, 8)
+        if recorder is not None:
+            recorder.ignore(
+                address + (16 + size if size <= len(data) - 16 else 16), address + _GUESS
+            )
         if size > len(data) - 16:
             data = yield from read_exactly(address, 16 + size, "object header")
-        blocks = _parse_v1(superblock, data[16 : 16 + size], messages)
+        blocks = _parse_v1(superblock, address + 16, data[16 : 16 + size], messages)
     elif data[:4] == b"OHDR":
         parse, blocks = yield from _parse_first_v2(superblock, address, data, messages)
     else:
@@ -112,27 +134,37 @@ def _read_messages(superblock: Superblock, address: int) -> Parsing[list[_Messag
         seen += len(blocks)
         if seen > _MAX_BLOCKS:
             raise SourceError(f"the object header at {address} has more than {_MAX_BLOCKS} blocks")
-        parts = yield blocks
         requested, blocks = blocks, []
+        parts = yield from read_regions(superblock, requested)
         for (block_address, length), part in zip(requested, parts, strict=True):
             if len(part) < length:
                 raise SourceError(
                     f"the file ends inside an object header's block at {block_address}"
                 )
-            if parse is _parse_v1:
-                blocks += _parse_v1(superblock, part, messages)
-            else:
-                blocks += _parse_continuation_v2(superblock, block_address, part, parse, messages)
+            with superblock.region(block_address) as place:
+                if parse is _parse_v1:
+                    blocks += _parse_v1(superblock, place, part, messages)
+                else:
+                    blocks += _parse_continuation_v2(
+                        superblock, block_address, place, part, parse, messages
+                    )
     return messages
 
 
 def _parse(
-    superblock: Superblock, block: Buffer, head: struct.Struct, width: int, messages: list[_Message]
+    superblock: Superblock,
+    place: int,
+    block: Buffer,
+    head: struct.Struct,
+    width: int,
+    messages: list[_Message],
 ) -> list[Any]:
     """Collect the messages of a block; return where the header goes on.
 
     Parameters
     ----------
+    place : int
+        Where the block is, as declarations count.
     head : struct.Struct
         What a message begins with: kind, length, flags.
     width : int
@@ -151,14 +183,19 @@ def _parse(
             raise SourceError("a message reaches over the end of its object header")
         if kind == _CONTINUATION:
             continuations.append(_parse_continuation(superblock, block[start:at]))
+            superblock.point(place + start, continuations[-1][0])
         # Kind 0 is NIL, space that a deleted message left.
         elif kind:
-            messages.append((kind, flags, block[start:at]))
+            messages.append((kind, flags, block[start:at], place + start))
+            if superblock.recorder is not None and kind in _TIMES and not flags & _RARE_FLAGS:
+                superblock.recorder.ignore(place + start, place + at)
     return continuations
 
 
-def _parse_v1(superblock: Superblock, block: Buffer, messages: list[_Message]) -> list[Any]:
-    return _parse(superblock, block, _HEAD_V1, 8, messages)
+def _parse_v1(
+    superblock: Superblock, place: int, block: Buffer, messages: list[_Message]
+) -> list[Any]:
+    return _parse(superblock, place, block, _HEAD_V1, 8, messages)
 
 
 _SIZE_V1 = struct.Struct("<I")
@@ -178,21 +215,41 @@ def _parse_first_v2(
     width = 1 << (flags & 3)
     size = int.from_bytes(data[start : start + width], "little")
     start += width
+    if superblock.recorder is not None:
+        complete = start + size + 4 <= len(data)
+        end = start + size + 4 if complete else start
+        _ignore_unused_v2(superblock.recorder, address, flags, end, 1 if complete else 2)
     if start + size + 4 > len(data):
         data = yield from read_exactly(address, start + size + 4, "object header")
     superblock.check(data[: start + size + 4], "object header", address)
     # Messages carry their creation order (2 bytes) where the object tracks that of attributes.
     head = 6 if flags & 4 else 4
-    return head, _parse(superblock, data[start : start + size], _HEAD_V2, head, messages)
+    block = data[start : start + size]
+    return head, _parse(superblock, address + start, block, _HEAD_V2, head, messages)
+
+
+def _ignore_unused_v2(
+    recorder: Recorder, address: int, flags: int, end: int, nrequests: int
+) -> None:
+    """Declare what no one looks at: bytes beyond the end, and times in each request."""
+    recorder.ignore(address + end, address + _GUESS)
+    if flags & 0x20:  # times of access, modification, change and birth
+        for _ in range(nrequests):
+            recorder.ignore(address + 6, address + 22)
 
 
 def _parse_continuation_v2(
-    superblock: Superblock, address: int, block: Buffer, head: int, messages: list[_Message]
+    superblock: Superblock,
+    address: int,
+    place: int,
+    block: Buffer,
+    head: int,
+    messages: list[_Message],
 ) -> list[Any]:
     if block[:4] != b"OCHK" or len(block) < 8:
         raise SourceError(f"no object header goes on at {address}")
     superblock.check(block, "block of an object header", address)
-    return _parse(superblock, block[4:-4], _HEAD_V2, head, messages)
+    return _parse(superblock, place + 4, block[4:-4], _HEAD_V2, head, messages)
 
 
 def _parse_continuation(superblock: Superblock, body: bytes) -> tuple[int, int]:
@@ -225,7 +282,7 @@ def resolve_shared(superblock: Superblock, body: bytes, kind: int, depth: int) -
     address = superblock.address(body, 8 + superblock.length_size if version == 1 else 2)
     key = address, kind
     if key not in superblock.committed:
-        for message_kind, flags, inner in (yield from _read_messages(superblock, address)):
+        for message_kind, flags, inner, _ in (yield from _read_messages(superblock, address)):
             if message_kind == kind:
                 if flags & _SHARED:
                     inner = yield from resolve_shared(superblock, inner, kind, depth + 1)
@@ -238,6 +295,8 @@ def resolve_shared(superblock: Superblock, body: bytes, kind: int, depth: int) -
 
 def _read_from_heap(superblock: Superblock, heap_id: bytes, kind: int) -> Parsing[bytes]:
     """Find a message in the heap that the whole file shares."""
+    if superblock.recorder is not None:
+        superblock.recorder.forbid("messages in a heap that all objects share")
     if superblock.shared_table is None:
         raise SourceError("a message is shared through a table that the file does not have")
     address, count = superblock.shared_table
@@ -253,5 +312,6 @@ def _read_from_heap(superblock: Superblock, heap_id: bytes, kind: int) -> Parsin
             heap = yield from FractalHeap.read(
                 superblock, superblock.address(table, at + 14 + wide)
             )
-            return (yield from heap.get_all([heap_id]))[0]
+            objects, _ = yield from heap.get_all([heap_id])
+            return objects[0]
     raise SourceError(f"the table of shared messages has no heap for kind {kind}")

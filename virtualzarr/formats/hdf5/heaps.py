@@ -143,6 +143,11 @@ class GlobalHeap:
         # Collections do not overlap.
         if int(size.sum()) > self.superblock.size:
             raise SourceError("global heaps overlap")
+        if self.superblock.recorder is not None:
+            looked_at = np.where(size <= _GLOBAL_GUESS, size, 8 + self.superblock.length_size)
+            stops = addresses + _GLOBAL_GUESS
+            self.superblock.recorder.ignore_rows(addresses + looked_at, stops)
+            self.superblock.recorder.require_size(int(size.sum()))
         start = np.arange(len(rows)) * _GLOBAL_GUESS
         long = np.flatnonzero(size > _GLOBAL_GUESS)
         if not len(long):
@@ -166,6 +171,9 @@ class GlobalHeap:
         size = self.superblock.length(data, 8)
         if size > self.superblock.size:
             raise SourceError(f"the global heap at {address} does not fit into the file")
+        if self.superblock.recorder is not None:
+            read = size if size <= len(data) else 8 + width
+            self.superblock.recorder.ignore(address + read, address + _GLOBAL_GUESS)
         if size > len(data):
             data = yield from read_exactly(address, size, "global heap")
         indexes, starts, sizes = self._list_collection(data, 0, size)

@@ -43,6 +43,8 @@ class Layout:
         Filters that were skipped for the only chunk.
     raw_edges : bool
         Whether chunks that reach over the edge of the dataset are stored without filters.
+    address_at, size_at : int
+        Where in the message address and size are; 0 where they are not.
     """
 
     kind: str
@@ -54,6 +56,8 @@ class Layout:
     index: str = ""
     mask: int = 0
     raw_edges: bool = False
+    address_at: int = 0
+    size_at: int = 0
 
 
 def parse_layout(body: bytes, superblock: Superblock) -> Layout:
@@ -103,8 +107,8 @@ def _parse_v1_v2(body: bytes, superblock: Superblock) -> Layout:
         return Layout(kind, data=_parse_compact(body, at + 4 * rank, 4))
     address = _parse_address(body, 8, superblock)
     if kind == "chunked":
-        return _make_btree_layout(address, dims)
-    return Layout(kind, address)
+        return _make_btree_layout(address, dims, 8)
+    return Layout(kind, address, address_at=8)
 
 
 def _parse_compact(body: bytes, at: int, width: int) -> bytes:
@@ -115,9 +119,16 @@ def _parse_compact(body: bytes, at: int, width: int) -> bytes:
     return data
 
 
-def _make_btree_layout(address: int | None, dims: tuple[int, ...]) -> Layout:
+def _make_btree_layout(address: int | None, dims: tuple[int, ...], address_at: int) -> Layout:
     chunk, itemsize = _split_dims(dims)
-    return Layout("chunked", address, chunk=chunk, itemsize=itemsize, index="B-tree v1")
+    return Layout(
+        "chunked",
+        address,
+        chunk=chunk,
+        itemsize=itemsize,
+        index="B-tree v1",
+        address_at=address_at,
+    )
 
 
 def _split_dims(dims: tuple[int, ...]) -> tuple[tuple[int, ...], int]:
@@ -133,13 +144,13 @@ def _parse_v3_to_v5(body: bytes, version: int, superblock: Superblock) -> Layout
         return Layout(kind, data=_parse_compact(body, 2, 2))
     if kind == "contiguous":
         size = superblock.length(body, 2 + superblock.address_size)
-        return Layout(kind, _parse_address(body, 2, superblock), size)
+        return Layout(kind, _parse_address(body, 2, superblock), size, address_at=2)
     if kind == "virtual":
         return Layout(kind, _parse_address(body, 2, superblock))
     if version == 3:
         # Version 3 knows one chunk index, the v1 B-tree; the dimensions follow its address.
         dims = struct.unpack_from(f"<{body[2]}I", body, 3 + superblock.address_size)
-        return _make_btree_layout(_parse_address(body, 3, superblock), dims)
+        return _make_btree_layout(_parse_address(body, 3, superblock), dims, 3)
     return _parse_chunked(body, superblock)
 
 
@@ -157,13 +168,13 @@ def _parse_chunked(body: bytes, superblock: Superblock) -> Layout:
     if number not in _INDEXES:
         raise UnknownStructureError(f"chunk index {number}")
     at += 1
-    size, mask = None, 0
+    size, mask, size_at = None, 0, 0
     if number != 1:
         at += _PARAMETERS[number]
     elif flags & 2:
-        size = superblock.length(body, at)
+        size, size_at = superblock.length(body, at), at
         (mask,) = struct.unpack_from("<I", body, at + superblock.length_size)
         at += superblock.length_size + 4
     address = _parse_address(body, at, superblock)
     return Layout("chunked", address, size, b"", chunk, itemsize, _INDEXES[number], mask,
-                  bool(flags & 1))  # fmt: skip
+                  bool(flags & 1), at, size_at)  # fmt: skip

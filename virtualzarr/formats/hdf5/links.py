@@ -60,17 +60,20 @@ def read(superblock: Superblock, group: ObjectHeader) -> Parsing[list[Link]]:
     # Compact storage has the links as messages of the header; dense storage has the same messages
     # in a fractal heap. Groups that cross the threshold move all, but neither excludes the other
     # here.
-    messages = list(group.links)
+    messages, info_at = list(group.links), group.places[LINK_INFO]
     if heap != superblock.undefined:
-        messages += yield from read_dense(superblock, heap, tree, _BY_NAME, 4)
+        superblock.point(info_at + at if info_at >= 0 else -1, heap)
+        superblock.point(info_at + at + superblock.address_size if info_at >= 0 else -1, tree)
+        dense, _ = yield from read_dense(superblock, heap, tree, _BY_NAME, 4)
+        messages += dense
     links = [_parse_link(superblock, message) for message in messages]
     return sorted(links, key=lambda link: link.order if tracked else link.name)
 
 
 def read_dense(
     superblock: Superblock, heap_at: int, tree_at: int, kind: int, start: int
-) -> Parsing[list[bytes]]:
-    """Return messages that lie in a fractal heap, listed by a v2 B-tree.
+) -> Parsing[tuple[list[bytes], list[int]]]:
+    """Return messages that lie in a fractal heap, listed by a v2 B-tree, and where in the file.
 
     Parameters
     ----------
@@ -135,6 +138,10 @@ def _read_symbol_table(superblock: Superblock, message: bytes) -> Parsing[list[L
     wide = superblock.address_size
     tree = superblock.address(message, 0)
     yield [(tree, _NODE), (superblock.address(message, wide), _NODE)]  # both in one round
+    if superblock.recorder is not None:
+        superblock.recorder.ignore(tree, tree + _NODE)
+        heap_at = superblock.address(message, wide)
+        superblock.recorder.ignore(heap_at, heap_at + _NODE)
     heap = yield from heaps.read_local(superblock, superblock.address(message, wide))
     addresses, seen, links = [tree], {tree}, []
     level: int | None = None
@@ -169,6 +176,10 @@ def _parse_btree_node(
     count, start = int.from_bytes(node[6:8], "little"), 8 + 2 * wide + width
     length = start + count * (wide + width)
     superblock.spend(length)
+    if superblock.recorder is not None:
+        superblock.recorder.ignore(
+            address + (length if length <= len(node) else 8), address + _NODE
+        )
     if length > len(node):
         node = yield address, length
         if len(node) < length - width:
@@ -187,6 +198,10 @@ def _parse_symbol_node(
     count, step = int.from_bytes(node[6:8], "little"), width + wide + 24
     length = 8 + count * step
     superblock.spend(length)
+    if superblock.recorder is not None:
+        superblock.recorder.ignore(
+            address + (length if length <= len(node) else 8), address + _NODE
+        )
     if length > len(node):
         node = yield address, length
         if len(node) < length:

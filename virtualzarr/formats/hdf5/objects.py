@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from virtualzarr.errors import SourceError, UnsupportedError, VirtualZarrError
 from virtualzarr.formats.hdf5 import (
     attributes,
     cache_image,
+    declare,
     external_file_list,
     header,
     indexes,
@@ -29,6 +30,9 @@ from virtualzarr.formats.hdf5.indexes import ChunkIndex
 from virtualzarr.formats.hdf5.layout_message import Layout, parse_layout
 from virtualzarr.formats.hdf5.links import Link
 from virtualzarr.formats.hdf5.messages import Dataspace, parse_dataspace
+
+if TYPE_CHECKING:
+    from virtualzarr.formats.hdf5.templates.recorder import Recorder
 
 _MAX_OBJECTS = 1_000_000
 _DRIVER = 0x14
@@ -71,14 +75,23 @@ class Objects:
 
     Raises `SourceError` if there is no superblock, or the file is shorter than that says;
     `UnknownStructureError` if the superblock is of a kind that is not known.
+
+    Parameters
+    ----------
+    recorder : Recorder, optional
+        Is told which of the bytes that are read may differ in files that are alike.
     """
 
-    def __init__(self, source: ByteSource) -> None:
+    def __init__(self, source: ByteSource, recorder: Recorder | None = None) -> None:
         self.source: ByteSource = source
+        self.recorder = recorder
         source.rebase(0)
         (base,) = source.run([superblock.find(source.size)])
         source.rebase(base)
         (self.superblock,) = source.run([superblock.read(source.size)])
+        self.superblock.recorder = recorder
+        if recorder is not None:
+            declare.declare_end(recorder, self.superblock)
         self.superblock.verify()
         self._extend()
         self._start()
@@ -90,6 +103,8 @@ class Objects:
         except SourceError:
             # Something is damaged: find out what, so that only that is lost.
             self.superblock.strict = True
+            if recorder is not None:
+                recorder.forbid("damaged structures")
             self._start()
             self.load([self.superblock.root])
 
@@ -112,6 +127,8 @@ class Objects:
             (entries,) = self.source.run([cache_image.read(self.superblock, message)])
             self.superblock.verify()
             self.source = cache_image.Overlay(self.source, entries)
+            if self.recorder is not None:
+                self.recorder.forbid("a metadata cache image")
         # Paged aggregation packs metadata into pages: reading whole ones finds neighbours of each
         # object.
         if self.superblock.page and isinstance(self.source, PageCache):
@@ -186,6 +203,8 @@ class Objects:
         except VirtualZarrError as error:
             obj.layout = error
             return
+        if self.recorder is not None:
+            declare.declare_layout(self.recorder, self.superblock, parsed, obj.layout)
         if obj.layout.kind == "chunked" and obj.space.shape and 0 not in obj.space.shape:
             index = indexes.read(
                 self.superblock, self.source.base, obj.layout, obj.space.shape, obj.space.limits

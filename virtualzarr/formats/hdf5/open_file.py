@@ -20,6 +20,7 @@ from virtualzarr.formats.hdf5.h5py_fallback import H5PY_ERRORS, Library, Library
 from virtualzarr.formats.hdf5.inline_values import InlineValues
 from virtualzarr.formats.hdf5.messages import Dataspace
 from virtualzarr.formats.hdf5.objects import Object, Objects
+from virtualzarr.formats.hdf5.templates.recorder import RecordedPages, Recorder
 from virtualzarr.formats.hdf5.walk import Walker
 from virtualzarr.formats.paging import pages_of
 from virtualzarr.manifest import Source, Sources
@@ -36,12 +37,15 @@ class OpenFile:
         The file, as manifests name it.
     objects : Objects, optional
         None where even the superblock is not known.
+    recorder : Recorder, optional
+        Is told what the scan of the file depends on.
     """
 
     source: Source
     data: ByteSource
     objects: Objects | None
     library: Library
+    recorder: Recorder | None = None
     _copies: dict[int, InlineValues | Exception] = field(default_factory=dict)
 
     @cached_property
@@ -94,6 +98,8 @@ class OpenFile:
         """
         if address is None:
             raise UnknownStructureError("values that lie elsewhere")
+        if self.recorder is not None:
+            self.recorder.pin(address)
         if address not in self._copies:
             self.read_all_vlen({address: make()})
         values = self._copies[address]
@@ -120,30 +126,40 @@ class OpenFile:
 
 @contextmanager
 def open_hdf5(
-    path_or_url: Any, storage_options: Mapping[str, Any] | None = None
+    path_or_url: Any,
+    storage_options: Mapping[str, Any] | None = None,
+    recorder: Recorder | None = None,
 ) -> Iterator[OpenFile]:
     """Open a file.
 
     Raises `SourceError` if there is no such file, or it is no HDF5 file.
+
+    Parameters
+    ----------
+    recorder : Recorder, optional
+        Is told what is read of the file.
     """
     source = Source.from_file(path_or_url, storage_options)
     library = Library(source)
-    data = _open_bytes(source)
+    data = _open_bytes(source, recorder)
     objects = None
     with error_context(file=source.uri):
         try:
             # What is unusual in the superblock concerns the whole file: the library then lists
             # everything.
-            objects = Objects(data)
+            objects = Objects(data, recorder)
         except UnknownStructureError as error:
             library.record_request("", error.message)
-    yield OpenFile(source, data if objects is None else objects.source, objects, library)
+    data = data if objects is None else objects.source
+    yield OpenFile(source, data, objects, library, recorder)
     # Values and attributes that were read meanwhile would be of another version than references.
     source.check_unchanged()
 
 
-def _open_bytes(source: Source) -> ByteSource:
+def _open_bytes(source: Source, recorder: Recorder | None) -> ByteSource:
     """Return a file as parsers want it."""
     if not is_url(source.uri):
-        return LocalPages(source.uri)
+        return LocalPages(source.uri) if recorder is None else RecordedPages(source.uri, recorder)
+    if recorder is not None:
+        recorder.forbid("a file that is not on a local disk")
     return pages_of(source)

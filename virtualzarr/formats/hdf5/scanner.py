@@ -28,6 +28,7 @@ from virtualzarr.formats.hdf5.header import TYPE
 from virtualzarr.formats.hdf5.linked_files import GroupKey, LinkedFile, LinkedFiles
 from virtualzarr.formats.hdf5.messages import Dataspace
 from virtualzarr.formats.hdf5.open_file import OpenFile, open_hdf5
+from virtualzarr.formats.hdf5.templates.recorder import Recorder
 from virtualzarr.formats.hdf5.walk import Node
 from virtualzarr.hierarchy.group import Group
 from virtualzarr.manifest import Manifest
@@ -49,6 +50,7 @@ def scan(
     on_error: OnError = "raise",
     storage_options: Mapping[str, Any] | None = None,
     allowed: str | Iterable[str] | None = None,
+    recorder: Recorder | None = None,
 ) -> Group:
     """Scan an HDF5 or netCDF4 file, of which links and datasets may be skipped.
 
@@ -62,8 +64,10 @@ def scan(
         Places where external files, the sources of virtual datasets and the targets of external
         links may be: folders, or URLs up to a ``/``; by default, the folder of the file and what
         is below it.
+    recorder : Recorder, optional
+        Is told what the group depends on.
     """
-    with open_hdf5(path_or_url, storage_options) as file:
+    with open_hdf5(path_or_url, storage_options, recorder) as file:
         # By default a file may only name files beside and below it: a scanned file is untrusted
         # input, and an external link to /etc/passwd must not make that readable through a service.
         home = file.source.uri
@@ -116,11 +120,23 @@ class _Scan:
         finally:
             self.parts.close()
         assert contents is not None
-        return self._build(contents, dimensions.PhonyNames(len(first.naming.scales)), {})
+        group = self._build(contents, dimensions.PhonyNames(len(first.naming.scales)), {})
+        if self.file.recorder is not None:
+            self._finish_record(self.file.recorder)
+        return group
+
+    def _finish_record(self, recorder: Recorder) -> None:
+        objects, recorder.source = self.file.objects, self.file.source
+        if objects is None or self.file.library.asked:
+            recorder.forbid("structures that only the HDF5 library reads")
+        else:
+            recorder.spent, recorder.cells = objects.superblock.spent
 
     def _refuse(self, file: OpenFile, path: str, error: errors.VirtualZarrError) -> None:
         """Raise an error, or note it and go on."""
         error.at(file=file.source.uri, variable=path)
+        if self.file.recorder is not None:
+            self.file.recorder.forbid("variables that are skipped")
         if self.on_error == "raise":
             raise error
         self.skipped[path] = error.message
@@ -169,6 +185,8 @@ class _Scan:
     def _group(self, part: LinkedFile, node: Node, above: tuple[GroupKey, ...]) -> _Contents:
         """Read everything about a group and what is in it."""
         contents = _Contents(node.path, self._attributes(part, node).user, {})
+        if self.file.recorder is not None:
+            self.file.recorder.groups.append((node.path, node.address))
         members: dict[str, _Variable | _Contents] = {}
         # Addresses alone are not unique: external links lead to other files and back.
         inside = (*above, (part.key, node.address))
@@ -278,6 +296,12 @@ class _Scan:
         metadata = self._metadata(values, names).with_attributes(attributes)
         array = Array.from_manifest(metadata, values.manifest, path, self.cache_policy)
         # netCDF's dimensions have one length; HDF5's datasets on them grow one by one.
+        recorder = self.file.recorder
+        if recorder is not None:
+            recorder.arrays.append((path, variable.node.address))
+            recorder.shapes.append(lengths)
+            if lengths != values.shape:
+                recorder.pin(variable.node.address)
         if lengths != values.shape:
             description = variable.description or variable.file.describe(
                 variable.node.address, variable.node.path, variable.node.target

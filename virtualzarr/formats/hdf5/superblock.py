@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import struct
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +18,9 @@ from virtualzarr.formats.hdf5.byte_source import (
     read_exactly,
 )
 from virtualzarr.formats.hdf5.checksum import compute_checksums, find_damaged_rows
+
+if TYPE_CHECKING:
+    from virtualzarr.formats.hdf5.templates.recorder import Recorder
 
 SIGNATURE = b"\x89HDF\r\n\x1a\n"
 _BTREE_K, _SHARED_TABLE, _FILE_SPACE = 0x13, 0x0F, 0x17
@@ -51,6 +55,12 @@ class Superblock:
         Bytes of the file from the superblock on: nothing lies beyond.
     strict : bool
         Whether checksums are checked one by one, so that errors come where their cause is.
+    end_at : int
+        Where the superblock says how long the file is.
+    checked_bytes : int
+        Bytes of the superblock, if it has a checksum.
+    recorder : Recorder, optional
+        Is told which of the bytes that parsers ask for may differ in files that are alike.
     """
 
     root: int
@@ -62,6 +72,9 @@ class Superblock:
     page: int = 0
     size: int = 0
     strict: bool = False
+    end_at: int = 0
+    checked_bytes: int = 0
+    recorder: Recorder | None = None
 
     def __post_init__(self) -> None:
         # All bits set is the "undefined address" (section I.B): what it would point to was never
@@ -94,6 +107,23 @@ class Superblock:
             raise SourceError("a structure ends inside a length")
         return int.from_bytes(raw, "little")
 
+    @property
+    def spent(self) -> tuple[int, int]:
+        """Bytes that were parsed, and cells that were taken."""
+        return self._spent, self._cells
+
+    def region(self, address: int) -> AbstractContextManager[int]:
+        """Return within what to ask for bytes that lie at an address, and as far from it as always.
+
+        It returns where these bytes are, as declarations count.
+        """
+        return nullcontext(address) if self.recorder is None else self.recorder.region(address)
+
+    def point(self, at: int, address: int) -> None:
+        """Declare that an address, which may be another in files that are alike, lies somewhere."""
+        if self.recorder is not None and address != self.undefined:
+            self.recorder.point(at, address)
+
     def spend(self, nbytes: int) -> None:
         """Take note of bytes that are parsed, or of what is made of them.
 
@@ -105,7 +135,7 @@ class Superblock:
         # A limit on the sum, not on each structure: a file of a few kilobytes whose nodes all point
         # to one another stays within each limit, and takes hours.
         self._spent += nbytes
-        if self._spent > _MAX_PASSES * self.size + _FREE_BYTES:
+        if self._spent > max_spent(self.size):
             raise SourceError("the file's structures lie in one another: they are not all read")
 
     def take_cells(self, count: int) -> None:
@@ -114,14 +144,25 @@ class Superblock:
         Raises `UnsupportedError` if they are many more than the file has bytes.
         """
         self._cells += count
-        if self._cells > self.size + _FREE_CELLS:
+        if self._cells > max_cells(self.size):
             raise UnsupportedError("the grids of the file are too many and too large for its size")
 
-    def check(self, data: Buffer, structure: str, address: int) -> None:
+    def check(
+        self, data: Buffer, structure: str, address: int, stored_at: int | None = None
+    ) -> None:
         """Take note of a structure whose last 4 bytes are the checksum of those before.
 
         Raises `SourceError` if it is wrong and `strict`; otherwise `verify` raises that later.
+
+        Parameters
+        ----------
+        stored_at : int, optional
+            Where the checksum lies in the structure, if it was moved to the end, and 4 zeros to
+            where it was.
         """
+        if self.recorder is not None:
+            length = len(data) if stored_at is None else len(data) - 4
+            self.recorder.add_check(address, length, stored_at)
         # Checksums of small structures are collected: without the library's function, hashing many
         # together costs far less. `Objects` reads again with `strict` if one differs.
         self._unchecked.append((data, structure, address))
@@ -132,6 +173,8 @@ class Superblock:
         self, nodes: NDArray[np.uint8], ends: NDArray[np.int64], structure: str, addresses: Any
     ) -> None:
         """Check structures in rows of bytes, each up to its end. Raises as `verify` does."""
+        if self.recorder is not None:
+            self.recorder.add_check_rows(np.asarray(addresses), ends)
         if int(ends.max()) > nodes.shape[1]:
             raise SourceError(f"a {structure} holds more than fits into it")
         # Rows come from one array of nodes: hashing them where they lie spares a copy for each.
@@ -161,6 +204,16 @@ class Superblock:
                 self.page = self.length(body, 3 + self.length_size)
         except (struct.error, IndexError) as error:
             raise SourceError("a message of the superblock extension ends early") from error
+
+
+def max_spent(size: Any) -> Any:
+    """Return how many bytes may be parsed of a file of a size."""
+    return _MAX_PASSES * size + _FREE_BYTES
+
+
+def max_cells(size: Any) -> Any:
+    """Return how many cells the grids of a file of a size may have."""
+    return size + _FREE_CELLS
 
 
 def _damage_error(structure: str, address: int) -> SourceError:
@@ -214,10 +267,12 @@ def read(size: int) -> Parsing[Superblock]:
         extension = superblock.address(data, width)
         superblock.extension = None if extension == superblock.undefined else extension
         # All addresses count from the base address; the end-of-file address counts from byte 0.
+        superblock.end_at = 12 + 2 * width
         end = superblock.address(data, 2 * width) - superblock.address(data, 0)
         superblock.root = superblock.address(data, 3 * width)
         checked = yield from read_exactly(0, 16 + 4 * width, "superblock")
         superblock.check(checked, "superblock", 0)
+        superblock.checked_bytes = len(checked)
     # Noticed here, as chunks past the end would otherwise be found missing one by one when read.
     if end > size:
         raise SourceError(f"HDF5 cannot open the file: it was cut off at byte {size} of {end}")
@@ -238,4 +293,5 @@ def _read_v0_v1(superblock: Superblock, version: int) -> Parsing[int]:
     if driver != superblock.undefined:
         raise UnknownStructureError("a file of several parts (driver information block)")
     superblock.root = superblock.address(data, entry + superblock.length_size)
+    superblock.end_at = start + 2 * width
     return superblock.address(data, start - 16 + 2 * width) - superblock.address(data, start - 16)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from functools import lru_cache
 from operator import itemgetter, lt
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +17,10 @@ from virtualzarr.formats.hdf5.byte_source import Buffer, Gather, Parsing
 from virtualzarr.formats.hdf5.indexes import columns
 from virtualzarr.formats.hdf5.layout_message import Layout
 from virtualzarr.formats.hdf5.superblock import Superblock
+from virtualzarr.formats.hdf5.templates.recorder import ChunkSlots
+
+if TYPE_CHECKING:
+    from virtualzarr.formats.hdf5.templates.recorder import Recorder
 
 _SIGNATURE = int.from_bytes(b"TREE", "little")
 _CHUNKS = 1
@@ -125,7 +129,8 @@ def read(
             # Nodes are as long as the file's chunk K says, full or not, but the last may be cut
             # off.
             superblock.spend(len(some) * length)
-            level = _Level((yield Gather(some, length)), room, dtypes)
+            nodes = yield from _read_nodes(superblock, some, length)
+            level = _Level(nodes, room, dtypes)
             heads = level.heads
             expected = int(heads["level"][0]) if expected is None else expected
             valid = (heads["signature"] == _SIGNATURE) & (heads["type"] == _CHUNKS)
@@ -136,6 +141,9 @@ def read(
                 wrong = int(some[np.flatnonzero(~valid)[0]])
                 raise SourceError(f"there is no node of level {expected} of a B-tree at {wrong}")
             stop = start + len(some)
+            if superblock.recorder is not None:
+                _declare_nodes(superblock.recorder, layout, some, level, dtypes)
+                _point_below(superblock, some, level, dtypes)
             level.check_order(above and (above[0][start:stop], above[1][start:stop]))
             if expected:
                 below.append(level.column("child").astype(np.int64))
@@ -164,11 +172,17 @@ def _read_small(superblock: Superblock, layout: Layout) -> Parsing[columns.Small
     if superblock.address_size != 8:
         return None
     entry = _entry_struct(len(layout.chunk))
-    data: Buffer = yield layout.address, _HEAD + (_FEW + 1) * entry.size
+    with superblock.region(layout.address) as place:
+        data: Buffer = yield layout.address, _HEAD + (_FEW + 1) * entry.size
+    recorder = superblock.recorder
     if len(data) < _HEAD or data[:6] != b"TREE\1\0":
+        if recorder is not None and len(data) >= _HEAD:
+            recorder.ignore(place + 6, place + _HEAD + (_FEW + 1) * entry.size)
         return None
     count = data[6] | data[7] << 8
     end = _HEAD + (count + 1) * entry.size
+    if recorder is not None and (count > _FEW or end <= len(data)):
+        _declare_small(recorder, layout.address, place, count, entry.size)
     if count > _FEW or end > len(data):
         return None
     superblock.spend(end)
@@ -183,9 +197,76 @@ def _read_small(superblock: Superblock, layout: Layout) -> Parsing[columns.Small
 _last = itemgetter(-1)
 
 
+def _declare_small(recorder: Recorder, address: int, place: int, count: int, width: int) -> None:
+    """Declare which bytes of a node of few entries, or of one that turned out large, may differ."""
+    stop = place + _HEAD + (_FEW + 1) * width
+    if count > _FEW:
+        recorder.ignore(place + 8, stop)
+        return
+    starts = place + _HEAD + width * np.arange(count)
+    recorder.add_index(address, columns_slots(starts, width))
+    # Of the key after the last entry, only the corner means something.
+    last = place + _HEAD + width * count
+    recorder.ignore(last, last + 8)
+    recorder.ignore(last + width - 8, stop)
+
+
+def columns_slots(starts: NDArray[np.int64], width: int) -> ChunkSlots:
+    """Return the slots of entries: length first, address last."""
+    return ChunkSlots(starts + (width - 8), starts, 4)
+
+
 @lru_cache(64)
 def _entry_struct(rank: int) -> struct.Struct:
     return struct.Struct(f"<II{rank + 1}QQ")
+
+
+def _declare_nodes(
+    recorder: Recorder, layout: Layout, addresses: NDArray[np.int64], level: _Level, dtypes: Any
+) -> None:
+    """Declare which bytes of nodes may differ: lengths and masks of inner keys mean nothing."""
+    assert layout.address is not None
+    addresses = recorder.places(addresses)
+    head, entry = (dtype.itemsize for dtype in dtypes)
+    counts = level.heads["count"].astype(np.int64)
+    starts = addresses[:, None] + head + entry * np.arange(level.entries.shape[1])
+    used = starts[np.arange(starts.shape[1]) < counts[:, None]]
+    if int(level.heads["level"][0]):
+        recorder.ignore_rows(used, used + 8)
+    else:
+        recorder.add_index(layout.address, columns_slots(used, entry))
+    ends = addresses + head + entry * counts
+    recorder.ignore_rows(ends, ends + 8)
+    # Nodes have room for one entry more than the last one's key, but for its child.
+    recorder.ignore_rows(ends + entry - 8, addresses + head + entry * (starts.shape[1] + 1) - 8)
+
+
+def _read_nodes(
+    superblock: Superblock, addresses: NDArray[np.int64], length: int
+) -> Parsing[NDArray[np.uint8]]:
+    if superblock.recorder is None:
+        return (yield Gather(addresses, length))
+    rows = []
+    for number, address in enumerate(addresses.tolist()):
+        with superblock.region(address):
+            rows.append((yield Gather(addresses[number : number + 1], length)))
+    return np.concatenate(rows)
+
+
+def _point_below(
+    superblock: Superblock, addresses: NDArray[np.int64], level: _Level, dtypes: Any
+) -> None:
+    """Declare where inner nodes have the addresses of those below."""
+    assert superblock.recorder is not None
+    if not int(level.heads["level"][0]):
+        return
+    head, entry = (dtype.itemsize for dtype in dtypes)
+    places = superblock.recorder.places(addresses)
+    for place, children, count in zip(
+        places.tolist(), level.entries["child"].tolist(), level.heads["count"].tolist(), strict=True
+    ):
+        for number, child in enumerate(children[:count]):
+            superblock.point(place + head + (number + 1) * entry - 8, child)
 
 
 def _check_addresses(addresses: NDArray[np.int64], superblock: Superblock) -> None:

@@ -6,10 +6,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from virtualzarr.errors import SourceError
-from virtualzarr.formats.hdf5.btree_v2 import Tree
+from virtualzarr.formats.hdf5.btree_v2 import PREFIX, Tree
 from virtualzarr.formats.hdf5.byte_source import Parsing
 from virtualzarr.formats.hdf5.indexes.columns import ChunkIndex, ColumnBuilder, Grids
-from virtualzarr.formats.hdf5.indexes.elements import make_element_dtype, to_chunks
+from virtualzarr.formats.hdf5.indexes.elements import (
+    declare_elements,
+    make_element_dtype,
+    to_chunks,
+)
 from virtualzarr.formats.hdf5.indexes.implicit import count_chunk_bytes
 from virtualzarr.formats.hdf5.layout_message import Layout
 from virtualzarr.formats.hdf5.superblock import Superblock
@@ -46,5 +50,9 @@ def read(superblock: Superblock, layout: Layout, grids: Grids) -> Parsing[ChunkI
         builder.add(cells, to_chunks(records, superblock, size), ascending=True)
         return cells
 
+    if superblock.recorder is not None and not tree.depth:
+        with superblock.region(tree.root) as place:
+            starts = place + PREFIX + tree.width * np.arange(tree.count)
+            declare_elements(superblock.recorder, layout.address, starts, dtype)
     yield from tree.records(take)
     return builder.build()

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from virtualzarr.errors import SourceError
 from virtualzarr.formats.hdf5.indexes.columns import Chunks
 from virtualzarr.formats.hdf5.superblock import Superblock
+from virtualzarr.formats.hdf5.templates.recorder import ChunkSlots, Recorder
 
 _MASK_BYTES = 4
 CHECKED_BYTES = 1 << 16
@@ -58,6 +59,28 @@ def make_element_dtype(
             "itemsize": width,
         }
     )
+
+
+def declare_elements(
+    recorder: Recorder, index_at: int, starts: NDArray[np.int64], dtype: np.dtype[Any]
+) -> None:
+    """Declare where in the file the addresses and lengths of elements are.
+
+    Parameters
+    ----------
+    index_at : int
+        Address of the chunk index.
+    starts : int64 array
+        Where the elements are.
+    """
+    fields = dtype.fields
+    assert fields is not None
+    address_at = starts + fields["address"][1]
+    if "size" not in fields:
+        recorder.add_index(index_at, ChunkSlots(address_at))
+        return
+    size, offset = fields["size"][:2]
+    recorder.add_index(index_at, ChunkSlots(address_at, starts + offset, size.itemsize))
 
 
 def to_chunks(elements: NDArray[Any], superblock: Superblock, size: int) -> Chunks:

@@ -11,9 +11,15 @@ from numpy.typing import NDArray
 from virtualzarr.errors import SourceError
 from virtualzarr.formats.hdf5.byte_source import Buffer, Parsing, read_exactly
 from virtualzarr.formats.hdf5.indexes.columns import Chunks, Grids, NumberedChunks
-from virtualzarr.formats.hdf5.indexes.elements import CHECKED_BYTES, make_element_dtype, to_chunks
+from virtualzarr.formats.hdf5.indexes.elements import (
+    CHECKED_BYTES,
+    declare_elements,
+    make_element_dtype,
+    to_chunks,
+)
 from virtualzarr.formats.hdf5.indexes.implicit import count_chunk_bytes
 from virtualzarr.formats.hdf5.layout_message import Layout
+from virtualzarr.formats.hdf5.regions import read_regions
 from virtualzarr.formats.hdf5.superblock import Superblock
 
 _CHECKSUM = 4
@@ -89,11 +95,13 @@ def read(superblock: Superblock, layout: Layout, grids: Grids) -> Parsing[Number
     runs = [(0, to_chunks(direct, superblock, size))] if len(direct) else []
     lengths = [_count_block_bytes(array, block) for block in blocks]
     superblock.spend(sum(lengths))
-    read: list[Buffer] = yield [(b.address, n) for b, n in zip(blocks, lengths, strict=True)]
+    requests = [(block.address, n) for block, n in zip(blocks, lengths, strict=True)]
+    read = yield from read_regions(superblock, requests)
     for block, length, data in zip(blocks, lengths, read, strict=True):
         if len(data) < length or data[:4] != b"EADB":
             raise SourceError(f"there is no data block of an extensible array at {block.address}")
-        runs.append((block.first, _parse_data_block(array, block, data, size)))
+        with superblock.region(block.address) as place:
+            runs.append((block.first, _parse_data_block(array, block, place, data, size)))
     return NumberedChunks(_drop_empty_runs(runs), axis)
 
 
@@ -109,10 +117,12 @@ def _read_header(superblock: Superblock, layout: Layout) -> Parsing[tuple[_Array
     address = layout.address
     assert address is not None
     length = 12 + 6 * width + superblock.address_size + _CHECKSUM
-    data = yield from read_exactly(address, length, "header of an extensible array")
-    if data[:4] != b"EAHD" or data[4] != 0 or data[5] > 1:
-        raise SourceError(f"there is no extensible array at {address}")
-    superblock.check(data, "extensible array", address)
+    with superblock.region(address) as place:
+        data = yield from read_exactly(address, length, "header of an extensible array")
+        if data[:4] != b"EAHD" or data[4] != 0 or data[5] > 1:
+            raise SourceError(f"there is no extensible array at {address}")
+        superblock.check(data, "extensible array", address)
+        superblock.point(place + 12 + 6 * width, superblock.address(data, 12 + 6 * width))
     filtered = data[5] == 1
     element_bytes, bits, direct, least, pointers, page_bits = data[6:12]
     used = superblock.length(data, 12 + 4 * width)
@@ -139,11 +149,17 @@ def _read_index_block(
     start = _PREFIX + wide
     places = start + array.direct * array.dtype.itemsize
     length = places + (naddresses + nsecondary) * wide + _CHECKSUM
-    data = yield from read_exactly(address, length, "index block of an extensible array")
-    if data[:4] != b"EAIB":
-        raise SourceError(f"there is no index block of an extensible array at {address}")
-    superblock.check(data, "index block of an extensible array", address)
+    with superblock.region(address) as place:
+        data = yield from read_exactly(address, length, "index block of an extensible array")
+        if data[:4] != b"EAIB":
+            raise SourceError(f"there is no index block of an extensible array at {address}")
+        superblock.check(data, "index block of an extensible array", address)
+        if superblock.recorder is not None:  # the address of the header
+            superblock.recorder.ignore(place + _PREFIX, place + start)
     direct = np.ndarray((array.direct,), array.dtype, data, start)
+    if superblock.recorder is not None:
+        elements_at = place + start + array.dtype.itemsize * np.arange(array.direct)
+        declare_elements(superblock.recorder, array.address, elements_at, array.dtype)
     first, at = array.direct, places
     blocks: list[_DataBlock] = []
     secondary: list[tuple[int, int, int, int]] = []
@@ -154,7 +170,9 @@ def _read_index_block(
         count, each = 1 << group // 2, array.least << (group + 1) // 2
         if group < flattened:
             for k in range(count):
-                blocks.append(_DataBlock(superblock.address(data, at), first + k * each, each))
+                block = superblock.address(data, at)
+                blocks.append(_DataBlock(block, first + k * each, each))
+                superblock.point(place + at, block)
                 at += wide
         else:
             secondary.append((superblock.address(data, at), first, count, each))
@@ -190,6 +208,7 @@ def _read_secondary_blocks(
         places = array.prefix + count * bitmap
         for k in range(count):
             block = _DataBlock(superblock.address(data, places + k * wide), first + k * each, each)
+            superblock.point(address + places + k * wide, block.address)
             if bitmap:
                 block.pages = bits[k * pages : (k + 1) * pages]
             blocks.append(block)
@@ -215,11 +234,21 @@ def _count_block_bytes(array: _Array, block: _DataBlock) -> int:
     return size + pages * (array.per_page * array.dtype.itemsize + _CHECKSUM)
 
 
-def _parse_data_block(array: _Array, block: _DataBlock, data: Buffer, size: int) -> Chunks:
+def _parse_data_block(
+    array: _Array, block: _DataBlock, place: int, data: Buffer, size: int
+) -> Chunks:
     superblock, width = array.superblock, array.dtype.itemsize
+    if superblock.recorder is not None:  # the address of the header
+        superblock.recorder.ignore(place + _PREFIX, place + _PREFIX + superblock.address_size)
     if not _is_paged(array, block):
         if array.used * width <= CHECKED_BYTES:
             superblock.check(data, "data block of an extensible array", block.address)
+        elif superblock.recorder is not None:
+            end = place + len(data)
+            superblock.recorder.ignore(end - _CHECKSUM, end)
+        if superblock.recorder is not None:
+            elements_at = place + array.prefix + width * np.arange(block.count)
+            declare_elements(superblock.recorder, array.address, elements_at, array.dtype)
         stored = np.ndarray((block.count,), array.dtype, data, array.prefix)
         return to_chunks(stored, superblock, size)
     start = array.prefix + _CHECKSUM
@@ -227,6 +256,13 @@ def _parse_data_block(array: _Array, block: _DataBlock, data: Buffer, size: int)
     step = array.per_page * width + _CHECKSUM
     pages = (len(data) - start) // step
     # A strided view that leaves the checksum of each page out: nothing is copied yet.
+    if superblock.recorder is not None:
+        number = np.arange(pages * array.per_page)
+        page_at = place + start + number // array.per_page * step
+        elements_at = page_at + number % array.per_page * width
+        declare_elements(superblock.recorder, array.address, elements_at, array.dtype)
+        ends = place + start + step * np.arange(1, pages + 1)
+        superblock.recorder.ignore_rows(ends - _CHECKSUM, ends)
     stored = np.ndarray((pages, array.per_page), array.dtype, data, start, (step, width))
     columns = to_chunks(stored, superblock, size)
     if block.pages is not None:

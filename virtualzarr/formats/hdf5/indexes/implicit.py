@@ -33,6 +33,8 @@ def read(superblock: Superblock, layout: Layout, grids: Grids) -> Parsing[Number
     # VII.B); the slowest axis can be cut to the present extent, the others are part of the stride.
     count = grids.now[0] * math.prod([n for n in grids.most[1:] if n is not None])
     size = count_chunk_bytes(layout)
+    if superblock.recorder is not None:
+        superblock.recorder.require_size(layout.address + count * size)
     if layout.address + count * size > superblock.size:
         raise SourceError(
             f"{count} chunks of {size} bytes at {layout.address} do not fit into the file"

@@ -1,0 +1,127 @@
+"""Which files are scanned by templates, and the audit."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+
+import virtualzarr as vz
+from virtualzarr import errors
+from virtualzarr.config import config
+from virtualzarr.formats.hdf5.templates.template import Scanned, Template
+from virtualzarr.ingest import template_cache
+from virtualzarr.ingest.detect import scan
+from virtualzarr.ingest.differences import find_difference
+from virtualzarr.ingest.scan_files import scan_each
+from virtualzarr.ingest.template_cache import TemplateCache
+
+_OPTIONS = {"format": None, "on_error": "raise", "storage_options": None}
+
+
+def _write(path: Path, number: int, length: int = 6) -> str:
+    with h5py.File(path, "w", libver="v110") as file:
+        file.create_dataset("x", data=np.arange(length) + number, chunks=(3,), compression="gzip")
+        file.attrs["number"] = number
+    return str(path)
+
+
+def _scan(files: list[str]) -> tuple[TemplateCache, list[object]]:
+    cache = TemplateCache(_OPTIONS)
+    return cache, list(cache.scan_each(files))
+
+
+def _check(files: list[str], results: list[object]) -> None:
+    for file, result in zip(files, results, strict=True):
+        group = result.group() if isinstance(result, Scanned) else result
+        assert find_difference(group, scan(file)) == ""
+
+
+def test_two_files_are_parsed_and_the_third_is_audited(tmp_path):
+    files = [_write(tmp_path / f"{number}.h5", number) for number in range(9)]
+    cache, results = _scan(files)
+    assert (cache.nparsed, cache.nalike, cache.naudited) == (2, 7, 1)
+    _check(files, results)
+
+
+def test_files_of_several_kinds_that_alternate(tmp_path):
+    files = [_write(tmp_path / f"{n}.h5", n, 6 + 3 * (n % 3)) for n in range(24)]
+    cache, results = _scan(files)
+    assert (cache.nparsed, cache.nalike, cache.naudited) == (6, 18, 3)
+    _check(files, results)
+
+
+def test_a_file_in_a_thousand_is_audited(tmp_path, monkeypatch):
+    monkeypatch.setattr(template_cache, "_AUDITED", 2)
+    files = [_write(tmp_path / f"{number}.h5", number) for number in range(12)]
+    named = sum(map(template_cache.is_audited, files[3:]))
+    assert 0 < named < 10
+    cache, results = _scan(files)
+    assert cache.naudited == 1 + named
+    _check(files, results)
+
+
+def test_a_template_that_is_wrong_stops_the_run(tmp_path, monkeypatch):
+    files = [_write(tmp_path / f"{number}.h5", number) for number in range(4)]
+    right = Template.make_group
+
+    def wrong(template, scanned):
+        return right(template, scanned).replace({"number": -1})
+
+    monkeypatch.setattr(Template, "make_group", wrong)
+    with pytest.raises(errors.TemplateError, match=r"the attributes of /.*2\.h5"):
+        _scan(files)
+    with config.tuning.set(templates=False):
+        assert len(list(scan_each(files, None, False, **_OPTIONS))) == 4
+
+
+def test_files_that_cannot_be_read_are_told_in_their_places(tmp_path):
+    files = [_write(tmp_path / f"{number}.h5", number) for number in range(9)]
+    Path(files[4]).write_bytes(Path(files[4]).read_bytes()[:-9])
+    Path(files[6]).unlink()
+    cache, results = _scan(files)
+    assert [isinstance(one, errors.SourceError) for one in results] == [
+        number in (4, 6) for number in range(9)
+    ]
+    assert cache.nalike == 5
+    with pytest.raises(errors.SourceError, match=r"cut off.*4\.h5"):
+        vz.virtualize(files, "x")
+
+
+def test_unlike_files_are_tried_ever_more_rarely(tmp_path):
+    files = [_write(tmp_path / f"{n}.h5", n, 4 + n) for n in range(80)]
+    built = []
+
+    class Counted(Template):
+        def __init__(self, *args):
+            built.append(self)
+            super().__init__(*args)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(template_cache, "Template", Counted)
+        cache, results = _scan(files)
+    assert (cache.nparsed, cache.nalike) == (80, 0)
+    assert len(cache._outlines) == 32 + 3
+    assert not built
+    _check(files, results)
+
+
+def test_what_is_kept_is_bounded(tmp_path, monkeypatch):
+    monkeypatch.setattr(template_cache, "MAX_TEMPLATES", 3)
+    files = [_write(tmp_path / f"{n}.h5", n, 4 + n // 2) for n in range(16)]
+    cache, _ = _scan(files)
+    assert len(cache._templates) == 3
+
+
+def test_options_that_leave_templates_out(tmp_path):
+    files = [_write(tmp_path / f"{number}.h5", number) for number in range(4)]
+    assert template_cache.uses_templates(_OPTIONS)
+    assert not template_cache.uses_templates(_OPTIONS | {"format": "netcdf3"})
+    with config.tuning.set(templates=False):
+        assert not template_cache.uses_templates(_OPTIONS)
+    joined = vz.virtualize(files, "phony_dim_0")
+    with config.tuning.set(templates=False):
+        assert find_difference(joined, vz.virtualize(files, "phony_dim_0")) == ""
+    assert joined["x"][...].tolist() == [n + k for n in range(4) for k in range(6)]

@@ -1,0 +1,352 @@
+"""Template: a recorded scan, and scans of files that have the same bytes where it looked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from virtualzarr.array import Array
+from virtualzarr.array.read.cache_policy import CachePolicy
+from virtualzarr.errors import SourceError, VirtualZarrError
+from virtualzarr.formats.hdf5.attributes import copy_json
+from virtualzarr.formats.hdf5.checksum import find_damaged_rows
+from virtualzarr.formats.hdf5.superblock import max_cells, max_spent
+from virtualzarr.formats.hdf5.templates.image import Image, read_numbers
+from virtualzarr.formats.hdf5.templates.plans import UNDECODED, ArrayPlan, Plans, plan
+from virtualzarr.formats.hdf5.templates.recorder import Recorder
+from virtualzarr.hierarchy.group import Group
+from virtualzarr.manifest import Manifest, Source, Sources
+from virtualzarr.stores.files import LocalFile, take_fingerprint
+from virtualzarr.stores.location import Location
+
+Ints = NDArray[np.int64]
+Bytes = NDArray[np.uint8]
+
+# Larger addresses and lengths could overflow when they are added.
+_MAX_NUMBER = 1 << 62
+_IGNORED, _COMPARED = 0, 0xFF
+
+
+@dataclass(frozen=True)
+class Scanned:
+    """What is different in one file of those that are alike.
+
+    Parameters
+    ----------
+    template : Template
+    source : Source
+        The file.
+    addresses, lengths : int64 array, shape (slots,)
+        Of its chunks.
+    attributes : dict
+        Values, as JSON, of attributes that are others than those of the template, by path of the
+        node and name.
+    """
+
+    template: Template
+    source: Source
+    addresses: Ints
+    lengths: Ints
+    attributes: dict[str, dict[str, Any]]
+
+    def group(self) -> Group:
+        """Return the group that a scan of the file returns."""
+        return self.template.make_group(self)
+
+
+@dataclass(frozen=True)
+class _Check:
+    """A checksum that has to be computed: the bytes of a row it is of, and where zeros stand."""
+
+    order: Ints
+    length: int
+
+
+class Template:
+    """A recorded scan of one file.
+
+    Parameters
+    ----------
+    group : Group
+        What came of it.
+    recorder : Recorder
+        What it asked for.
+    source : Source
+        The file.
+
+    Raises
+    ------
+    ValueError
+        Other files cannot be scanned by it.
+    SourceError
+        The file cannot be read any more.
+    """
+
+    def __init__(self, group: Group, recorder: Recorder, source: Source) -> None:
+        if recorder.obstacle:
+            raise ValueError(recorder.obstacle)
+        assert source is not None
+        assert source.size is not None
+        self.image = image = Image.of(recorder)
+        self._parts = image.parts
+        self.reference = np.zeros(image.nbytes, np.uint8)
+        if not self._read_reference(source.location):
+            raise SourceError("the file changed, or structures end after it", file=source.uri)
+        self.plans: Plans = plan(group, recorder, image, self.reference)
+        free = self.plans.free
+        self._checks = self._list_checks(recorder, image.nuses > free, free)
+        compared = image.nuses > free
+        self.mask = np.where(compared, _COMPARED, _IGNORED).astype(np.uint8)
+        self._first = self._parts[0][3]
+        pointers = np.array(
+            [(at, pointer.at[0]) for pointer in image.pointers for at in pointer.at], np.int64
+        )
+        self._same_at, self._pointer_at = pointers.reshape(-1, 2).T
+        self._distinct_at = np.array([pointer.at[0] for pointer in image.pointers], np.int64)
+        self._end_at = image.locate_numbers(np.array([recorder.end_at]), 8)
+        self.least_size = max(recorder.least_size, _find_end(group, self.plans))
+        self._spent, self._cells = recorder.spent, recorder.cells
+        # Most attributes of a file are not lists or objects, of which each group needs its own.
+        self._skeleton = _Skeleton.of(group)
+        self._rows = self.reference[None].copy()
+
+    def _read_reference(self, location: Location) -> bool:
+        """Read the file that was recorded; whether all is there."""
+        if read_row(location, self._parts, self.reference) is None:
+            return False
+        pointers = self.image.pointers
+        at = np.array([pointer.at[0] for pointer in pointers], np.int64)
+        addresses = _read_addresses(self.reference[None], at)[0].tolist()
+        return addresses == [pointer.address for pointer in pointers]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory it takes, about."""
+        plans = self.plans
+        arrays = (self.reference, self.mask, plans.free, plans.address_at, plans.length_at)
+        columns = sum(check.order.nbytes for check in self._checks)
+        return sum(array.nbytes for array in arrays) + self.image.nuses.nbytes + columns
+
+    def _list_checks(
+        self, recorder: Recorder, compared: NDArray[np.bool_], free: Ints
+    ) -> list[_Check]:
+        """List the checksums of blocks in which anything may differ, and free their own bytes."""
+        checks = []
+        for start, length, stored_at in recorder.checks:
+            at = int(self.image.locate(np.array([start]))[0])
+            if compared[at : at + length].all():
+                continue
+            block = np.arange(at, at + length)
+            if stored_at == length - 4:
+                # Whoever asked for the block looked at these bytes for nothing else.
+                free[at + stored_at : at + length] += 1
+                checks.append(_Check(block, length))
+            else:  # it counts as 0 where it is: moved to the end, as `superblock.check` gets it
+                zeros = np.full(4, self.image.nbytes - 1)
+                parts = block[:stored_at], zeros, block[stored_at + 4 :]
+                moved = np.concatenate([*parts, block[stored_at : stored_at + 4]])
+                checks.append(_Check(moved, length + 4))
+        return checks
+
+    def read(self, locations: Sequence[Location]) -> list[Scanned | None]:
+        """Scan files; None stands for each that is to be parsed, mostly as it is not alike."""
+        # Reused, as page faults of fresh memory cost more than reading.
+        if len(self._rows) < len(locations):
+            self._rows = np.zeros((len(locations), self.image.nbytes), np.uint8)
+        rows = self._rows[: len(locations)]
+        sources = [self._read_row(*pair) for pair in zip(locations, rows, strict=True)]
+        which = [number for number, source in enumerate(sources) if source is not None]
+        scanned: list[Scanned | None] = [None] * len(locations)
+        some = [source for source in sources if source is not None]
+        for number, one in zip(which, self._decode(rows[which], some), strict=True):
+            scanned[number] = one
+        return scanned
+
+    def _read_row(self, location: Location, row: Bytes) -> Source | None:
+        return read_row(location, self._parts, row, self._is_like)
+
+    def _is_like(self, row: Bytes) -> bool:
+        """Whether the first run is that of the recorded file, which most other files end at."""
+        first = self._first
+        return not ((row[:first] ^ self.reference[:first]) & self.mask[:first]).any()
+
+    def _decode(self, rows: Bytes, sources: Sequence[Source]) -> list[Scanned | None]:
+        """Return what is different in files, given the bytes of each; None where it is too much."""
+        if not len(rows):
+            return []
+        sizes = np.array([source.size for source in sources], np.int64)
+        alike = ~((rows ^ self.reference) & self.mask).any(axis=1)
+        alike &= self._fits(rows, sizes)
+        addresses = read_numbers(rows, self.plans.address_at)
+        lengths = read_numbers(rows, self.plans.length_at) + self.plans.constant
+        inside = (addresses >= 0) & (addresses < _MAX_NUMBER)
+        inside &= (lengths >= 0) & (lengths < _MAX_NUMBER)
+        inside &= np.where(inside, addresses + lengths, 0) <= sizes[:, None]
+        alike &= inside.all(axis=1)
+        for check in self._checks:
+            if alike.any():
+                some = np.flatnonzero(alike)
+                ends = np.full(len(some), check.length)
+                alike[some[find_damaged_rows(rows[some[:, None], check.order], ends)]] = False
+        scanned: list[Scanned | None] = []
+        for number, (source, good) in enumerate(zip(sources, alike.tolist(), strict=True)):
+            attributes = self._decode_attributes(rows[number]) if good else None
+            scanned.append(
+                None
+                if attributes is None
+                else Scanned(self, source, addresses[number], lengths[number], attributes)
+            )
+        return scanned
+
+    def _fits(self, rows: Bytes, sizes: Ints) -> NDArray[np.bool_]:
+        """Whether files are as long as a scan demands."""
+        end = read_numbers(rows, self._end_at)[:, 0]
+        fits = (sizes >= self.least_size) & (end >= 0) & (end <= sizes)
+        # Regions that are one in one file, and two in another, might be read once, not twice.
+        same = _read_addresses(rows, self._same_at) == _read_addresses(rows, self._pointer_at)
+        addresses = np.sort(_read_addresses(rows, self._distinct_at), axis=1)
+        fits &= same.all(axis=1) & (addresses[:, 1:] != addresses[:, :-1]).all(axis=1)
+        fits &= (self._spent <= max_spent(sizes)) & (self._cells <= max_cells(sizes))
+        return np.asarray(fits)
+
+    def _decode_attributes(self, row: Bytes) -> dict[str, dict[str, Any]] | None:
+        """Return attributes that are not those of the template; None if one needs a scan."""
+        changed: dict[str, dict[str, Any]] = {}
+        for path, plans in self.plans.attributes.items():
+            for each in plans:
+                raw = row[each.start : each.stop].tobytes()
+                if raw != each.message[each.values]:
+                    value = each.decode(raw)
+                    if value is UNDECODED:
+                        return None
+                    changed.setdefault(path, {})[each.name] = value
+        return changed
+
+    def make_group(self, scanned: Scanned) -> Group:
+        """Return the group of a file."""
+        # A table of their own for the references into one file: arrays share it.
+        return self._skeleton.build(self, scanned, Sources([scanned.source]), CachePolicy())
+
+    def make_manifest(
+        self, path: str, old: Manifest, scanned: Scanned, sources: Sources
+    ) -> Manifest:
+        """Return where the chunks of an array are in a file."""
+        if not len(old.sources) or old.sources[0].is_inline:
+            return old
+        offset, length = old.offset, old.length
+        planned = self.plans.arrays.get(path)
+        if planned is not None:
+            offset = _fill(old.offset, planned, scanned.addresses)
+            length = _fill(old.length, planned, scanned.lengths) if planned.has_lengths else length
+        columns = (old.source, offset, length, old.decoders, old.decoder, old.origin)
+        return Manifest(old.shape, sources, *columns)
+
+
+def _read_addresses(rows: Bytes, at: Ints) -> Ints:
+    """Return the numbers of 8 bytes at places of rows, shape (rows, places)."""
+    return read_numbers(rows, at[:, None] + np.arange(8))
+
+
+def _fill(column: Any, planned: ArrayPlan, numbers: Ints) -> Ints:
+    """Return a column with the numbers of slots in the cells they belong to."""
+    some = numbers[planned.start : planned.stop]
+    if planned.cells is None:
+        return some.reshape(column.shape)
+    filled = np.array(column, np.int64)
+    filled.reshape(-1)[planned.cells] = some
+    return filled
+
+
+class _Skeleton:
+    """A group without what differs between files that are alike."""
+
+    def __init__(self, path: str, attributes: dict[str, Any], skipped: Mapping[str, str]) -> None:
+        self.path, self.skipped = path, skipped
+        # A copy: the group was given to users, who may change what is in it.
+        self.attributes = attributes = copy_json(attributes)
+        self.nested = [name for name, value in attributes.items() if type(value) in (list, dict)]
+        self.members: dict[str, _Skeleton | tuple[Array, _Skeleton]] = {}
+
+    @classmethod
+    def of(cls, group: Group) -> _Skeleton:
+        self = cls(group.path, group.attributes, group.skipped)
+        for name in group:
+            node = group[name]
+            if isinstance(node, Group):
+                self.members[name] = cls.of(node)
+            else:
+                self.members[name] = node, cls(node.path, node.metadata.attributes, {})
+        return self
+
+    def copy_attributes(self, changed: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
+        """Return attributes of which nothing is shared."""
+        attributes = self.attributes | changed.get(self.path, {})
+        for name in self.nested:
+            attributes[name] = copy_json(attributes[name])
+        return attributes
+
+    def build(
+        self, template: Template, scanned: Scanned, sources: Sources, policy: CachePolicy
+    ) -> Group:
+        members: dict[str, Array | Group] = {}
+        for name, member in self.members.items():
+            if isinstance(member, _Skeleton):
+                members[name] = member.build(template, scanned, sources, policy)
+                continue
+            old, skeleton = member
+            metadata = old.metadata.with_attributes(skeleton.copy_attributes(scanned.attributes))
+            manifest = template.make_manifest(old.path, old.manifest, scanned, sources)
+            array = Array.from_manifest(metadata, manifest, old.path, policy)
+            array.file_layout = old.file_layout
+            members[name] = array
+        attributes = self.copy_attributes(scanned.attributes)
+        return Group(attributes, members, self.path, self.skipped)
+
+
+def read_row(
+    location: Location, parts: Sequence[tuple[int, int, int, int]], row: Bytes, is_like: Any = None
+) -> Source | None:
+    """Read runs of bytes of a local file; None if it lacks some, changed, or cannot be read.
+
+    Parameters
+    ----------
+    parts
+        As `Image.parts` returns them.
+    is_like : callable, optional
+        Called with the row when the first run is there: whether to go on.
+    """
+    view = row.data
+    try:
+        before = take_fingerprint(location)
+        assert before.size is not None
+        with LocalFile(location.uri, before).open() as file:
+            for number, (pointer, start, low, high) in enumerate(parts):
+                if pointer >= 0:
+                    start += int.from_bytes(view[pointer : pointer + 8], "little")
+                if start + high - low > before.size:
+                    return None
+                file.fill(start, view[low:high])
+                if not number and is_like is not None and not is_like(row):
+                    return None
+        if take_fingerprint(location) != before:
+            return None
+    except VirtualZarrError:  # a scan says what is wrong with the file
+        return None
+    return Source.at(location, before.as_recorded())
+
+
+def _find_end(group: Group, plans: Plans) -> int:
+    """Return where the last chunk ends of those that are no slots."""
+    end = 0
+    for path, node in group.members(None):
+        if isinstance(node, Array) and path not in plans.arrays:
+            manifest = node.manifest
+            if len(manifest.sources) and not manifest.sources[0].is_inline:
+                stored = np.asarray(manifest.source) >= 0
+                ends = np.asarray(manifest.offset)[stored] + np.asarray(manifest.length)[stored]
+                end = max(end, int(ends.max(initial=0)))
+    return end

@@ -1,0 +1,72 @@
+"""First difference between two groups that are to be the same in everything."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from virtualzarr.array import Array
+from virtualzarr.hierarchy.group import Group
+from virtualzarr.metadata import ArrayMetadata
+from virtualzarr.metadata.json_documents import is_same_json
+
+
+def find_difference(group: Group, other: Group) -> str:
+    """Return in what two groups of a scan differ, empty if in nothing that a user can see.
+
+    Examples
+    --------
+    >>> find_difference(Group({"a": 1}), Group({"a": 1.0}))
+    'the attributes of /'
+    """
+    where = f"/{group.path}"
+    if group.path != other.path or group.skipped != other.skipped:
+        return f"path or skipped variables of {where}"
+    if not _same_attributes(group.attributes, other.attributes):
+        return f"the attributes of {where}"
+    if list(group) != list(other):
+        return f"the members of {where}"
+    for name in group:
+        node, twin = group[name], other[name]
+        if isinstance(node, Group) and isinstance(twin, Group):
+            difference = find_difference(node, twin)
+        elif isinstance(node, Array) and isinstance(twin, Array):
+            difference = _compare_arrays(node, twin)
+        else:
+            difference = f"what {node.path} is"
+        if difference:
+            return difference
+    return ""
+
+
+def _compare_arrays(array: Array, other: Array) -> str:
+    where = f"/{array.path}"
+    if array.path != other.path or not _same_metadata(array.metadata, other.metadata):
+        return f"the metadata of {where}"
+    if not _same_attributes(array.metadata.attributes, other.metadata.attributes):
+        return f"the attributes of {where}"
+    if array.manifest != other.manifest:
+        return f"the references of {where}"
+    return "" if array.file_layout == other.file_layout else f"the layout in the file of {where}"
+
+
+def _same_metadata(metadata: ArrayMetadata, other: ArrayMetadata) -> bool:
+    if metadata == other:
+        return True
+    # Bytes between the fields of a structure, and the last ones of a long double, are no part of a
+    # fill value, and hold whatever was in memory.
+    padded = metadata.dtype.names is not None or metadata.dtype == np.longdouble
+    return (
+        padded
+        and metadata.dtype == other.dtype
+        and repr(metadata.fill_value) == repr(other.fill_value)
+        and metadata.replace(fill_value=None) == other.replace(fill_value=None)
+    )
+
+
+def _same_attributes(attributes: dict[str, object], other: dict[str, object]) -> bool:
+    """Whether attributes are the same, in the same order and with numbers of the same types."""
+    return (
+        list(attributes) == list(other)
+        and repr(attributes) == repr(other)
+        and is_same_json(attributes, other)
+    )

@@ -1,0 +1,218 @@
+"""Cache of templates: which recorded scans are tried for a file, and how they are audited."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from hashlib import blake2b
+from typing import Any
+
+from virtualzarr.config import config
+from virtualzarr.errors import TemplateError, VirtualZarrError, count_warnings
+from virtualzarr.formats.hdf5.templates.recorder import Recorder
+from virtualzarr.formats.hdf5.templates.template import Scanned, Template
+from virtualzarr.formats.registry import BUILT_IN, FORMATS
+from virtualzarr.hierarchy.group import Group
+from virtualzarr.ingest.detect import scan
+from virtualzarr.ingest.differences import find_difference
+from virtualzarr.stores.location import Location
+
+MAX_TEMPLATES = 64
+MAX_TEMPLATE_BYTES = 64 << 20
+MAX_TRIED = 4
+MAX_MISSES = 32
+"""After so many files in a row that no template fitted, only each 16th is tried."""
+
+_RARELY = 16
+_AUDITED = 1000
+# Files that are read together, and the memory for that.
+_AHEAD = 64
+_AHEAD_BYTES = 8 << 20
+_MAX_OUTLINES = 4096
+
+
+class TemplateCache:
+    """Scans files, by templates where they are alike.
+
+    Parameters
+    ----------
+    options : mapping
+        Of `virtualzarr.ingest.detect.scan`: the same for all files.
+
+    Attributes
+    ----------
+    nalike, nparsed, naudited : int
+        Files that a template fitted, that were parsed, and how many of the first were both.
+    """
+
+    def __init__(self, options: Mapping[str, Any]) -> None:
+        self._options = dict(options)
+        self._templates: list[Template] = []  # the last that fitted first
+        self._hits: dict[int, int] = {}
+        # Outlines of scans of which no template was made: most files of which that costs are alone.
+        self._outlines: dict[int, None] = {}
+        self._misses = self._skipped = 0
+        self.nalike = self.nparsed = self.naudited = 0
+
+    def scan_each(self, files: Sequence[str]) -> Iterator[Group | Scanned | VirtualZarrError]:
+        """Yield what came of each file in order, or what is wrong with it."""
+        ready: dict[int, Scanned] = {}
+        tried: dict[int, set[int]] = {}
+        for number, file in enumerate(files):
+            scanned = ready.pop(number, None)
+            if scanned is None and self._is_tried():
+                scanned = self._try(files, number, ready, tried)
+            tried.pop(number, None)
+            yield self._parse(file) if scanned is None else self._accept(file, scanned)
+
+    def _is_tried(self) -> bool:
+        """Whether templates are tried for the next file, and its scan is recorded."""
+        self._skipped += 1
+        return self._misses < MAX_MISSES or self._skipped % _RARELY == 0
+
+    def _try(
+        self,
+        files: Sequence[str],
+        number: int,
+        ready: dict[int, Scanned],
+        tried: dict[int, set[int]],
+    ) -> Scanned | None:
+        """Return what a template makes of a file, None if none fits."""
+        location = self._locate(files[number])
+        if location is None:
+            return None
+        for template in self._templates[:MAX_TRIED]:
+            mine = tried.setdefault(number, set())
+            if id(template) in mine or len(mine) >= MAX_TRIED:
+                continue
+            mine.add(id(template))
+            (scanned,) = template.read([location])
+            if scanned is not None:
+                # After the first file, which is audited, others are read some at a time.
+                if self._hits[id(template)]:
+                    self._read_ahead(template, files, number + 1, ready, tried)
+                return scanned
+        return None
+
+    def _read_ahead(
+        self,
+        template: Template,
+        files: Sequence[str],
+        start: int,
+        ready: dict[int, Scanned],
+        tried: dict[int, set[int]],
+    ) -> None:
+        """Read files that come next as one block, of which most are likely to be alike, too."""
+        count = max(min(_AHEAD, _AHEAD_BYTES // template.image.nbytes), 1)
+        numbers, locations = [], []
+        for number in range(start, min(start + count, len(files))):
+            mine = tried.setdefault(number, set())
+            location = self._locate(files[number])
+            if number in ready or id(template) in mine or len(mine) >= MAX_TRIED or not location:
+                continue
+            mine.add(id(template))
+            numbers.append(number)
+            locations.append(location)
+        for number, scanned in zip(numbers, template.read(locations), strict=True):
+            if scanned is not None:
+                ready[number] = scanned
+
+    def _locate(self, file: str) -> Location | None:
+        """Return where a local file is; None of any other."""
+        location = Location.of(file, self._options.get("storage_options"))
+        return None if location.is_remote else location
+
+    def _accept(self, file: str, scanned: Scanned) -> Group | Scanned | VirtualZarrError:
+        template = scanned.template
+        self._templates.remove(template)
+        self._templates.insert(0, template)
+        self._hits[id(template)] += 1
+        self._misses = 0
+        self.nalike += 1
+        if self._hits[id(template)] == 1 or is_audited(file):
+            return self._audit(file, scanned)
+        return scanned
+
+    def _audit(self, file: str, scanned: Scanned) -> Group | VirtualZarrError:
+        """Scan a file both ways.
+
+        Raises `TemplateError` if the results differ.
+        """
+        self.naudited += 1
+        try:
+            parsed = scan(file, **self._options)
+        except VirtualZarrError as error:
+            if self._is_changed(scanned):
+                return error.at(file=file)
+            difference = f"it fails: {error}"
+        else:
+            difference = find_difference(scanned.group(), parsed)
+            if not difference or self._is_changed(scanned):
+                return parsed
+        raise TemplateError(
+            "the scan by a template is not that of the file itself; please report it, and set "
+            f"virtualzarr.config.tuning.templates = False meanwhile ({difference})",
+            file=file,
+        )
+
+    def _is_changed(self, scanned: Scanned) -> bool:
+        try:
+            scanned.source.check_unchanged()
+        except VirtualZarrError:
+            return True
+        return False
+
+    def _parse(self, file: str) -> Group | VirtualZarrError:
+        """Scan a file without templates, and make one of it."""
+        self.nparsed += 1
+        self._misses += 1
+        record = self._misses <= MAX_MISSES or self._skipped % _RARELY == 0
+        recorder = Recorder() if record else None
+        before = count_warnings()
+        try:
+            group = scan(file, **self._options, recorder=recorder)
+        except VirtualZarrError as error:
+            return error.at(file=file)
+        except Exception as error:
+            error.add_note(f"while scanning {file}")
+            raise
+        if recorder is not None and count_warnings() == before:
+            self._add(group, recorder)
+        return group
+
+    def _add(self, group: Group, recorder: Recorder) -> None:
+        """Make a template of a scan, if that can be, and another file had the same outline."""
+        outline = recorder.outline
+        if recorder.obstacle or outline not in self._outlines:
+            self._outlines[outline] = None
+            if len(self._outlines) > _MAX_OUTLINES:
+                del self._outlines[next(iter(self._outlines))]
+            return
+        try:
+            template = Template(group, recorder, recorder.source)
+        except (ValueError, VirtualZarrError):
+            return  # of no use for other files, which are then scanned each for itself
+        if template.nbytes > MAX_TEMPLATE_BYTES:
+            return
+        self._templates.insert(0, template)
+        self._hits[id(template)] = 0
+        while (
+            len(self._templates) > MAX_TEMPLATES
+            or sum(one.nbytes for one in self._templates) > MAX_TEMPLATE_BYTES
+        ):
+            del self._hits[id(self._templates.pop())]
+
+
+def is_audited(file: str) -> bool:
+    """Whether a file is one of those, one in a thousand, that are scanned both ways."""
+    digest = blake2b(os.path.basename(file).encode("utf-8", "surrogateescape"), digest_size=8)
+    return int.from_bytes(digest.digest(), "big") % _AUDITED == 0
+
+
+def uses_templates(options: Mapping[str, Any]) -> bool:
+    """Whether templates may be tried for files that are scanned with some options."""
+    # A registered format might claim a file by its path, whatever is in it.
+    claimed = any(
+        each.matches_path is not None for name, each in FORMATS.items() if name not in BUILT_IN
+    )
+    return config.tuning.templates and options.get("format") in (None, "hdf5") and not claimed
