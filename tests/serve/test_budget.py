@@ -64,10 +64,11 @@ async def _take(budget, nbytes):
         await asyncio.sleep(0)
 
 
-@pytest.fixture
-def path(tmp_path):
+@pytest.fixture(scope="module")
+def path(tmp_path_factory):
     # Half of the bytes are zeros: LZF leaves chunks alone that it does not make smaller.
     values = np.random.default_rng(0).normal(size=(16, 1 << 17)).astype("f4").astype("f8")
+    tmp_path = tmp_path_factory.mktemp("budget")
     with h5py.File(tmp_path / "a.h5", "w") as file:
         file.create_dataset("packed", data=values, chunks=(8, 1 << 17), compression="lzf",
                             shuffle=True)  # fmt: skip
@@ -112,12 +113,12 @@ def wait_until_free(app):
 
 @pytest.mark.parametrize("key", ["/v3/plain/c/0/0", "/v3/packed/c/0/0"])
 def test_clients_that_go_away_or_read_nothing_keep_no_memory(path, key, monkeypatch):
-    monkeypatch.setattr(server, "STALL_SECONDS", 0.3)
+    monkeypatch.setattr(server, "STALL_SECONDS", 0.2)
     # What the system itself buffers is more than a small chunk has.
     app = create_app(path, memory=32 << 20)
     with run_in_thread(app) as url:
         connections = [open_request(url, key) for _ in range(8)]
-        time.sleep(1)
+        time.sleep(0.4)
         for connection in connections[::2]:
             connection.close()
         wait_until_free(app)
@@ -136,7 +137,7 @@ def test_clients_that_go_away_or_read_nothing_keep_no_memory(path, key, monkeypa
 
 @pytest.mark.parametrize("key", ["/v3/plain/c/0/0", "/v3/packed/c/0/0"])
 def test_slow_clients_are_cut_off_when_others_wait(path, key, monkeypatch):
-    monkeypatch.setattr(exchange, "SLOW_SECONDS", 0.2)
+    monkeypatch.setattr(exchange, "SLOW_SECONDS", 0.1)
     monkeypatch.setattr(delivery, "RESIDENT_STEP", 4 << 20)
     app = create_app(path, memory=16 << 20)
     with run_in_thread(app) as url:
@@ -144,7 +145,7 @@ def test_slow_clients_are_cut_off_when_others_wait(path, key, monkeypatch):
         heads = [connection.recv(1000) for connection in slow]
         assert all(head.startswith(b"HTTP/1.1 200") for head in heads)
         # As long as nobody waits they may take their time. The other needs all of the memory.
-        time.sleep(0.5)
+        time.sleep(0.3)
         assert app.delivery.budget.used
         other = vz.open(f"{url}/v3")["packed"]
         assert other[8:, :4].shape == (8, 4)

@@ -67,7 +67,8 @@ class Access:
     def _is_welcome(self, origin: str) -> bool:
         if "*" in self.origins or origin in self.origins:
             return True
-        return self.is_local and _host_of(urlsplit(origin).netloc) in _LOOPBACK
+        # A scheme and an authority, or "null".
+        return self.is_local and _host_of(origin.partition("://")[2]) in _LOOPBACK
 
     def cors_headers(self, request: Request) -> dict[str, str]:
         """Return the headers that let web pages read the answer."""

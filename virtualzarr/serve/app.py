@@ -171,6 +171,7 @@ class Application:
             if message["type"] == "lifespan.shutdown":
                 if self._polling is not None:
                     self._polling.cancel()
+                    self._polling = None
                 self.delivery.close()
                 return
 

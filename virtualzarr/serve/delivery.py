@@ -53,14 +53,18 @@ class Delivery:
         self.cache = cache
         self._recent: LRUCache[str, bytes] = LRUCache(recent)
         self._flights: dict[str, asyncio.Task[tuple[bytes, str]]] = {}
+        self._start_threads()
+
+    def _start_threads(self) -> None:
         # Apart, as reading waits, for disks or servers, and decoding does not.
         self._readers = ThreadPoolExecutor(_READERS, "virtualzarr-read")
         self._encoders = ThreadPoolExecutor(max(config.threads, 1), "virtualzarr-encode")
 
     def close(self) -> None:
-        """Let threads end once they have done what they are at."""
+        """Let threads end once they have done what they are at; others start if it goes on."""
         self._readers.shutdown(wait=False)
         self._encoders.shutdown(wait=False)
+        self._start_threads()
 
     async def read(self, function: Callable[..., T], *arguments: object) -> T:
         """Run what waits for files in a thread."""
