@@ -93,8 +93,10 @@ def mirror(refs: Path, target: Path) -> Path:
             data = base64.b64decode(value[7:]) if inline else value.encode()
         else:
             with open(value[0], "rb") as file:
-                file.seek(value[1])
-                data = file.read(value[2])
+                # A whole file has neither offset nor length.
+                offset, length = value[1:] or (0, -1)
+                file.seek(offset)
+                data = file.read(length)
         path = target / key
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(data)

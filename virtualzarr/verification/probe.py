@@ -11,6 +11,7 @@ import hashlib
 import json
 import os
 import sys
+from functools import cached_property
 from typing import Any
 
 MARK = "@virtualzarr-probe "
@@ -50,6 +51,7 @@ class Target:
         self.zarr_format: int = request["zarr_format"]
         self.remote_protocol: str | None = request.get("remote_protocol")
         self.options: dict[str, Any] = request.get("options") or {}
+        self._datasets: dict[str | None, Any] = {}
 
     @property
     def compression(self) -> str | None:
@@ -72,6 +74,14 @@ class Target:
         if self.compression:
             protocol["target_options"] = {"compression": self.compression}
         return {"fo": fo, "remote_options": self.options, **protocol}
+
+    @cached_property
+    def zarr_root(self) -> Any:
+        """What zarr-python opens at the root: a group or an array."""
+        import zarr
+
+        root: Any = zarr.open(self.zarr_store(), mode="r")
+        return root
 
     def zarr_store(self) -> Any:
         """Return what zarr-python opens."""
@@ -98,6 +108,25 @@ class Target:
         repository = icechunk.Repository.open(storage, authorize_virtual_chunk_access=access)
         return repository.readonly_session("main").store
 
+    def open_dataset(self, group: str | None, engine: str) -> Any:
+        """Open a group with an engine of xarray; nothing is decoded."""
+        import xarray
+
+        if group in self._datasets:
+            return self._datasets[group]
+        how: Any = {"decode_cf": False, "group": group}
+        if engine == "zarr":
+            dataset = xarray.open_dataset(self.zarr_store(), engine="zarr", chunks=None, **how)
+        else:
+            arguments = self.reference_arguments()
+            names = ("remote_protocol", "remote_options", "target_options")
+            options: Any = {name: arguments[name] for name in names if arguments.get(name)}
+            dataset = xarray.open_dataset(
+                self.path, engine=engine, storage_options=options, open_dataset_options=how
+            )
+        self._datasets[group] = dataset
+        return dataset
+
     def url(self, path: str) -> str:
         """Return where an array of a Zarr hierarchy lies."""
         return f"{self.path.rstrip('/')}/{path}" if path else self.path
@@ -105,13 +134,14 @@ class Target:
 
 def read_zarr(target: Target, path: str) -> Any:
     """Open an array with zarr-python."""
-    import zarr
+    return target.zarr_root[path] if path else target.zarr_root
 
-    store = target.zarr_store()
-    if target.form == "zarr" and zarr.__version__.startswith("2.") and target.zarr_format == 3:
-        raise ValueError("zarr-python 2 reads Zarr v2 only")
-    root: Any = zarr.open(store, mode="r")
-    return root[path] if path else root
+
+def read_zarr2(target: Target, path: str) -> Any:
+    """Open an array with zarr-python 2."""
+    if target.form == "icechunk" or target.zarr_format == 3:
+        raise NotImplementedError("zarr-python 2 reads Zarr v2 only")
+    return read_zarr(target, path)
 
 
 def read_zarrs(target: Target, path: str) -> Any:
@@ -135,32 +165,18 @@ def read_dask(target: Target, path: str) -> Any:
 
 def read_xarray(target: Target, path: str) -> Any:
     """Open a variable with xarray's engine zarr; nothing is decoded."""
-    import xarray
-
     folder, _, name = path.rpartition("/")
-    dataset = xarray.open_dataset(
-        target.zarr_store(), engine="zarr", group=folder or None, decode_cf=False, chunks=None
-    )
-    return dataset.variables[name]
+    return target.open_dataset(folder or None, engine="zarr").variables[name]
 
 
 def read_kerchunk(target: Target, path: str) -> Any:
     """Open a variable with the engine kerchunk."""
     import kerchunk  # noqa: F401
-    import xarray
 
     if target.form not in ("json", "parquet"):
         raise NotImplementedError("references only")
     folder, _, name = path.rpartition("/")
-    arguments = target.reference_arguments()
-    names = ("remote_protocol", "remote_options", "target_options")
-    options: Any = {name: arguments[name] for name in names
-               if arguments.get(name)}  # fmt: skip
-    how: Any = {"decode_cf": False, "group": folder or None}
-    dataset = xarray.open_dataset(
-        target.path, engine="kerchunk", storage_options=options, open_dataset_options=how
-    )
-    return dataset.variables[name]
+    return target.open_dataset(folder or None, engine="kerchunk").variables[name]
 
 
 def read_tensorstore(target: Target, path: str) -> Any:
@@ -192,9 +208,7 @@ class TensorStoreArray:
 
 
 def read_gdal(target: Target, path: str) -> Any:
-    """Open an array as rasters with GDAL, of rasterio's wheel."""
-    import rasterio
-
+    """Open an array with GDAL: of its own bindings, else, as rasters, of rasterio's wheel."""
     where = target.path
     if target.compression:
         raise NotImplementedError("references that are compressed")
@@ -204,14 +218,44 @@ def read_gdal(target: Target, path: str) -> Any:
         raise NotImplementedError("no driver for it")
     elif where.startswith("http"):
         where = f"/vsicurl/{where}"
-    return GdalArray(rasterio, f'ZARR:"{where}":/{path}')
+    if (osgeo := import_osgeo()) is None:
+        return GdalRasters(f'ZARR:"{where}":/{path}')
+    return GdalArray(osgeo, where, path)
+
+
+def import_osgeo() -> Any:
+    """Return GDAL's own bindings, or None."""
+    try:
+        from osgeo import gdal
+    except ImportError:
+        return None
+    gdal.UseExceptions()
+    return gdal
 
 
 class GdalArray:
+    """An array that GDAL's multidimensional interface reads."""
+
+    def __init__(self, gdal: Any, where: str, path: str) -> None:
+        self.root = gdal.OpenEx(f'ZARR:"{where}"', gdal.OF_MULTIDIM_RASTER)
+        self.array = self.root.GetRootGroup().OpenMDArrayFromFullname(f"/{path}")
+        self.shape = self.array.shape
+
+    def __getitem__(self, index: Any) -> Any:
+        start, stop = [part.start for part in index], [part.stop for part in index]
+        count = [b - a for a, b in zip(start, stop, strict=True)]
+        if not index:
+            return self.array.ReadAsArray()
+        return self.array.ReadAsArray(start, count).reshape(count)
+
+
+class GdalRasters:
     """An array that GDAL's classic interface reads plane by plane."""
 
-    def __init__(self, rasterio: Any, name: str) -> None:
-        self.rasterio, self.name = rasterio, name
+    def __init__(self, name: str) -> None:
+        import rasterio
+
+        self.open, self.name = rasterio.open, name
         self.shape: Any = None
 
     def __getitem__(self, index: Any) -> Any:
@@ -226,7 +270,7 @@ class GdalArray:
         (y, x) = ranges[-2:]
         for position in itertools.product(*ranges[:-2]):
             name = "".join(f":{number}" for number in position)
-            with self.rasterio.open(self.name + name) as raster:
+            with self.open(self.name + name) as raster:
                 window = ((y.start, y.stop), (x.start, x.stop))
                 planes.append(raster.read(1, window=window))
         return np.stack(planes).reshape([len(r) for r in ranges])
@@ -245,6 +289,7 @@ def read_netcdf(target: Target, path: str) -> Any:
 
 CLIENTS = {
     "zarr": ("zarr", read_zarr),
+    "zarr2": ("zarr", read_zarr2),
     "zarrs": ("zarrs", read_zarrs),
     "dask": ("dask", read_dask),
     "xarray": ("xarray", read_xarray),
@@ -256,17 +301,24 @@ CLIENTS = {
 """By the name of a client: its module, and how it opens an array."""
 
 
-def find_version(module: str) -> str:
+def find_version(client: str) -> str:
     """Return a client's version; of rasterio, that of its GDAL."""
     import importlib
     from importlib import metadata
 
+    if client == "gdal" and (osgeo := import_osgeo()) is not None:
+        return str(osgeo.__version__)
+    module = CLIENTS[client][0]
     imported = importlib.import_module(module)
     if module == "rasterio":
         return str(imported.__gdal_version__)
     if module == "netCDF4":
         return str(imported.__netcdf4libversion__)
-    return metadata.version(module)
+    version = metadata.version(module)
+    # Which of the two is installed: they share a name.
+    if module == "zarr" and version.startswith("2.") != (client == "zarr2"):
+        raise ImportError(f"zarr-python {version}")
+    return version
 
 
 def answer(**members: Any) -> None:
@@ -274,9 +326,10 @@ def answer(**members: Any) -> None:
     print(MARK + json.dumps(members), flush=True)
 
 
-def probe_array(read: Any, target: Target, wanted: Any) -> None:
+def probe_array(read: Any, target: Target, number: int, wanted: Any) -> None:
     """Read the boxes of one array, and answer with their hashes, or what went wrong."""
     path = wanted["path"]
+    which = {"target": number, "path": path}
     try:
         array = read(target, path)
         shape = None if getattr(array, "shape", None) is None else [int(n) for n in array.shape]
@@ -284,12 +337,12 @@ def probe_array(read: Any, target: Target, wanted: Any) -> None:
         for box in wanted["boxes"]:
             values = array[tuple(slice(a, b) for a, b in box)]
             hashes.append(digest(values))
-        answer(path=path, shape=shape, hashes=hashes)
+        answer(**which, shape=shape, hashes=hashes)
     # A form that it does not know, or for which it lacks a library that can be installed.
     except (NotImplementedError, ImportError) as error:
-        answer(path=path, unsupported=" ".join(str(error).split()))
+        answer(**which, unsupported=" ".join(str(error).split()))
     except Exception as error:
-        answer(path=path, error=f"{type(error).__name__}: {error}")
+        answer(**which, error=f"{type(error).__name__}: {error}")
 
 
 def main() -> None:
@@ -299,14 +352,16 @@ def main() -> None:
         import resource
 
         resource.setrlimit(resource.RLIMIT_DATA, (request["memory"], request["memory"]))
-    module, read = CLIENTS[request["client"]]
+    client = request["client"]
     try:
-        version = find_version(module)
+        version = find_version(client)
     except ImportError as error:
         return answer(missing=str(error))
     answer(version=version)
-    for wanted in request["arrays"]:
-        probe_array(read, Target(request), wanted)
+    for number, wanted in enumerate(request["targets"]):
+        target = Target(wanted)
+        for array in wanted["arrays"]:
+            probe_array(CLIENTS[client][1], target, number, array)
     answer(done=True)
     return None
 

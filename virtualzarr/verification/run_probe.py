@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
+import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,7 @@ from virtualzarr.verification.samples import Sample
 
 INSTALL = {
     "zarr": 'pip install "zarr[remote]"',
+    "zarr2": 'pip install "zarr<3" aiohttp, in an environment: --client zarr2=ENV/bin/python',
     "zarrs": "pip install zarrs",
     "dask": 'pip install "dask[array]" zarr',
     "xarray": "pip install xarray zarr",
@@ -24,8 +27,11 @@ INSTALL = {
     "tensorstore": "pip install tensorstore",
     "gdal": "pip install rasterio",
     "netcdf": "pip install netCDF4",
+    "zarrita": "npm install zarrita, in a folder: --client zarrita=FOLDER",
 }
 """How each client is installed."""
+
+_SCRIPTS = ("zarrita",)
 
 _FOREIGN = ("ZARR_", "DASK_", "XARRAY_", "GDAL_", "CPL_", "PYTHONSTARTUP", "VIRTUALZARR_")
 
@@ -39,13 +45,37 @@ def run_client(
     timeout: float,
     memory: int,
 ) -> ClientResult:
-    """Have a client read the samples; a crash and a time-out are results, too."""
-    wanted = [{"path": sample.path, "boxes": sample.boxes} for sample in samples]
-    message = json.dumps({**request, "client": client, "arrays": wanted, "memory": memory})
+    """Have a client read the samples; a crash and a time-out are results, too.
+
+    `python` is an interpreter; of zarrita, the folder whose modules it is among.
+    """
     start = time.monotonic()
+    targets = [as_target(request, samples)]
+    answers, end = run_probe(client, python, targets, timeout=timeout, memory=memory)
+    return judge(client, python, answers, end, samples, time.monotonic() - start)
+
+
+def as_target(request: Mapping[str, Any], samples: Sequence[Sample]) -> dict[str, Any]:
+    """Return what a probe is asked of one publication."""
+    arrays = [{"path": sample.path, "boxes": sample.boxes} for sample in samples]
+    return {**request, "arrays": arrays}
+
+
+def run_probe(
+    client: str,
+    python: str,
+    targets: Sequence[Mapping[str, Any]],
+    *,
+    timeout: float,
+    memory: int,
+) -> tuple[list[dict[str, Any]], str]:
+    """Return the answers of a client about several publications, and how its process ended."""
+    message = json.dumps({"client": client, "targets": targets, "memory": memory})
+    command, folder = _command(client, python)
+    if command is None:
+        return [{"missing": "node"}], ""
     process = subprocess.Popen(
-        [python, str(Path(__file__).with_name("probe.py"))],
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        command, cwd=folder, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         env=_environment(), start_new_session=True, text=True, errors="replace",
     )  # fmt: skip
     try:
@@ -56,19 +86,31 @@ def run_client(
         os.killpg(process.pid, signal.SIGKILL)
         out, err = process.communicate()
         end = f"no answer within {timeout:g} seconds"
-    answers = [json.loads(line[len(MARK) :]) for line in out.split("\n") if line.startswith(MARK)]
-    return _judge(client, python, answers, end, samples, time.monotonic() - start)
+    lines = [line for line in out.split("\n") if line.startswith(MARK)]
+    return [json.loads(line[len(MARK) :]) for line in lines], end
+
+
+def _command(client: str, python: str) -> tuple[list[str] | None, str | None]:
+    """Return the command of a probe, None if there is no such program, and where it runs."""
+    here = Path(__file__)
+    if client not in _SCRIPTS:
+        return [python, str(here.with_name("probe.py"))], None
+    node = shutil.which("node")
+    # Modules are looked for where node runs, if it is given text.
+    code = here.with_name("probe.mjs").read_text()
+    return [node, "--input-type=module", "-e", code] if node else None, python
 
 
 def _environment() -> dict[str, str]:
     """Return the environment without what configures clients, but with GDAL's retries.
 
-    GDAL takes a chunk that it cannot get for missing, unless it asks again for all errors.
+    GDAL takes a chunk that it cannot get for missing, unless it asks again. Not for all errors:
+    what is missing on purpose would be asked for again and again, with long pauses.
     """
     clean = {name: text for name, text in os.environ.items() if not name.startswith(_FOREIGN)}
     return {
-        **clean, "GDAL_HTTP_MAX_RETRY": "3", "GDAL_HTTP_RETRY_CODES": "ALL",
-        "PYTHONWARNINGS": "ignore",
+        **clean, "GDAL_HTTP_MAX_RETRY": "3", "GDAL_HTTP_RETRY_DELAY": "0.2",
+        "GDAL_HTTP_RETRY_CODES": "429,500,502,503,504", "PYTHONWARNINGS": "ignore",
     }  # fmt: skip
 
 
@@ -80,7 +122,7 @@ def _describe_end(code: int, err: str) -> str:
     return f"the client's process ended: {how}{': ' if last else ''}{last}"
 
 
-def _judge(
+def judge(
     client: str,
     python: str,
     answers: Sequence[Mapping[str, Any]],
@@ -88,6 +130,7 @@ def _judge(
     samples: Sequence[Sample],
     seconds: float,
 ) -> ClientResult:
+    """Return what a client did, by its answers about one publication."""
     head = answers[0] if answers else {}
     if "missing" in head:
         hint = f"not installed: {INSTALL[client]}"
@@ -135,4 +178,14 @@ def _compare(sample: Sample, answer: Mapping[str, Any]) -> str | None:
 
 def all_clients() -> tuple[str, ...]:
     """Return the names of all clients."""
-    return tuple(CLIENTS)
+    return (*CLIENTS, *_SCRIPTS)
+
+
+def python_clients(names: Iterable[str]) -> list[str]:
+    """Return those clients that run in an interpreter of Python."""
+    return [name for name in names if name not in _SCRIPTS]
+
+
+def find_default(client: str) -> str:
+    """Return where a client is looked for: this interpreter, or the current folder."""
+    return os.getcwd() if client in _SCRIPTS else sys.executable

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import product
 from typing import Any
 
 from virtualzarr.array import Array
@@ -14,7 +14,7 @@ from virtualzarr.references.inventory import list_arrays, list_sources
 from virtualzarr.references.registry import locate_target, match_form
 from virtualzarr.stores.files import is_url
 from virtualzarr.verification.report import VerifyReport
-from virtualzarr.verification.run_probe import all_clients, run_client
+from virtualzarr.verification.run_probe import all_clients, find_default, python_clients, run_client
 from virtualzarr.verification.samples import Sample, take_sample
 
 
@@ -41,8 +41,9 @@ def verify(
     target : path or URL
         Published references, or a Zarr hierarchy.
     clients : str or sequence of str, optional
-        Of ``zarr``, ``zarrs``, ``dask``, ``xarray``, ``kerchunk``, ``tensorstore``, ``gdal`` and
-        ``netcdf``; by default all of them.
+        Of ``zarr``, ``zarr2``, ``zarrs``, ``dask``, ``xarray``, ``kerchunk``, ``tensorstore``,
+        ``gdal``, ``netcdf`` and ``zarrita``; by default all of them. ``zarr2=PATH`` is the
+        interpreter that has it, and ``zarrita=FOLDER`` where its modules are installed.
     python : path or several of them, optional
         Other interpreters, whose clients are asked besides: an environment with zarr-python 2, say.
     full : bool
@@ -66,7 +67,7 @@ def verify(
     >>> verify("air.json").exit_code  # doctest: +SKIP
     0
     """
-    names = _choose_clients(clients)
+    names = choose_clients(clients)
     location = locate_target(target, storage_options, allowed)
     form, file_format = match_form(location)
     node = open_node(target, storage_options=storage_options, allowed=allowed)
@@ -81,27 +82,33 @@ def verify(
         "remote_protocol": _find_protocol(node),
         "options": dict(storage_options or {}),
     }
-    pythons = [sys.executable, *([python] if isinstance(python, str) else python)]
+    others = [python] if isinstance(python, str) else list(python)
     results = [
-        run_client(name, interpreter, request, samples, timeout=timeout, memory=memory)
-        for interpreter in pythons
-        for name in names
+        run_client(name, where, request, samples, timeout=timeout, memory=memory)
+        for name, where in [*names.items(), *product(python_clients(names), others)]
     ]
     # Of other interpreters it is no news what they do not have.
-    shown = tuple(r for r in results if r.python == sys.executable or r.status != "missing")
+    shown = tuple(r for r in results if r.python not in others or r.status != "missing")
     paths = tuple(sample.path for sample in samples)
     return VerifyReport(location.uri, request["form"], request["zarr_format"], paths, shown)
 
 
-def _choose_clients(clients: str | Iterable[str] | None) -> list[str]:
+def choose_clients(clients: str | Iterable[str] | None) -> dict[str, str]:
+    """Return the clients that are named, and where each is.
+
+    Examples
+    --------
+    >>> choose_clients("zarr2=/old/bin/python")
+    {'zarr2': '/old/bin/python'}
+    """
     known = all_clients()
-    if clients is None:
-        return list(known)
-    names = [clients] if isinstance(clients, str) else list(clients)
-    for name in names:
+    chosen: dict[str, str] = {}
+    for text in known if clients is None else [clients] if isinstance(clients, str) else clients:
+        name, _, where = text.partition("=")
         if name not in known:
             raise ValueError(f"clients are {', '.join(known)}; not {name!r}")
-    return names
+        chosen[name] = where or find_default(name)
+    return chosen
 
 
 def _zarr_format(node: Any) -> int:

@@ -21,8 +21,9 @@ def add_command(commands: Any, common: argparse.ArgumentParser) -> None:
     parser.set_defaults(run=run)
     parser.add_argument("target", metavar="TARGET", help="references, or a Zarr hierarchy")
     parser.add_argument(
-        "--client", action="append", metavar="NAME", dest="clients",
-        help="only this client (may be given several times)",
+        "--client", action="append", metavar="NAME[=PATH]", dest="clients",
+        help="only this client (may be given several times); PATH is the interpreter that has it, "
+        "as in zarr2=ENV/bin/python, or the folder, as in zarrita=FOLDER",
     )  # fmt: skip
     parser.add_argument(
         "--python", action="append", default=[], metavar="PATH",
