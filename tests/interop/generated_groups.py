@@ -59,6 +59,11 @@ def write_steps(folder: Path, options: list[dict[str, Any]], dtype: str = "f4") 
     return paths
 
 
+def make_plain(folder: Path) -> Group:
+    """One array that is stored as every client has it."""
+    return Group({}, {"a": virtual(folder / "a.bin", GRID, (4, 5), dimension_names=("y", "x"))})
+
+
 def make_months(folder: Path) -> Group:
     """Time in long chunks, data in short ones."""
     return vz.virtualize(write_months(folder / "months"), "time")
@@ -154,8 +159,11 @@ def make_scalars(folder: Path) -> Group:
 def make_empty_arrays(folder: Path) -> Group:
     """Arrays without elements, along one axis, all axes, in the middle."""
     shapes = {"a": (0,), "b": (0, 0), "c": (3, 0, 2), "d": (0, 4)}
-    files = {name: {"shape": shape, "dtype": "f4", "chunks": tuple(max(n, 2) for n in shape),
-                    "maxshape": (None,) * len(shape)} for name, shape in shapes.items()}  # fmt: skip
+    files = {
+        name: {"shape": shape, "dtype": "f4", "chunks": tuple(max(n, 2) for n in shape),
+               "maxshape": (None,) * len(shape)}
+        for name, shape in shapes.items()
+    }  # fmt: skip
     return vz.open(write_hdf5(folder / "a.h5", **files, full=np.arange(3)))
 
 
@@ -214,9 +222,7 @@ def make_integers(folder: Path) -> Group:
     """The largest and smallest integers of all types and byte orders."""
     kinds = [order + kind + size for order in "<>" for kind in "iu" for size in "1248"]
     ends = {k: np.array([np.iinfo(k).min, np.iinfo(k).max, 1]).astype(k) for k in kinds}
-    return vz.open(
-        write_hdf5(folder / "a.h5", **{f"v{n}": ends[k] for n, k in enumerate(kinds)})
-    )
+    return vz.open(write_hdf5(folder / "a.h5", **{f"v{n}": ends[k] for n, k in enumerate(kinds)}))
 
 
 def make_dates(folder: Path) -> Group:
@@ -328,8 +334,7 @@ def make_codecs(folder: Path) -> Group:
             "cname": "lz4", "clevel": 1, "shuffle": "bitshuffle", "typesize": 4, "blocksize": 0}}],
     }  # fmt: skip
     arrays = {
-        name: virtual(folder / f"{name}.bin", GRID, (4, 3), chain)
-        for name, chain in chains.items()
+        name: virtual(folder / f"{name}.bin", GRID, (4, 3), chain) for name, chain in chains.items()
     }
     return Group({}, arrays)
 

@@ -1,4 +1,4 @@
-"""Groups of real files that others wrote: by name, where each lies below the folder of test data."""
+"""Groups of real files that others wrote: by name, where each lies in the folder."""
 
 from __future__ import annotations
 

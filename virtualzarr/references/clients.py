@@ -1,4 +1,4 @@
-"""Clients that publications are made for, and which codecs each of them reads.
+"""Clients that publications are made for, and which forms, codecs and data types each reads.
 
 The table `clients.json` is written by ``python -m tests.interop.matrix``, which asks the clients
 themselves.
@@ -7,12 +7,13 @@ themselves.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from importlib.resources import files
 from typing import Any
 
 from virtualzarr.metadata import ArrayMetadata
+from virtualzarr.metadata.dtypes import vlen_kind
 
 TABLE: Any = files("virtualzarr.references") / "clients.json"
 
@@ -28,7 +29,12 @@ ICECHUNK = (*PYTHON, "zarrs")
 
 @lru_cache(maxsize=1)
 def read_table() -> dict[str, Any]:
-    """Return what each client reads: by format and chain of codecs."""
+    """Return what each client reads, by its name.
+
+    ``"2"`` and ``"3"`` have chains of codecs in each Zarr format, ``"kinds"`` those of elements and
+    of shapes, ``"forms"`` what it opens at all. ``"beside"`` says in which formats it reads an
+    array beside one that it does not know.
+    """
     table: dict[str, Any] = json.loads(TABLE.read_text())
     return table
 
@@ -58,7 +64,10 @@ def list_features(metadata: ArrayMetadata) -> list[str]:
     features = []
     for codec in metadata.pipeline.codecs:
         name = codec.name.removeprefix("numcodecs.")
-        if name == "bytes":
+        # Texts have no other serializer: whether a client has it, is said by their kind.
+        if name in ("vlen-utf8", "vlen-bytes"):
+            name = "bytes"
+        elif name == "bytes":
             is_big = codec.configuration.get("endian") == "big"
             name = "big" if is_big and metadata.itemsize > 1 else "bytes"
             if name == "big" and metadata.dtype.kind == "c":
@@ -92,3 +101,102 @@ def _reads(client: str, features: list[str], zarr_format: str) -> bool:
         return whole
     known = {feature for chain, reads in tried.items() if reads for feature in chain.split("+")}
     return set(features) <= known
+
+
+def name_form(form: str, zarr_format: int, target: str) -> str:
+    """Return what the table calls a form of publication."""
+    if form in ("parquet", "icechunk"):
+        return form
+    if form == "zarr":
+        form = "server" if target.startswith(("http://", "https://")) else "folder"
+    return f"{form}-v{zarr_format}"
+
+
+def list_kinds(metadata: ArrayMetadata) -> list[str]:
+    """Return what the table calls the elements and the shape of an array.
+
+    Examples
+    --------
+    >>> import virtualzarr as vz
+    >>> list_kinds(vz.create_array({}, shape=(0, 4), dtype="i2").metadata)
+    ['int16', 'no elements', 'unnamed dimensions']
+    """
+    dtype = metadata.dtype
+    kind = vlen_kind(dtype)
+    if kind is not None:
+        element = "text" if kind is str else "bytes"
+    elif dtype.names is not None:
+        element = "fields" if dtype.isnative else "big-endian fields"
+    else:
+        fixed = {"S": "fixed bytes", "U": "fixed text", "V": "raw bytes", "M": "datetime64",
+                 "m": "timedelta64", "O": "objects"}  # fmt: skip
+        element = fixed.get(dtype.kind, dtype.name)
+    size = {0: "no dimensions", 1: "one dimension"}.get(len(metadata.shape), "")
+    empty = "no elements" if 0 in metadata.shape else ""
+    names = metadata.dimension_names or (None,) * len(metadata.shape)
+    unnamed = "unnamed dimensions" if None in names else ""
+    return [name for name in (element, size, empty, unnamed) if name]
+
+
+def explain_elements(
+    arrays: Mapping[str, ArrayMetadata], zarr_format: int, clients: Sequence[str]
+) -> list[str]:
+    """Return which of the clients have no such elements as some arrays, whatever the codecs."""
+    paths: dict[str, list[str]] = {}
+    for path, metadata in arrays.items():
+        paths.setdefault(list_kinds(metadata)[0], []).append(path or "/")
+    notes = []
+    for kind, those in paths.items():
+        unable = [
+            name
+            for name in clients
+            if not read_table().get(name, {}).get("kinds", {}).get(str(zarr_format), {}).get(kind)
+        ]
+        if unable:
+            shown = ", ".join(those[:3]) + (f" and {len(those) - 3} more" if those[3:] else "")
+            notes.append(f"{', '.join(unable)} cannot read {kind} in Zarr v{zarr_format}: {shown}")
+    return notes
+
+
+def predict_refusals(
+    client: str, form: str, zarr_format: int, arrays: Mapping[str, ArrayMetadata]
+) -> dict[str, str]:
+    """Return which arrays of a publication a client will refuse as far as is known, and why.
+
+    Parameters
+    ----------
+    client, form : str
+        As the table calls them.
+    arrays : mapping of str to ArrayMetadata
+        By path, as published.
+    """
+    entry = read_table().get(client)
+    if entry is None or not entry.get("forms", {}).get(form, False):
+        return dict.fromkeys(arrays, f"opens no {form}")
+    # The engine kerchunk is xarray's engine zarr on references.
+    entry = entry if "kinds" in entry else read_table()["xarray"]
+    kinds = entry["kinds"][str(zarr_format)]
+    refused = _find_conflicts(arrays) if client in ("xarray", "kerchunk") else {}
+    for path, metadata in arrays.items():
+        unknown = [kind for kind in list_kinds(metadata) if not kinds.get(kind, False)]
+        why = explain_unreadable(metadata, zarr_format, [client])
+        if why is not None or unknown:
+            refused[path] = why or f"{client} cannot read {', '.join(unknown)}"
+    if refused and not entry["beside"][str(zarr_format)]:
+        other = next(iter(refused))
+        return dict.fromkeys(arrays, f"opens no group that has {other}") | refused
+    return refused
+
+
+def _find_conflicts(arrays: Mapping[str, ArrayMetadata]) -> dict[str, str]:
+    """Return arrays of groups in which one dimension has several lengths, which are no dataset."""
+    lengths: dict[tuple[str, str | None], set[int]] = {}
+    for path, metadata in arrays.items():
+        for name, length in zip(metadata.dimension_names or (), metadata.shape, strict=False):
+            lengths.setdefault((path.rpartition("/")[0], name), set()).add(length)
+    bad = {group: name for (group, name), found in lengths.items() if name and len(found) > 1}
+    return {
+        path: f"the dimension {bad[group]} has several lengths in this group"
+        for path in arrays
+        if (group := path.rpartition("/")[0]) in bad
+    }

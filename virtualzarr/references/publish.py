@@ -10,9 +10,15 @@ from virtualzarr.array import Array
 from virtualzarr.choices import OnError, ReferenceFormat, Split, StacKind, check_choice
 from virtualzarr.hierarchy.group import Group
 from virtualzarr.keywords import strict_keywords
-from virtualzarr.references.clients import ICECHUNK, REFERENCES, choose_clients
+from virtualzarr.references.clients import (
+    ICECHUNK,
+    REFERENCES,
+    choose_clients,
+    explain_elements,
+)
 from virtualzarr.references.form import Capabilities, PublishOptions
 from virtualzarr.references.inline_policy import Inline, InlinePolicy
+from virtualzarr.references.inventory import list_arrays
 from virtualzarr.references.preview import Preview
 from virtualzarr.references.registry import choose_target
 from virtualzarr.references.report import PublishReport
@@ -186,6 +192,8 @@ def publish(
         check_choice("stac", stac, StacKind)
         document = StacDocument(stac, node, location, overwrite=overwrite)
     report = form.publish(node, location, options)
+    published = {p: a.metadata for p, a in list_arrays(node).items() if p not in report.skipped}
+    notes += explain_elements(published, report.zarr_format, clients)
     report = replace(report, notes=(*report.notes, *notes))
     if page:
         report = replace(report, page=write_page(node, location, form, report))

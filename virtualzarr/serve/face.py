@@ -151,6 +151,9 @@ class Face:
     def _describe(self, path: str, node: Group | Array) -> portable.Documents:
         for name in path.split("/") if path else ():
             check_name(name, self.zarr_format)
+        # The cut URL of a chunk is that of no key: the client would take the chunk for missing.
+        if any(character in path for character in "#?%"):
+            raise UnsupportedError("clients do not escape # ? % in URLs, and read fill values then")
         if isinstance(node, Group):
             return portable.documents_of_group(node.attributes, self.zarr_format).documents
         choice = self._choices.get(path)

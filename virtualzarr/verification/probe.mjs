@@ -58,7 +58,7 @@ function digest(region) {
   const [, constant] = hashParts(texts);
   const lengths = texts.map((text) => {
     const length = Buffer.alloc(8);
-    length.writeBigUInt64BE(BigInt(text.length));
+    length.writeBigUInt64LE(BigInt(text.length));
     return Buffer.concat([length, text]);
   });
   return [hashParts(lengths)[0], constant];

@@ -255,8 +255,17 @@ class GdalRasters:
     def __init__(self, name: str) -> None:
         import rasterio
 
-        self.open, self.name = rasterio.open, name
+        self.rasterio, self.name = rasterio, name
         self.shape: Any = None
+
+    def open_plane(self, name: str) -> Any:
+        """Open a raster; GDAL makes none of axes that it takes for others than y and x."""
+        try:
+            return self.rasterio.open(name)
+        except self.rasterio.errors.RasterioIOError as error:
+            if "iXDim" in str(error):
+                raise NotImplementedError("rasters want axes of y and x") from error
+            raise
 
     def __getitem__(self, index: Any) -> Any:
         import itertools
@@ -270,7 +279,7 @@ class GdalRasters:
         (y, x) = ranges[-2:]
         for position in itertools.product(*ranges[:-2]):
             name = "".join(f":{number}" for number in position)
-            with self.open(self.name + name) as raster:
+            with self.open_plane(self.name + name) as raster:
                 window = ((y.start, y.stop), (x.start, x.stop))
                 planes.append(raster.read(1, window=window))
         return np.stack(planes).reshape([len(r) for r in ranges])

@@ -29,6 +29,8 @@ class ClientResult:
     message : str
         Why it read nothing, or how to install it.
     seconds : float
+    known : frozenset of str
+        Of the paths that are refused, those of which the table of clients says so.
     """
 
     client: str
@@ -40,6 +42,7 @@ class ClientResult:
     wrong: Mapping[str, str] = field(default_factory=dict)
     message: str = ""
     seconds: float = 0.0
+    known: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -110,7 +113,11 @@ class VerifyReport:
             ]
             lines.append("  ".join([*cells, row[6][:_LONGEST]]).rstrip())
         for result in self.clients:
-            for word, messages in (("WRONG", result.wrong), ("refused", result.refused)):
+            known = {p: why for p, why in result.refused.items() if p in result.known}
+            unknown = {p: why for p, why in result.refused.items() if p not in result.known}
+            for word, messages in (
+                ("WRONG", result.wrong), ("refused", unknown), ("refused, as is known", known)
+            ):  # fmt: skip
                 by_reason: dict[str, list[str]] = {}
                 for path, why in messages.items():
                     by_reason.setdefault(" ".join(why.split())[:_LONGEST], []).append(path or "/")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from itertools import product
 from typing import Any
 
@@ -10,6 +11,7 @@ from virtualzarr.array import Array
 from virtualzarr.errors import error_context
 from virtualzarr.ingest.open_target import open as open_node
 from virtualzarr.keywords import strict_keywords
+from virtualzarr.references.clients import name_form, predict_refusals
 from virtualzarr.references.inventory import list_arrays, list_sources
 from virtualzarr.references.registry import locate_target, match_form
 from virtualzarr.stores.files import is_url
@@ -72,13 +74,15 @@ def verify(
     form, file_format = match_form(location)
     node = open_node(target, storage_options=storage_options, allowed=allowed)
     samples: list[Sample] = []
-    for path, array in list_arrays(node).items():
+    arrays = list_arrays(node)
+    for path, array in arrays.items():
         with error_context(variable=path or "/"):
             samples.append(take_sample(path, array, full=full, seed=seed))
+    zarr_format = _zarr_format(node)
     request: dict[str, Any] = {
         "target": location.uri,
         "form": "zarr" if form is None or file_format == "zarr" else form.name,
-        "zarr_format": _zarr_format(node),
+        "zarr_format": zarr_format,
         "remote_protocol": _find_protocol(node),
         "options": dict(storage_options or {}),
     }
@@ -87,8 +91,14 @@ def verify(
         run_client(name, where, request, samples, timeout=timeout, memory=memory)
         for name, where in [*names.items(), *product(python_clients(names), others)]
     ]
+    form_name = name_form(request["form"], zarr_format, location.uri)
+    metadata = {path: array.metadata for path, array in arrays.items()}
     # Of other interpreters it is no news what they do not have.
-    shown = tuple(r for r in results if r.python not in others or r.status != "missing")
+    shown = tuple(
+        replace(r, known=frozenset(predict_refusals(r.client, form_name, zarr_format, metadata)))
+        for r in results
+        if r.python not in others or r.status != "missing"
+    )
     paths = tuple(sample.path for sample in samples)
     return VerifyReport(location.uri, request["form"], request["zarr_format"], paths, shown)
 

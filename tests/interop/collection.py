@@ -1,23 +1,17 @@
-"""Collection of groups in every form, read by every client: who reads what, and who refuses.
-
-Run as ``python -m tests.interop.group_matrix [CLIENT=PATH ...] [--forms ...] [--groups ...]``: it
-publishes and serves all groups, asks all clients, each in a process with limits, prints the counts,
-and exits with 1 if a client reads other values, or refuses what the table says that it reads.
-"""
+"""Groups in every form, published or served, and clients that are asked to read them."""
 
 from __future__ import annotations
 
-import argparse
+import base64
 import json
 import os
-import sys
 import tempfile
 import urllib.error
 import urllib.parse
 import urllib.request
 import warnings
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,15 +21,14 @@ import numpy as np
 
 import virtualzarr as vz
 from tests.interop.generated_groups import list_makers
-from tests.interop.matrix import mirror
 from tests.interop.real_groups import FILES, open_file
 from virtualzarr.array import Array
 from virtualzarr.hierarchy.group import Group
 from virtualzarr.references.inventory import list_arrays
 from virtualzarr.serve import create_app, run_in_thread
+from virtualzarr.verification.report import ClientResult
 from virtualzarr.verification.run_probe import as_target, judge, run_probe
 from virtualzarr.verification.samples import Sample, take_sample
-from virtualzarr.verification.verify import choose_clients
 
 PUBLISHED: dict[str, dict[str, Any]] = {
     "json-v2": {"target": "two.json", "zarr_format": 2},
@@ -75,6 +68,11 @@ class Target:
     request: dict[str, Any]
     samples: list[Sample]
     arrays: dict[str, Array] = field(repr=False)
+
+    @property
+    def wanted(self) -> dict[str, Any]:
+        """What a probe is asked."""
+        return as_target(self.request, self.samples)
 
 
 class Collection:
@@ -168,6 +166,26 @@ def can_be_compared(array: Array) -> bool:
     return array.dtype.kind != "O" or all(isinstance(v, str | bytes) for v in values)
 
 
+def mirror(refs: Path, target: Path) -> Path:
+    """Write what references refer to as a hierarchy of files."""
+    references = json.loads(refs.read_text())["refs"]
+    references.pop(".zmetadata", None)
+    for key, value in references.items():
+        if isinstance(value, str):
+            inline = value.startswith("base64:")
+            data = base64.b64decode(value[7:]) if inline else value.encode()
+        else:
+            with open(value[0], "rb") as file:
+                # A whole file has neither offset nor length.
+                offset, length = value[1:] or (0, -1)
+                file.seek(offset)
+                data = file.read(length)
+        path = target / key
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+    return target
+
+
 def mirror_url(url: str, arrays: Mapping[str, Array], folder: Path) -> None:
     """Write the documents and chunks of Zarr v2 below a URL as files."""
     keys = json.loads(_get(f"{url}/.zmetadata") or b"{}").get("metadata", {})
@@ -192,21 +210,30 @@ def _get(url: str) -> bytes | None:
         raise
 
 
-def ask(client: str, where: str, targets: list[Target]) -> Iterator[tuple[Target, Any]]:
-    """Yield what a client does with each target; after a crash, it is started again."""
+def ask(
+    client: str, where: str, targets: Sequence[tuple[dict[str, Any], list[Sample]]]
+) -> Iterator[ClientResult]:
+    """Yield what a client does with each target; after it crashed or hung, it is started again."""
     rest = list(targets)
     while rest:
-        wanted = [as_target(target.request, target.samples) for target in rest]
+        wanted = [target for target, _ in rest]
         answers, end = run_probe(client, where, wanted, timeout=TIMEOUT, memory=MEMORY)
         if answers and "missing" in answers[0]:
-            print(f"{client} is not installed: {answers[0]['missing']}")
+            print(f"{client} is not installed: {answers[0]['missing']}", flush=True)
             return
         done = any("done" in answer for answer in answers)
-        last = max((a["target"] for a in answers if "path" in a), default=0)
+        # The target at which it ended: the one after its last answer, if that was complete.
+        counts = Counter(answer["target"] for answer in answers if "path" in answer)
+        last = max(counts, default=0)
+        last += counts[last] == len(rest[last][1])
         count = len(rest) if done else last + 1
-        for number, target in enumerate(rest[:count]):
-            own = [answers[0], *(a for a in answers if a.get("target") == number)]
-            yield target, judge(client, where, own, end, target.samples, 0.0)
+        if not done:
+            print(f"{client}: {wanted[min(last, len(rest) - 1)]['target']}: {end}", flush=True)
+        for number, (_, samples) in enumerate(rest[:count]):
+            own = (
+                [answers[0], *(a for a in answers if a.get("target") == number)] if answers else []
+            )
+            yield judge(client, where, own, end, samples, 0.0)
         rest = rest[count:]
 
 
@@ -229,40 +256,3 @@ def data_root() -> Path:
 def list_names() -> list[str]:
     """Return the names of all groups; of real files, where there are any."""
     return [*list_makers(), *(FILES if data_root().is_dir() else ())]
-
-
-def main() -> int:
-    """Ask all clients, and print the counts."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("clients", nargs="*", default=None)
-    parser.add_argument("--forms", nargs="*", default=FORMS, choices=FORMS)
-    parser.add_argument("--groups", nargs="*", default=None)
-    parser.add_argument("--output", type=Path)
-    options = parser.parse_args()
-    rows: list[dict[str, Any]] = []
-    names = options.groups or list_names()
-    with all_targets(names, options.forms) as (collection, targets):
-        print(f"{len(collection.groups)} groups", flush=True)
-        for client, where in choose_clients(options.clients or None).items():
-            for form, some in targets.items():
-                for target, result in ask(client, where, some):
-                    for sample in target.samples:
-                        p = sample.path
-                        status = ("equal" if p in result.equal else "wrong" if p in result.wrong
-                                  else "refused" if p in result.refused else "unsupported")
-                        why = result.wrong.get(p) or result.refused.get(p) or ""
-                        m = target.arrays[p].metadata
-                        rows.append({"client": result.client, "version": result.version, "form": form,
-                            "group": target.group, "path": p, "status": status, "why": why[:400],
-                            "dtype": m.dtype.str if m.dtype.names is None else "struct " + str(m.dtype),
-                            "codecs": [c.name for c in m.pipeline.codecs], "shape": m.shape, "fill": str(m.fill_value)})
-                counts = Counter(r["status"] for r in rows if (r["client"], r["form"]) == (client, form))
-                print(client, form, dict(counts), flush=True)
-        rows.append({"skipped": {f"{g} {f}": s for (g, f), s in collection.skipped.items() if s}})
-    if options.output:
-        options.output.write_text(json.dumps(rows, indent=0, default=str))
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
