@@ -168,14 +168,18 @@ def can_be_compared(array: Array) -> bool:
 
 def mirror(refs: Path, target: Path) -> Path:
     """Write what references refer to as a hierarchy of files."""
-    references = json.loads(refs.read_text())["refs"]
+    document = json.loads(refs.read_text())
+    references, templates = document["refs"], document.get("templates", {})
     references.pop(".zmetadata", None)
     for key, value in references.items():
         if isinstance(value, str):
             inline = value.startswith("base64:")
             data = base64.b64decode(value[7:]) if inline else value.encode()
         else:
-            with open(value[0], "rb") as file:
+            name = value[0]
+            for template, text in templates.items():
+                name = name.replace("{{" + template + "}}", text)
+            with open(refs.parent / name, "rb") as file:
                 # A whole file has neither offset nor length.
                 offset, length = value[1:] or (0, -1)
                 file.seek(offset)

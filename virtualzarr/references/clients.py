@@ -176,13 +176,16 @@ def predict_refusals(
     # The engine kerchunk is xarray's engine zarr on references.
     entry = entry if "kinds" in entry else read_table()["xarray"]
     kinds = entry["kinds"][str(zarr_format)]
-    refused = _find_conflicts(arrays) if client in ("xarray", "kerchunk") else {}
+    refused = _find_conflicts(arrays) if client in ("xarray", "kerchunk", "netcdf") else {}
+    opens_rest = entry["beside"][str(zarr_format)]
     for path, metadata in arrays.items():
         unknown = [kind for kind in list_kinds(metadata) if not kinds.get(kind, False)]
         why = explain_unreadable(metadata, zarr_format, [client])
+        if unknown and client == "netcdf":
+            opens_rest = False  # of a hierarchy that has such elements somewhere
         if why is not None or unknown:
             refused[path] = why or f"{client} cannot read {', '.join(unknown)}"
-    if refused and not entry["beside"][str(zarr_format)]:
+    if refused and not opens_rest:
         other = next(iter(refused))
         return dict.fromkeys(arrays, f"opens no group that has {other}") | refused
     return refused

@@ -218,6 +218,10 @@ def read_gdal(target: Target, path: str) -> Any:
         raise NotImplementedError("no driver for it")
     elif where.startswith("http"):
         where = f"/vsicurl/{where}"
+    if target.form == "json" and not target.path.startswith("http"):
+        with open(target.path, "rb") as file:
+            if b'"templates"' in file.read(4096):
+                raise NotImplementedError('no templates: publish with portable=["gdal"]')
     if (osgeo := import_osgeo()) is None:
         return GdalRasters(f'ZARR:"{where}":/{path}')
     return GdalArray(osgeo, where, path)
