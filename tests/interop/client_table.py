@@ -93,6 +93,8 @@ def probe(
         for client, where in clients.items():
             for result in ask(client, where, [(as_target(request, samples), samples)]):
                 print_wrong(result)
+                if not result.version:
+                    raise RuntimeError(f"{client} did not start: {dict(result.refused)}")
                 if result.status != "unsupported":
                     yield client, result.version, {
                         "+".join(list_features(array.metadata)): path in result.equal
@@ -110,7 +112,7 @@ KINDS: dict[str, Any] = {
     **{name: np.arange(6).reshape(2, 3).astype(name) for name in (
         "bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64",
         "float16", "float32", "float64", "complex64", "complex128")},
-    "fixed bytes": np.array([[b"a", b"bc", b"def"]] * 2),
+    "fixed bytes": np.array([[b"a", b"bc", b"d\xe9f"]] * 2),
     "fixed text": np.array([["a", "bc", "üef"]] * 2),
     "raw bytes": np.array([[b"a", b"bc", b"def"]] * 2, "V3"),
     "text": np.array([["a", "bc", "üef"]] * 2, object),
@@ -174,6 +176,8 @@ def probe_kinds(
         results = list(ask(client, where, targets))
         for result in results:
             print_wrong(result)
+        if not all(result.version for result in results):
+            raise RuntimeError(f"{client} did not start")
         if results and results[0].status != "unsupported":
             reads = [result.status == "equal" for result in results]
             yield client, dict(zip(KINDS, reads, strict=False)), reads[-1]

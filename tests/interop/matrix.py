@@ -42,6 +42,8 @@ def judge_target(target: Target, result: ClientResult) -> Iterator[dict[str, Any
             status = "equal"
         elif path in result.wrong:
             status, why = "wrong", result.wrong[path]
+            if path in foretold:
+                status = "wrong as said"
         elif path in result.refused:
             status, why = "refused as said", result.refused[path]
             if path not in foretold:
@@ -99,7 +101,9 @@ def main() -> int:
     clients = choose_clients(options.clients or None)
     if options.groups is not None:
         return check_groups(options, clients)
-    table = read_table() | fill_table(clients)
+    found = fill_table(clients)
+    read_table.cache_clear()
+    table = read_table() | found
     TABLE.write_text(json.dumps(table, indent=1, sort_keys=True) + "\n")
     read_table.cache_clear()
     DOCUMENT.write_text(fill_document(DOCUMENT.read_text()))

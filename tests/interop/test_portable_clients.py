@@ -42,7 +42,7 @@ def test_the_table_is_what_tensorstore_does(tmp_path, zarr_format):
 @pytest.mark.parametrize(
     ("portable", "zarr_format", "virtual_chunks"),
     # Without the checksums at their end, two chains more need no copies.
-    [("python", 2, 16), ("all", 2, 6), (["tensorstore"], 2, 11), (["tensorstore", "zarr"], 2, 11),
+    [("python", 2, 17), ("all", 2, 6), (["tensorstore"], 2, 11), (["tensorstore", "zarr"], 2, 11),
      (["gdal"], 2, 13)],
 )  # fmt: skip
 def test_only_what_clients_do_not_know_is_copied(
