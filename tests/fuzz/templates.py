@@ -18,9 +18,10 @@ import h5py
 import numpy as np
 
 from tests.fuzz.repair import repaired
+from virtualzarr.batches import Row
 from virtualzarr.errors import VirtualZarrError, count_warnings
 from virtualzarr.formats.hdf5.templates.recorder import Recorder
-from virtualzarr.formats.hdf5.templates.template import Scanned, Template
+from virtualzarr.formats.hdf5.templates.template import Template
 from virtualzarr.ingest.detect import scan
 from virtualzarr.ingest.differences import find_difference
 from virtualzarr.stores.location import Location
@@ -39,7 +40,7 @@ def make_template(path: Path | str) -> Template | str:
         return str(error)
 
 
-def read_one(template: Template, path: Path | str) -> Scanned | None:
+def read_one(template: Template, path: Path | str) -> Row | None:
     """Scan a file by a template; None if it does not fit."""
     (scanned,) = template.read([Location.of(path)])
     return scanned

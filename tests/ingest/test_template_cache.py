@@ -10,8 +10,9 @@ import pytest
 
 import virtualzarr as vz
 from virtualzarr import errors
+from virtualzarr.batches import Row, Schema
 from virtualzarr.config import config
-from virtualzarr.formats.hdf5.templates.template import Scanned, Template
+from virtualzarr.formats.hdf5.templates.template import Template
 from virtualzarr.ingest import template_cache
 from virtualzarr.ingest.detect import scan
 from virtualzarr.ingest.differences import find_difference
@@ -35,7 +36,7 @@ def _scan(files: list[str]) -> tuple[TemplateCache, list[object]]:
 
 def _check(files: list[str], results: list[object]) -> None:
     for file, result in zip(files, results, strict=True):
-        group = result.group() if isinstance(result, Scanned) else result
+        group = result.group() if isinstance(result, Row) else result
         assert find_difference(group, scan(file)) == ""
 
 
@@ -65,12 +66,12 @@ def test_a_file_in_a_thousand_is_audited(tmp_path, monkeypatch):
 
 def test_a_template_that_is_wrong_stops_the_run(tmp_path, monkeypatch):
     files = [_write(tmp_path / f"{number}.h5", number) for number in range(4)]
-    right = Template.make_group
+    right = Schema.build
 
-    def wrong(template, scanned):
-        return right(template, scanned).replace({"number": -1})
+    def wrong(schema, *row):
+        return right(schema, *row).replace({"number": -1})
 
-    monkeypatch.setattr(Template, "make_group", wrong)
+    monkeypatch.setattr(Schema, "build", wrong)
     with pytest.raises(errors.TemplateError, match=r"the attributes of /.*2\.h5"):
         _scan(files)
     with config.tuning.set(templates=False):

@@ -14,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
+from virtualzarr.batches import Row
 from virtualzarr.config import config
 from virtualzarr.errors import (
     SkippedVariableWarning,
@@ -22,7 +23,6 @@ from virtualzarr.errors import (
     VirtualZarrError,
     warn_caller,
 )
-from virtualzarr.formats.hdf5.templates.template import Scanned
 from virtualzarr.hierarchy.group import Group
 from virtualzarr.ingest.detect import scan
 from virtualzarr.ingest.template_cache import TemplateCache, uses_templates
@@ -136,6 +136,26 @@ def scan_each(
     _log.info("scanned %d files in %.1f s", len(files), time.perf_counter() - started)
 
 
+def scan_rows(files: Sequence[str], options: Mapping[str, Any]) -> Iterator[Row | VirtualZarrError]:
+    """Yield what came of each file in order, as rows for batches, or what is wrong with the file.
+
+    Rows of files that are alike have one schema: `virtualzarr.batches.make_batches` puts them
+    together.
+
+    Parameters
+    ----------
+    options : mapping
+        Of `virtualzarr.ingest.detect.scan`.
+    """
+    scanned = (
+        TemplateCache(options).scan_each(files)
+        if uses_templates(options)
+        else map(partial(_scan_one, **options), files)
+    )
+    for one in scanned:
+        yield Row.of(one) if isinstance(one, Group) else one
+
+
 def _scan_serial(
     files: Sequence[str], options: Mapping[str, Any]
 ) -> Iterator[Group | VirtualZarrError]:
@@ -144,7 +164,7 @@ def _scan_serial(
         yield from map(partial(_scan_one, **options), files)
         return
     for scanned in TemplateCache(options).scan_each(files):
-        yield scanned.group() if isinstance(scanned, Scanned) else scanned
+        yield scanned.group() if isinstance(scanned, Row) else scanned
 
 
 def _scan_parallel(

@@ -7,10 +7,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from hashlib import blake2b
 from typing import Any
 
+from virtualzarr.batches import Row
 from virtualzarr.config import config
 from virtualzarr.errors import TemplateError, VirtualZarrError, count_warnings
 from virtualzarr.formats.hdf5.templates.recorder import Recorder
-from virtualzarr.formats.hdf5.templates.template import Scanned, Template
+from virtualzarr.formats.hdf5.templates.template import Template
 from virtualzarr.formats.registry import BUILT_IN, FORMATS
 from virtualzarr.hierarchy.group import Group
 from virtualzarr.ingest.detect import scan
@@ -49,14 +50,15 @@ class TemplateCache:
         self._options = dict(options)
         self._templates: list[Template] = []  # the last that fitted first
         self._hits: dict[int, int] = {}
+        self._by_schema: dict[int, Template] = {}
         # Outlines of scans of which no template was made: most files of which that costs are alone.
         self._outlines: dict[int, None] = {}
         self._misses = self._skipped = 0
         self.nalike = self.nparsed = self.naudited = 0
 
-    def scan_each(self, files: Sequence[str]) -> Iterator[Group | Scanned | VirtualZarrError]:
+    def scan_each(self, files: Sequence[str]) -> Iterator[Group | Row | VirtualZarrError]:
         """Yield what came of each file in order, or what is wrong with it."""
-        ready: dict[int, Scanned] = {}
+        ready: dict[int, Row] = {}
         tried: dict[int, set[int]] = {}
         for number, file in enumerate(files):
             scanned = ready.pop(number, None)
@@ -74,9 +76,9 @@ class TemplateCache:
         self,
         files: Sequence[str],
         number: int,
-        ready: dict[int, Scanned],
+        ready: dict[int, Row],
         tried: dict[int, set[int]],
-    ) -> Scanned | None:
+    ) -> Row | None:
         """Return what a template makes of a file, None if none fits."""
         location = self._locate(files[number])
         if location is None:
@@ -99,7 +101,7 @@ class TemplateCache:
         template: Template,
         files: Sequence[str],
         start: int,
-        ready: dict[int, Scanned],
+        ready: dict[int, Row],
         tried: dict[int, set[int]],
     ) -> None:
         """Read files that come next as one block, of which most are likely to be alike, too."""
@@ -122,18 +124,20 @@ class TemplateCache:
         location = Location.of(file, self._options.get("storage_options"))
         return None if location.is_remote else location
 
-    def _accept(self, file: str, scanned: Scanned) -> Group | Scanned | VirtualZarrError:
-        template = scanned.template
+    def _accept(self, file: str, scanned: Row) -> Group | Row | VirtualZarrError:
+        self._misses = 0
+        self.nalike += 1
+        template = self._by_schema.get(id(scanned.schema))
+        if template is None:  # others have taken its place since the file was read
+            return self._audit(file, scanned) if is_audited(file) else scanned
         self._templates.remove(template)
         self._templates.insert(0, template)
         self._hits[id(template)] += 1
-        self._misses = 0
-        self.nalike += 1
         if self._hits[id(template)] == 1 or is_audited(file):
             return self._audit(file, scanned)
         return scanned
 
-    def _audit(self, file: str, scanned: Scanned) -> Group | VirtualZarrError:
+    def _audit(self, file: str, scanned: Row) -> Group | VirtualZarrError:
         """Scan a file both ways.
 
         Raises `TemplateError` if the results differ.
@@ -155,8 +159,9 @@ class TemplateCache:
             file=file,
         )
 
-    def _is_changed(self, scanned: Scanned) -> bool:
+    def _is_changed(self, scanned: Row) -> bool:
         try:
+            assert scanned.source is not None
             scanned.source.check_unchanged()
         except VirtualZarrError:
             return True
@@ -196,11 +201,13 @@ class TemplateCache:
             return
         self._templates.insert(0, template)
         self._hits[id(template)] = 0
+        self._by_schema[id(template.schema)] = template
         while (
             len(self._templates) > MAX_TEMPLATES
             or sum(one.nbytes for one in self._templates) > MAX_TEMPLATE_BYTES
         ):
-            del self._hits[id(self._templates.pop())]
+            dropped = self._templates.pop()
+            del self._hits[id(dropped)], self._by_schema[id(dropped.schema)]
 
 
 def is_audited(file: str) -> bool:

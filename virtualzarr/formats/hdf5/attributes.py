@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from virtualzarr.batches.schema import copy_json
 from virtualzarr.codecs.hdf5.check_datatype import FLOAT, INTEGER, REFERENCE, SEQUENCE, STRING
 from virtualzarr.errors import SourceError, UnsupportedError, VirtualZarrError
 from virtualzarr.formats.hdf5 import (
@@ -254,15 +255,6 @@ class Attribute:
                 self.name, _NOT_CONVERTED
             )
         return copy_json(self.json_value)
-
-
-def copy_json(value: Any) -> Any:
-    """Return JSON of which nothing is shared: the same message is often that of many objects."""
-    if type(value) is list:
-        return [copy_json(item) if type(item) in (list, dict) else item for item in value]
-    if type(value) is dict:
-        return {key: copy_json(item) for key, item in value.items()}
-    return value
 
 
 def read(

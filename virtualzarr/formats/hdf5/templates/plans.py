@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from virtualzarr.array import Array
+from virtualzarr.batches import ChunkColumns
 from virtualzarr.formats.hdf5.attributes import decode_fixed
 from virtualzarr.formats.hdf5.templates.image import Image, read_numbers
 from virtualzarr.formats.hdf5.templates.recorder import AttributeSlot, ChunkSlots, Recorder
@@ -18,26 +19,6 @@ from virtualzarr.manifest import Manifest
 
 Ints = NDArray[np.int64]
 _WIDTH = 8
-
-
-@dataclass(frozen=True)
-class ArrayPlan:
-    """Where the columns of an array come from.
-
-    Parameters
-    ----------
-    start, stop : int
-        Slots of its chunks, among all of a template.
-    cells : int64 array, optional
-        The cell of each slot, in C order; None where that is its own number.
-    has_lengths : bool
-        Whether lengths are slots, too.
-    """
-
-    start: int
-    stop: int
-    cells: Ints | None
-    has_lengths: bool
 
 
 @dataclass(frozen=True)
@@ -89,7 +70,7 @@ class Plans:
     length_at: Ints
     constant: Ints
     free: Ints
-    arrays: dict[str, ArrayPlan] = field(default_factory=dict)
+    arrays: dict[str, ChunkColumns] = field(default_factory=dict)
     attributes: dict[str, list[AttributePlan]] = field(default_factory=dict)
 
 
@@ -127,7 +108,7 @@ class _Builder:
         self.length_at: list[Ints] = [np.empty((0, 8), np.int64)]
         self.constant: list[Ints] = [np.empty(0, np.int64)]
         self.nslots = 0
-        self.arrays: dict[str, ArrayPlan] = {}
+        self.arrays: dict[str, ChunkColumns] = {}
         self.attributes: dict[str, list[AttributePlan]] = {}
 
     def build(self) -> Plans:
@@ -174,7 +155,7 @@ class _Builder:
             constant = np.zeros_like(stored) if joined.size_at is not None else stored
             whole = len(cells) == array.manifest.ncells
             stop = self.nslots + len(cells)
-            self.arrays[path] = ArrayPlan(
+            self.arrays[path] = ChunkColumns(
                 self.nslots, stop, None if whole else cells, joined.size_at is not None
             )
             self.nslots = stop

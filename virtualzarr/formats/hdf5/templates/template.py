@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,16 +10,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from virtualzarr.array import Array
-from virtualzarr.array.read.cache_policy import CachePolicy
+from virtualzarr.batches import Row, Schema
 from virtualzarr.errors import SourceError, VirtualZarrError
-from virtualzarr.formats.hdf5.attributes import copy_json
 from virtualzarr.formats.hdf5.checksum import find_damaged_rows
 from virtualzarr.formats.hdf5.superblock import max_cells, max_spent
 from virtualzarr.formats.hdf5.templates.image import Image, read_numbers
-from virtualzarr.formats.hdf5.templates.plans import UNDECODED, ArrayPlan, Plans, plan
+from virtualzarr.formats.hdf5.templates.plans import UNDECODED, Plans, plan
 from virtualzarr.formats.hdf5.templates.recorder import Recorder
 from virtualzarr.hierarchy.group import Group
-from virtualzarr.manifest import Manifest, Source, Sources
+from virtualzarr.manifest import Source
 from virtualzarr.stores.files import LocalFile, take_fingerprint
 from virtualzarr.stores.location import Location
 
@@ -29,33 +28,6 @@ Bytes = NDArray[np.uint8]
 # Larger addresses and lengths could overflow when they are added.
 _MAX_NUMBER = 1 << 62
 _IGNORED, _COMPARED = 0, 0xFF
-
-
-@dataclass(frozen=True)
-class Scanned:
-    """What is different in one file of those that are alike.
-
-    Parameters
-    ----------
-    template : Template
-    source : Source
-        The file.
-    addresses, lengths : int64 array, shape (slots,)
-        Of its chunks.
-    attributes : dict
-        Values, as JSON, of attributes that are others than those of the template, by path of the
-        node and name.
-    """
-
-    template: Template
-    source: Source
-    addresses: Ints
-    lengths: Ints
-    attributes: dict[str, dict[str, Any]]
-
-    def group(self) -> Group:
-        """Return the group that a scan of the file returns."""
-        return self.template.make_group(self)
 
 
 @dataclass(frozen=True)
@@ -110,8 +82,7 @@ class Template:
         self._end_at = image.locate_numbers(np.array([recorder.end_at]), 8)
         self.least_size = max(recorder.least_size, _find_end(group, self.plans))
         self._spent, self._cells = recorder.spent, recorder.cells
-        # Most attributes of a file are not lists or objects, of which each group needs its own.
-        self._skeleton = _Skeleton.of(group)
+        self.schema = Schema.of(group, self.plans.arrays)
         self._rows = self.reference[None].copy()
 
     def _read_reference(self, location: Location) -> bool:
@@ -152,7 +123,7 @@ class Template:
                 checks.append(_Check(moved, length + 4))
         return checks
 
-    def read(self, locations: Sequence[Location]) -> list[Scanned | None]:
+    def read(self, locations: Sequence[Location]) -> list[Row | None]:
         """Scan files; None stands for each that is to be parsed, mostly as it is not alike."""
         # Reused, as page faults of fresh memory cost more than reading.
         if len(self._rows) < len(locations):
@@ -160,7 +131,7 @@ class Template:
         rows = self._rows[: len(locations)]
         sources = [self._read_row(*pair) for pair in zip(locations, rows, strict=True)]
         which = [number for number, source in enumerate(sources) if source is not None]
-        scanned: list[Scanned | None] = [None] * len(locations)
+        scanned: list[Row | None] = [None] * len(locations)
         some = [source for source in sources if source is not None]
         for number, one in zip(which, self._decode(rows[which], some), strict=True):
             scanned[number] = one
@@ -174,7 +145,7 @@ class Template:
         first = self._first
         return not ((row[:first] ^ self.reference[:first]) & self.mask[:first]).any()
 
-    def _decode(self, rows: Bytes, sources: Sequence[Source]) -> list[Scanned | None]:
+    def _decode(self, rows: Bytes, sources: Sequence[Source]) -> list[Row | None]:
         """Return what is different in files, given the bytes of each; None where it is too much."""
         if not len(rows):
             return []
@@ -192,13 +163,13 @@ class Template:
                 some = np.flatnonzero(alike)
                 ends = np.full(len(some), check.length)
                 alike[some[find_damaged_rows(rows[some[:, None], check.order], ends)]] = False
-        scanned: list[Scanned | None] = []
+        scanned: list[Row | None] = []
         for number, (source, good) in enumerate(zip(sources, alike.tolist(), strict=True)):
             attributes = self._decode_attributes(rows[number]) if good else None
             scanned.append(
                 None
                 if attributes is None
-                else Scanned(self, source, addresses[number], lengths[number], attributes)
+                else Row(self.schema, source, addresses[number], lengths[number], attributes)
             )
         return scanned
 
@@ -226,85 +197,10 @@ class Template:
                     changed.setdefault(path, {})[each.name] = value
         return changed
 
-    def make_group(self, scanned: Scanned) -> Group:
-        """Return the group of a file."""
-        # A table of their own for the references into one file: arrays share it.
-        return self._skeleton.build(self, scanned, Sources([scanned.source]), CachePolicy())
-
-    def make_manifest(
-        self, path: str, old: Manifest, scanned: Scanned, sources: Sources
-    ) -> Manifest:
-        """Return where the chunks of an array are in a file."""
-        if not len(old.sources) or old.sources[0].is_inline:
-            return old
-        offset, length = old.offset, old.length
-        planned = self.plans.arrays.get(path)
-        if planned is not None:
-            offset = _fill(old.offset, planned, scanned.addresses)
-            length = _fill(old.length, planned, scanned.lengths) if planned.has_lengths else length
-        columns = (old.source, offset, length, old.decoders, old.decoder, old.origin)
-        return Manifest(old.shape, sources, *columns)
-
 
 def _read_addresses(rows: Bytes, at: Ints) -> Ints:
     """Return the numbers of 8 bytes at places of rows, shape (rows, places)."""
     return read_numbers(rows, at[:, None] + np.arange(8))
-
-
-def _fill(column: Any, planned: ArrayPlan, numbers: Ints) -> Ints:
-    """Return a column with the numbers of slots in the cells they belong to."""
-    some = numbers[planned.start : planned.stop]
-    if planned.cells is None:
-        return some.reshape(column.shape)
-    filled = np.array(column, np.int64)
-    filled.reshape(-1)[planned.cells] = some
-    return filled
-
-
-class _Skeleton:
-    """A group without what differs between files that are alike."""
-
-    def __init__(self, path: str, attributes: dict[str, Any], skipped: Mapping[str, str]) -> None:
-        self.path, self.skipped = path, skipped
-        # A copy: the group was given to users, who may change what is in it.
-        self.attributes = attributes = copy_json(attributes)
-        self.nested = [name for name, value in attributes.items() if type(value) in (list, dict)]
-        self.members: dict[str, _Skeleton | tuple[Array, _Skeleton]] = {}
-
-    @classmethod
-    def of(cls, group: Group) -> _Skeleton:
-        self = cls(group.path, group.attributes, group.skipped)
-        for name in group:
-            node = group[name]
-            if isinstance(node, Group):
-                self.members[name] = cls.of(node)
-            else:
-                self.members[name] = node, cls(node.path, node.metadata.attributes, {})
-        return self
-
-    def copy_attributes(self, changed: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
-        """Return attributes of which nothing is shared."""
-        attributes = self.attributes | changed.get(self.path, {})
-        for name in self.nested:
-            attributes[name] = copy_json(attributes[name])
-        return attributes
-
-    def build(
-        self, template: Template, scanned: Scanned, sources: Sources, policy: CachePolicy
-    ) -> Group:
-        members: dict[str, Array | Group] = {}
-        for name, member in self.members.items():
-            if isinstance(member, _Skeleton):
-                members[name] = member.build(template, scanned, sources, policy)
-                continue
-            old, skeleton = member
-            metadata = old.metadata.with_attributes(skeleton.copy_attributes(scanned.attributes))
-            manifest = template.make_manifest(old.path, old.manifest, scanned, sources)
-            array = Array.from_manifest(metadata, manifest, old.path, policy)
-            array.file_layout = old.file_layout
-            members[name] = array
-        attributes = self.copy_attributes(scanned.attributes)
-        return Group(attributes, members, self.path, self.skipped)
 
 
 def read_row(

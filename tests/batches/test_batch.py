@@ -1,0 +1,105 @@
+"""Batches: of their columns, the group of each file is made again, equal to the bit."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.fuzz.templates import KINDS
+from virtualzarr.batches import Batch, Row, make_batches
+from virtualzarr.errors import VirtualZarrError
+from virtualzarr.hierarchy.group import Group
+from virtualzarr.ingest.detect import scan
+from virtualzarr.ingest.differences import find_difference
+from virtualzarr.ingest.scan_files import scan_rows
+from virtualzarr.stores.fingerprints import Fingerprint
+
+_OPTIONS = {"format": None, "on_error": "raise", "storage_options": None}
+_KINDS = pytest.mark.parametrize("kind", KINDS, ids=[kind.name for kind in KINDS])
+
+
+def _write(kind, folder: Path, count: int) -> list[str]:
+    files = []
+    for number in range(1, count):
+        path = folder / f"{number}.h5"
+        kind.write(path, np.random.default_rng(number), number)
+        files.append(str(path))
+    return files
+
+
+@_KINDS
+@pytest.mark.parametrize("elsewhere", [False, True], ids=["here", "pickled"])
+def test_groups_of_batches_are_those_of_scans(kind, elsewhere, tmp_path):
+    files = _write(kind, tmp_path, 14)
+    seen = []
+    for batch, numbers in make_batches(list(scan_rows(files, _OPTIONS))):
+        one = pickle.loads(pickle.dumps(batch)) if elsewhere else batch
+        assert len(one) == len(numbers)
+        for group, number in zip(one.groups(), numbers, strict=True):
+            assert find_difference(group, scan(files[number])) == ""
+        seen += numbers
+    assert sorted(seen) == list(range(len(files)))
+
+
+def test_files_that_are_alike_are_few_batches_and_small(tmp_path):
+    files = _write(KINDS[3], tmp_path, 60)
+    batches = [batch for batch, _ in make_batches(list(scan_rows(files, _OPTIONS)))]
+    large = max(batches, key=len)
+    assert len(large) > 20  # of which 14 attributes differ in each
+    whole, half = (
+        len(pickle.dumps(Batch.of([large.row(k) for k in range(count)])))
+        for count in (len(large), len(large) // 2)
+    )
+    assert (whole - half) / (len(large) - len(large) // 2) < 500
+
+
+def test_groups_are_independent_of_each_other():
+    batch = Batch.of([Row.of(Group({"range": [1, 2]}, {"inner": Group({"a": {"b": 1}})}))])
+    first = batch.group(0)
+    first.attributes["range"].append(3)
+    first["inner"].attributes["a"]["b"] = 2
+    assert find_difference(batch.group(0), batch.group(0)) == ""
+    assert batch.group(0).attributes == {"range": [1, 2]}
+    assert batch.group(0)["inner"].attributes == {"a": {"b": 1}}
+
+
+def test_attributes_that_differ_keep_their_types_and_signs():
+    (row,) = [Row.of(Group({"x": 0, "y": "same"}))]
+    values = [0, 0.0, -0.0, True, "0", [0], float("nan"), 0]
+    rows = [
+        Row(row.schema, None, row.addresses, row.lengths, {"": {"x": value}} if n else {})
+        for n, value in enumerate(values)
+    ]
+    for batch in (Batch.of(rows), pickle.loads(pickle.dumps(Batch.of(rows)))):
+        assert [repr(group.attributes["x"]) for group in batch.groups()] == [*map(repr, values)]
+        assert {group.attributes["y"] for group in batch.groups()} == {"same"}
+
+
+def test_rows_of_other_schemas_are_no_batch():
+    rows = [Row.of(Group({})), Row.of(Group({}))]
+    with pytest.raises(ValueError, match="one schema"):
+        Batch.of(rows)
+    with pytest.raises(ValueError, match="at least one"):
+        Batch.of([])
+    assert [numbers for _, numbers in make_batches(rows)] == [[0], [1]]
+
+
+def test_files_that_cannot_be_read_are_errors_among_rows(tmp_path):
+    files = _write(KINDS[1], tmp_path, 6)
+    Path(files[2]).write_bytes(b"\x89HDF\r\n\x1a\n")
+    rows = list(scan_rows(files, _OPTIONS))
+    assert [isinstance(row, VirtualZarrError) for row in rows] == [n == 2 for n in range(5)]
+
+
+def test_fingerprints_of_sources_are_kept(tmp_path):
+    files = _write(KINDS[1], tmp_path, 8)
+    rows = list(scan_rows(files, _OPTIONS))
+    for batch, numbers in make_batches(rows):
+        for source, number in zip(pickle.loads(pickle.dumps(batch)).sources, numbers, strict=True):
+            if source is not None:
+                status = Path(files[number]).stat()
+                assert source.uri == files[number]
+                assert source.fingerprint == Fingerprint(status.st_size, status.st_mtime_ns)

@@ -1,0 +1,213 @@
+"""Batch: rows of columns, one for each file, that one schema makes groups of."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from virtualzarr.batches.schema import Attributes, Schema
+from virtualzarr.hierarchy.group import Group
+from virtualzarr.manifest import Source
+from virtualzarr.metadata.json_documents import is_same_json
+
+Ints = NDArray[np.int64]
+
+MAX_ROWS = 4096
+"""Files of one batch."""
+
+_SAME = 0
+"""Code of an attribute that is that of the schema."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """What is different in one file of those that are alike.
+
+    Parameters
+    ----------
+    schema : Schema
+    source : Source, optional
+        The file; None for a group whose references are those of the schema.
+    addresses, lengths : int64 array, shape (columns,)
+        Of its chunks.
+    attributes : mapping
+        Values, as JSON, of attributes that are others than those of the schema, by path of the node
+        and name.
+    """
+
+    schema: Schema
+    source: Source | None
+    addresses: Ints
+    lengths: Ints
+    attributes: Attributes
+
+    @classmethod
+    def of(cls, group: Group) -> Row:
+        """Return a group that is like no other as the only row of its schema."""
+        nothing = np.empty(0, np.int64)
+        return cls(Schema.of(group), None, nothing, nothing, {})
+
+    def group(self) -> Group:
+        """Return the group that a scan of the file returns."""
+        return self.schema.build(self.source, self.addresses, self.lengths, self.attributes)
+
+
+@dataclass(frozen=True)
+class AttributeColumn:
+    """An attribute of a node in all files of a batch, as a dictionary.
+
+    Parameters
+    ----------
+    values : list
+        The different values, as JSON; that of the schema is the first.
+    codes : int32 array
+        Which of them each file has.
+    """
+
+    values: list[Any]
+    codes: NDArray[np.int32]
+
+
+@dataclass(frozen=True)
+class Batch:
+    """What came of scans of files that are alike, with a row for each file.
+
+    Parameters
+    ----------
+    schema : Schema
+    sources : list of Source or None
+        The files.
+    addresses, lengths : int64 array, shape (files, columns)
+        Of the chunks; lengths broadcast where all files have the same.
+    attributes : dict
+        Columns of attributes that differ, by path of the node and name.
+
+    Examples
+    --------
+    >>> batch = Batch.of([Row.of(Group({"title": "air"}))])
+    >>> len(batch), batch.group(0).attributes
+    (1, {'title': 'air'})
+    """
+
+    schema: Schema
+    sources: Sequence[Source | None]
+    addresses: Ints
+    lengths: Ints
+    attributes: Mapping[tuple[str, str], AttributeColumn]
+
+    @classmethod
+    def of(cls, rows: Sequence[Row]) -> Batch:
+        """Return rows of one schema as a batch. Raises `ValueError` if they have several."""
+        if not rows or any(row.schema is not rows[0].schema for row in rows):
+            raise ValueError("a batch has rows of one schema, at least one")
+        lengths = np.stack([row.lengths for row in rows])
+        if (lengths == lengths[0]).all():
+            lengths = np.broadcast_to(lengths[0].copy(), lengths.shape)
+        addresses = np.stack([row.addresses for row in rows])
+        columns = _encode_attributes(rows)
+        return cls(rows[0].schema, [row.source for row in rows], addresses, lengths, columns)
+
+    def __len__(self) -> int:
+        return len(self.sources)
+
+    def row(self, number: int) -> Row:
+        """Return what is different in one file."""
+        changed: dict[str, dict[str, Any]] = {}
+        for (path, name), column in self.attributes.items():
+            if column.codes[number] != _SAME:
+                changed.setdefault(path, {})[name] = column.values[column.codes[number]]
+        numbers = self.addresses[number], self.lengths[number]
+        return Row(self.schema, self.sources[number], *numbers, changed)
+
+    def group(self, number: int) -> Group:
+        """Return the group that a scan of one of the files returns, to the bit."""
+        return self.row(number).group()
+
+    def groups(self) -> Iterator[Group]:
+        """Yield the group of each file."""
+        return (self.group(number) for number in range(len(self)))
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory that the columns of chunks and codes take."""
+        lengths = self.lengths.nbytes if self.lengths.strides[0] else self.lengths[0].nbytes
+        codes = sum(column.codes.nbytes for column in self.attributes.values())
+        return self.addresses.nbytes + lengths + codes
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # A broadcast column is pickled once; sources as columns, as most of them have few fields.
+        lengths = self.lengths if self.lengths.strides[0] else self.lengths[:1]
+        packed = (self.schema, _pack_sources(self.sources), self.addresses, lengths)
+        return _unpack, (*packed, dict(self.attributes))
+
+
+def make_batches(rows: Sequence[Row]) -> Iterator[tuple[Batch, list[int]]]:
+    """Yield batches of rows of any schemas, and the numbers of the rows in each."""
+    numbers: dict[int, list[int]] = {}
+    for number, row in enumerate(rows):
+        numbers.setdefault(id(row.schema), []).append(number)
+    for some in numbers.values():
+        for start in range(0, len(some), MAX_ROWS):
+            part = some[start : start + MAX_ROWS]
+            yield Batch.of([rows[number] for number in part]), part
+
+
+def _encode_attributes(rows: Sequence[Row]) -> dict[tuple[str, str], AttributeColumn]:
+    columns: dict[tuple[str, str], AttributeColumn] = {}
+    known: dict[tuple[str, str], dict[str, list[int]]] = {}
+    for number, row in enumerate(rows):
+        for path, attributes in row.attributes.items():
+            for name, value in attributes.items():
+                key = path, name
+                if key not in columns:
+                    first = row.schema.find_attributes(path)[name]
+                    codes = np.zeros(len(rows), np.int32)
+                    columns[key], known[key] = AttributeColumn([first], codes), {}
+                column = columns[key]
+                # By text, and then by value: 1 and 1.0 are not the same, nor are 0.0 and -0.0.
+                same = known[key].setdefault(repr(value), [])
+                code = next((k for k in same if is_same_json(column.values[k], value)), None)
+                if code is None:
+                    code = len(column.values)
+                    column.values.append(value)
+                    same.append(code)
+                column.codes[number] = code
+    return columns
+
+
+_FIELDS = ("uri", "size", "mtime_ns", "etag", "not_after_ns", "digest", "redirects")
+
+
+def _pack_sources(sources: Sequence[Source | None]) -> Any:
+    """Return sources as columns, or as they are if some hold more than what is said of a file."""
+    plain = [
+        source
+        for source in sources
+        if source is not None and source.data is None and source.checksums is None
+    ]
+    options = plain[0].storage_options if plain else None
+    if len(plain) < len(sources) or any(one.storage_options is not options for one in plain):
+        return list(sources)
+    return options, [[getattr(source, name) for source in plain] for name in _FIELDS]
+
+
+def _unpack(
+    schema: Schema,
+    packed: Any,
+    addresses: Ints,
+    lengths: Ints,
+    attributes: dict[tuple[str, str], AttributeColumn],
+) -> Batch:
+    sources = packed
+    if isinstance(packed, tuple):
+        options, columns = packed
+        sources = [
+            Source(storage_options=options, **dict(zip(_FIELDS, values, strict=True)))
+            for values in zip(*columns, strict=True)
+        ]
+    lengths = np.broadcast_to(lengths, addresses.shape) if len(lengths) == 1 else lengths
+    return Batch(schema, sources, addresses, lengths, attributes)
