@@ -8,13 +8,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import virtualzarr as vz
 from tests.fuzz.templates import KINDS
-from virtualzarr.batches import Batch, Row, make_batches
+from virtualzarr.batches import Batch, Row, has_manifests, make_batches
 from virtualzarr.errors import VirtualZarrError
 from virtualzarr.hierarchy.group import Group
 from virtualzarr.ingest.detect import scan
 from virtualzarr.ingest.differences import find_difference
-from virtualzarr.ingest.scan_files import scan_rows
+from virtualzarr.ingest.scan_files import Packed, scan_rows
 from virtualzarr.stores.fingerprints import Fingerprint
 
 _OPTIONS = {"format": None, "on_error": "raise", "storage_options": None}
@@ -92,6 +93,20 @@ def test_files_that_cannot_be_read_are_errors_among_rows(tmp_path):
     Path(files[2]).write_bytes(b"\x89HDF\r\n\x1a\n")
     rows = list(scan_rows(files, _OPTIONS))
     assert [isinstance(row, VirtualZarrError) for row in rows] == [n == 2 for n in range(5)]
+
+
+def test_groups_that_are_no_rows_stay_what_they_are(tmp_path):
+    vz.create_group(tmp_path / "a.zarr").create_array("x", shape=(2,), dtype="i4")
+    (stored,) = scan_rows([str(tmp_path / "a.zarr")], _OPTIONS)
+    assert isinstance(stored, Group)
+    assert not has_manifests(stored)
+    files = [*_write(KINDS[1], tmp_path, 6), str(tmp_path / "a.zarr"), str(tmp_path / "nothing")]
+    packed = pickle.loads(pickle.dumps(Packed.of(list(scan_rows(files, _OPTIONS)))))
+    groups = list(packed.groups())
+    for file, group in zip(files[:5], groups, strict=False):
+        assert find_difference(group, scan(file)) == ""
+    assert groups[5]["x"].shape == (2,)
+    assert isinstance(groups[6], VirtualZarrError)
 
 
 def test_fingerprints_of_sources_are_kept(tmp_path):

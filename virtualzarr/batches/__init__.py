@@ -1,6 +1,6 @@
 """Batches: what came of scans of many files that are alike, as one schema and columns."""
 
-from virtualzarr.batches.batch import Batch, Row, make_batches
+from virtualzarr.batches.batch import Batch, Row, has_manifests, make_batches
 from virtualzarr.batches.schema import ChunkColumns, Schema
 
-__all__ = ["Batch", "ChunkColumns", "Row", "Schema", "make_batches"]
+__all__ = ["Batch", "ChunkColumns", "Row", "Schema", "has_manifests", "make_batches"]

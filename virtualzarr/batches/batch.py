@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from virtualzarr.array import Array
+from virtualzarr.array.chunk_source import ManifestChunks
 from virtualzarr.batches.schema import Attributes, Schema
 from virtualzarr.hierarchy.group import Group
 from virtualzarr.manifest import Source
@@ -143,6 +145,19 @@ class Batch:
         lengths = self.lengths if self.lengths.strides[0] else self.lengths[:1]
         packed = (self.schema, _pack_sources(self.sources), self.addresses, lengths)
         return _unpack, (*packed, dict(self.attributes))
+
+
+def has_manifests(group: Group) -> bool:
+    """Tell whether all of a group is in its metadata and manifests, and no store or setting."""
+    if group.ignored_keys or group.cache_policy is not None:
+        return False
+    nodes = [node for _, node in group.members(None)]
+    return all(
+        isinstance(node.chunk_source, ManifestChunks) and node.fill_missing
+        if isinstance(node, Array)
+        else has_manifests(node)
+        for node in nodes
+    )
 
 
 def make_batches(rows: Sequence[Row]) -> Iterator[tuple[Batch, list[int]]]:

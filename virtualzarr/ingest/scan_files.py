@@ -11,10 +11,11 @@ import time
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from virtualzarr.batches import Row
+from virtualzarr.batches import Batch, Row, has_manifests, make_batches
 from virtualzarr.config import config
 from virtualzarr.errors import (
     SkippedVariableWarning,
@@ -136,8 +137,12 @@ def scan_each(
     _log.info("scanned %d files in %.1f s", len(files), time.perf_counter() - started)
 
 
-def scan_rows(files: Sequence[str], options: Mapping[str, Any]) -> Iterator[Row | VirtualZarrError]:
+def scan_rows(
+    files: Sequence[str], options: Mapping[str, Any], cache: TemplateCache | None = None
+) -> Iterator[Row | Group | VirtualZarrError]:
     """Yield what came of each file in order, as rows for batches, or what is wrong with the file.
+
+    A group whose chunks are a store's own is no row, and stays what it is.
 
     Rows of files that are alike have one schema: `virtualzarr.batches.make_batches` puts them
     together.
@@ -146,14 +151,16 @@ def scan_rows(files: Sequence[str], options: Mapping[str, Any]) -> Iterator[Row 
     ----------
     options : mapping
         Of `virtualzarr.ingest.detect.scan`.
+    cache : TemplateCache, optional
+        Of files that were scanned before, with the same options and settings.
     """
-    scanned = (
-        TemplateCache(options).scan_each(files)
+    scanned: Iterable[Any] = (
+        (cache or TemplateCache(options)).scan_each(files)
         if uses_templates(options)
         else map(partial(_scan_one, **options), files)
     )
     for one in scanned:
-        yield Row.of(one) if isinstance(one, Group) else one
+        yield Row.of(one) if isinstance(one, Group) and has_manifests(one) else one
 
 
 def _scan_serial(
@@ -183,10 +190,10 @@ def _scan_parallel(
     settings = {name: value for name, value in vars(config).items() if name != "threads"}
     work = partial(_scan_batch, home=os.getpid(), settings=settings, options=options)
     batches = [files[k : k + size] for k in range(0, len(files), size)]
-    for groups, caught in executor.map(work, batches):
+    for packed, caught in executor.map(work, batches):
         for message, category in caught:
             warn_caller(message, category)
-        yield from groups
+        yield from packed if isinstance(packed, list) else packed.groups()
 
 
 Warnings = list[tuple[str, type[Warning]]]
@@ -194,7 +201,7 @@ Warnings = list[tuple[str, type[Warning]]]
 
 def _scan_batch(
     files: Sequence[str], home: int, settings: Mapping[str, Any], options: Mapping[str, Any]
-) -> tuple[list[Group | VirtualZarrError], Warnings]:
+) -> tuple[list[Group | VirtualZarrError] | Packed, Warnings]:
     """Scan files in whatever process this is; return what the first one, `home`, is to warn of."""
     if os.getpid() == home:
         return list(_scan_serial(files, options)), []
@@ -207,8 +214,65 @@ def _scan_batch(
                         for warning in _skip_warnings(file, group)]  # fmt: skip
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        groups = list(_scan_serial(files, options))
-    return groups, [(str(item.message), item.category) for item in caught]
+        packed = Packed.of(list(scan_rows(files, options, _find_cache(options, settings))))
+    return packed, [(str(item.message), item.category) for item in caught]
+
+
+@dataclass(frozen=True)
+class Packed:
+    """What came of some files, for another process: as batches, where they are alike.
+
+    Parameters
+    ----------
+    count : int
+        Files.
+    batches : list
+        Batches, and the number of the file of each row.
+    others : dict
+        Errors, and groups that are no rows, by number of the file.
+    """
+
+    count: int
+    batches: list[tuple[Batch, list[int]]]
+    others: dict[int, Group | VirtualZarrError]
+
+    @classmethod
+    def of(cls, scanned: Sequence[Row | Group | VirtualZarrError]) -> Packed:
+        """Pack what `scan_rows` yields."""
+        numbers = [n for n, one in enumerate(scanned) if isinstance(one, Row)]
+        rows = [one for one in scanned if isinstance(one, Row)]
+        batches = [
+            (batch, [numbers[number] for number in some]) for batch, some in make_batches(rows)
+        ]
+        others = {n: one for n, one in enumerate(scanned) if not isinstance(one, Row)}
+        return cls(len(scanned), batches, others)
+
+    def groups(self) -> Iterator[Group | VirtualZarrError]:
+        """Yield the group of each file in order, or what is wrong with the file."""
+        places = {
+            number: (batch, row)
+            for batch, numbers in self.batches
+            for row, number in enumerate(numbers)
+        }
+        for number in range(self.count):
+            if number in self.others:
+                yield self.others[number]
+            else:
+                batch, row = places[number]
+                yield batch.group(row)
+
+
+# Of the run that this process works for: templates of one message serve the next.
+_caches: dict[str, TemplateCache] = {}
+
+
+def _find_cache(options: Mapping[str, Any], settings: Mapping[str, Any]) -> TemplateCache:
+    """Return the templates of files that were scanned with these options and settings."""
+    key = repr((sorted(options.items()), sorted(settings.items())))
+    if key not in _caches:
+        _caches.clear()
+        _caches[key] = TemplateCache(options)
+    return _caches[key]
 
 
 def _skip_warnings(file: str, group: Group | VirtualZarrError) -> Warnings:

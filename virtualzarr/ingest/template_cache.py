@@ -137,7 +137,7 @@ class TemplateCache:
             return self._audit(file, scanned)
         return scanned
 
-    def _audit(self, file: str, scanned: Row) -> Group | VirtualZarrError:
+    def _audit(self, file: str, scanned: Row) -> Group | Row | VirtualZarrError:
         """Scan a file both ways.
 
         Raises `TemplateError` if the results differ.
@@ -151,7 +151,9 @@ class TemplateCache:
             difference = f"it fails: {error}"
         else:
             difference = find_difference(scanned.group(), parsed)
-            if not difference or self._is_changed(scanned):
+            if not difference:
+                return scanned
+            if self._is_changed(scanned):
                 return parsed
         raise TemplateError(
             "the scan by a template is not that of the file itself; please report it, and set "
