@@ -11,7 +11,8 @@ import virtualzarr as vz
 from tests.dataset.test_dataset import write
 from virtualzarr.array import Array
 from virtualzarr.cli import main
-from virtualzarr.dataset.check import check_sources
+from virtualzarr.dataset import check
+from virtualzarr.dataset.check import check_objects, check_sources
 from virtualzarr.dataset.create import create_dataset
 
 
@@ -68,3 +69,21 @@ def test_rows_of_several_versions_are_decoded_once(dataset, monkeypatch, capsys)
     assert json.loads(capsys.readouterr().out)["missing"] == []
     # 12 rows of the newest version, and the 4 that only the tagged one has.
     assert sum(decoded) == 16
+
+
+def test_objects_that_a_vacuum_takes_meanwhile_are_not_damaged(dataset, monkeypatch):
+    """The newest version decides what has to be there; what that misses is damage."""
+    real, sweeps = check.mark, []
+
+    def mark(head, marker):
+        if not sweeps:
+            dataset.refresh().delete_tag("both")
+            sweeps.append(vz.Dataset(dataset.path).vacuum())
+        return real(head, marker)
+
+    monkeypatch.setattr(check, "mark", mark)
+    assert check_objects(dataset.path).damaged == {}
+    assert sweeps[0].deleted
+    (segment, *_) = vz.Dataset(dataset.path).snapshot.entries.tail
+    os.unlink(f"{dataset.path}/{segment.segment.name}")
+    assert [*check_objects(dataset.path).damaged] == [segment.segment.name]

@@ -31,6 +31,7 @@ from virtualzarr.errors import (
     CommitUnknownError,
     MismatchError,
     NodeExistsError,
+    SourceNotFoundError,
     VirtualZarrError,
 )
 
@@ -230,6 +231,39 @@ def test_a_writer_that_takes_what_is_forgotten_for_what_never_was(monkeypatch):
         commit_beside_a_vacuum_that_forgets()
     monkeypatch.setattr(commit, "_check_remembered", lambda current, base, name: None)
     assert commit_beside_a_vacuum_that_forgets().count("mine") == 2
+
+
+def vacuum_beside_another():
+    """Let a vacuum sweep what another one is about to read for its mark; return both reports."""
+    store, limits = simulation.Store(random.Random(0)), simulation.Limits(records=1, record_bytes=9)
+    state = simulation.run(store, commit.create(limits=limits))
+    for name in ("one", "two"):
+        change = verbs.set_tag(name, 1, {"message": "long"})
+        state = simulation.run(store, commit.commit(state, change, limits=limits))
+        change = verbs.set_tag(name, None, {})
+        state = simulation.run(store, commit.commit(state, change, limits=limits))
+    slow = vacuum.vacuum(state, 9, limits=limits)
+    operation, is_fenced = slow.send(None), False
+    while not is_fenced:
+        is_fenced = isinstance(operation, operations.Replace)
+        operation = slow.send(store.perform(operation))
+    newest = simulation.run(store, head.read_head())
+    quick = simulation.run(store, vacuum.vacuum(newest, limits=limits))
+    try:
+        while True:
+            operation = slow.send(store.perform(operation))
+    except StopIteration as stop:
+        return stop.value, quick
+
+
+def test_a_vacuum_that_takes_what_another_has_swept_for_damage(monkeypatch):
+    slow, quick = vacuum_beside_another()
+    assert quick.deleted
+    assert not slow.deleted
+    assert slow.expired == quick.expired
+    mutate(monkeypatch, vacuum.mark_newest, "current.tag == head.tag", "True")
+    with pytest.raises(SourceNotFoundError):
+        vacuum_beside_another()
 
 
 def test_a_merge_that_forgets_that_rows_may_come_back(monkeypatch):

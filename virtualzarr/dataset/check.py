@@ -10,7 +10,7 @@ from typing import Any
 from virtualzarr.dataset import objects
 from virtualzarr.dataset.dataset import Dataset
 from virtualzarr.dataset.diff import select_absent
-from virtualzarr.dataset.head import read_head
+from virtualzarr.dataset.head import Head, read_head
 from virtualzarr.dataset.named import Named
 from virtualzarr.dataset.open_storage import open_storage
 from virtualzarr.dataset.segment_opener import SegmentOpener
@@ -65,7 +65,17 @@ def check_objects(
     uri = resolve_uri(path).rstrip("/")
     location = Location.of(f"{uri}/", storage_options, allowed)
     storage = open_storage(location)
-    head = storage.run(read_head())
+    head, before = storage.run(read_head()), None
+    while True:
+        report = _check_head(storage, head, location, uri)
+        newest = storage.run(read_head(head))
+        # What is missing may have expired since, and been swept: the newest head decides.
+        if not report.damaged or newest.tag == head.tag or report.damaged == before:
+            return report
+        head, before = newest, report.damaged
+
+
+def _check_head(storage: Storage, head: Head, location: Location, uri: str) -> ObjectReport:
     marker, damaged = _NamedMarker(), {}
     try:
         storage.run(mark(head, marker))

@@ -19,7 +19,7 @@ from virtualzarr.dataset.layers import LayerInfo
 from virtualzarr.dataset.objects import epoch_of
 from virtualzarr.dataset.placing import read_stored
 from virtualzarr.dataset.row_tables import read_entries
-from virtualzarr.dataset.vacuum import mark
+from virtualzarr.dataset.vacuum import mark_newest
 from virtualzarr.dataset.values import to_step
 from virtualzarr.errors import UnsupportedError
 from virtualzarr.virtual.rechunk import get_axes
@@ -259,7 +259,7 @@ def _list_sizes(dataset: Dataset) -> tuple[dict[str, int], tuple[int, int]]:
     """Return sizes of objects by kind, and how many there are, and how large, that are garbage."""
     # Listed before it is marked: what is committed in between is no garbage.
     sizes = dataset.list_objects()
-    needed = dataset.run(mark(dataset.refresh().head))
+    _, needed = dataset.run(mark_newest(dataset.refresh().head))
     kinds: dict[str, int] = {}
     objects = nbytes = 0
     for name, size in sizes.items():

@@ -25,6 +25,7 @@ from virtualzarr.dataset.head import (
     Head,
     find_version,
     read_documents,
+    read_head,
     read_records,
     read_version,
 )
@@ -35,7 +36,7 @@ from virtualzarr.dataset.row_tables import ENTRIES, has_rows, read_contents
 from virtualzarr.dataset.runs import Runs
 from virtualzarr.dataset.snapshot import Entries, FileNames, Parts, Record, Snapshot, StoredRows
 from virtualzarr.dataset.tables import Pack, choose_all, read_children
-from virtualzarr.errors import MismatchError
+from virtualzarr.errors import MismatchError, SourceNotFoundError
 
 _BATCH = 1000
 """Objects that are deleted at once: as many as S3 takes in one request."""
@@ -112,7 +113,7 @@ def vacuum(
     head = yield from commit(base, fence, name, limits)
     # Someone may have committed after the fence: what is kept now is at least what was kept then,
     # or newer, as versions that have expired do not come back.
-    needed = yield from mark(head)
+    head, needed = yield from mark_newest(head)
     swept = [
         object_name
         for object_name in (yield ListNames())
@@ -209,6 +210,25 @@ def mark(head: Head, marker: Marker | None = None) -> Protocol[set[str]]:
     for version in tagged:
         yield from marker.keep_state((yield from read_version(head, version)))
     return marker.names
+
+
+def mark_newest(head: Head) -> Protocol[tuple[Head, set[str]]]:
+    """Mark what a head needs, or a newer one; return that head, too.
+
+    Raises
+    ------
+    SourceNotFoundError
+        What the newest head names is not there.
+    """
+    while True:
+        try:
+            return head, (yield from mark(head))
+        except SourceNotFoundError:
+            # Another vacuum may have swept what has expired since: the newest head decides.
+            current = yield from read_head(head)
+            if current.tag == head.tag:
+                raise
+            head = current
 
 
 class Marker:
