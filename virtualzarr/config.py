@@ -22,7 +22,8 @@ class Config(Settings):
         Requests under way at once to remote files.
     retries : int
         How often a request over HTTP is repeated that a busy or failing server did not answer: one
-        that was cut off, or answered by 429, 500, 502, 503 or 504.
+        that was cut off, or answered by 408, 425, 429, 500, 502, 503 or
+        504.
     retry_seconds, max_retry_seconds : float
         How long to wait at most before a request is repeated first, twice as long before each
         further time; and how long at most before any. A server that asks for more gets none.
@@ -32,6 +33,8 @@ class Config(Settings):
         Byte ranges of one file that lie at most this many bytes apart are read as one.
     local_read, remote_read : int
         Merged ranges are not made longer than about this many bytes.
+    stream_bytes : int
+        Bytes of remote chunks that are requested or wait to be decoded, about, at most.
     batch_bytes : int
         A thread is given about this many decoded bytes at once: small chunks one by one are not
         worth the switching.
@@ -73,7 +76,7 @@ class Config(Settings):
     """
 
     threads: int = field(default_factory=lambda: min(16, os.cpu_count() or 1))
-    requests: int = 32
+    requests: int = 64
     retries: int = 5
     retry_seconds: float = 0.1
     max_retry_seconds: float = 20.0
@@ -82,6 +85,7 @@ class Config(Settings):
     remote_gap: int = 64 * 1024
     local_read: int = 1024 * 1024
     remote_read: int = 8 * 1024 * 1024
+    stream_bytes: int = 256 * 1024 * 1024
     batch_bytes: int = 1024 * 1024
     partial_read_bytes: int = 128 * 1024
     member_check_bytes: int = 64 * 1024 * 1024

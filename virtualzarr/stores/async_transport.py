@@ -18,7 +18,7 @@ class AsyncTransport(Listings):
         self, path: str, start: int, stop: int | None, limit: int | None = None
     ) -> tuple[bytes, Fingerprint]:
         """Return bytes of a file, and what the response says of it; see `Transport`."""
-        result: tuple[bytes, Fingerprint] = self._run(self._fetch, path, start, stop, limit)
+        result: tuple[bytes, Fingerprint] = self._run(self.fetch_in_loop, path, start, stop, limit)
         return result
 
     def fetch_many(
@@ -27,7 +27,7 @@ class AsyncTransport(Listings):
         """Return several ranges of a file, requested side by side."""
 
         def fetch(start: int, stop: int) -> Awaitable[tuple[bytes, Fingerprint]]:
-            return self._fetch(path, start, stop, None)
+            return self.fetch_in_loop(path, start, stop, None)
 
         result: list[tuple[bytes, Fingerprint]] = self._run(gather_ranges, fetch, ranges)
         return result
@@ -43,9 +43,10 @@ class AsyncTransport(Listings):
         # fsspec has one event loop in a thread of its own; its sessions belong to that loop.
         return sync(self._fs.loop, function, *values)
 
-    async def _fetch(
+    async def fetch_in_loop(
         self, path: str, start: int, stop: int | None, limit: int | None
     ) -> tuple[bytes, Fingerprint]:
+        """Do what `fetch` does in the event loop of the file system."""
         return await retry(lambda: self._attempt(path, start, stop, limit))
 
     @abstractmethod

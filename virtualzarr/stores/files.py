@@ -19,6 +19,7 @@ from virtualzarr.stores.fsspec_connection import Connection as Connection
 from virtualzarr.stores.fsspec_connection import filesystem as filesystem
 from virtualzarr.stores.location import Location as Location
 from virtualzarr.stores.scratch import ScratchBuffer
+from virtualzarr.stores.transport import Answer
 from virtualzarr.stores.uris import is_url as is_url
 from virtualzarr.stores.uris import resolve_uri as resolve_uri
 
@@ -335,7 +336,21 @@ class RemoteFile:
         self._check_inside(start, stop)
         if stop is not None and start >= stop:
             return b""
-        data, fingerprint = self.connection.fetch(self.path, self.uri, start, stop, limit)
+        answer = self.connection.fetch(self.path, self.uri, start, stop, limit)
+        return self.accept(answer, start, stop, limit)
+
+    async def fetch(self, start: int, stop: int | None, limit: int | None = None) -> Answer:
+        """Request bytes in the event loop of the connection; `accept` returns them, checked."""
+        self._check_inside(start, stop)
+        if stop is not None and start >= stop:
+            return b"", None
+        return await self.connection.fetch_in_loop(self.path, self.uri, start, stop, limit)
+
+    def accept(self, answer: Answer, start: int, stop: int | None, limit: int | None) -> bytes:
+        """Return the bytes of an answer, which must be of the file's version. Raises as `read`."""
+        data, fingerprint = answer
+        if stop is not None and start >= stop:
+            return data
         if stop is None and start == 0 and fingerprint is None:
             fingerprint = Fingerprint(len(data))
         if stop is not None and len(data) != stop - start:

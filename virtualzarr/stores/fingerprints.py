@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
+from functools import lru_cache
 from typing import Any
 
 from virtualzarr.config import config
@@ -50,12 +51,8 @@ class Fingerprint:
         >>> Fingerprint.from_headers(headers, 3).mtime_ns
         1000000000
         """
-        etag = headers.get("ETag") or None
-        try:
-            date = parsedate_to_datetime(headers.get("Last-Modified", ""))
-        except (ValueError, TypeError):
-            return cls(size, None, etag)
-        return cls(size, to_nanoseconds(date), etag)
+        mtime_ns = _parse_http_date(headers.get("Last-Modified", ""))
+        return cls(size, mtime_ns, headers.get("ETag") or None)
 
     @classmethod
     def from_info(cls, info: Mapping[str, Any]) -> Fingerprint:
@@ -83,6 +80,14 @@ class Fingerprint:
     def has_version(self) -> bool:
         """Whether it tells more than the size."""
         return self.etag is not None or self.mtime_ns is not None
+
+
+@lru_cache(maxsize=256)  # files of one archive have the dates of a few uploads
+def _parse_http_date(text: str) -> int | None:
+    try:
+        return to_nanoseconds(parsedate_to_datetime(text))
+    except (ValueError, TypeError):
+        return None
 
 
 def to_nanoseconds(date: object) -> int | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import threading
 from collections.abc import Iterator, Sequence
@@ -10,6 +11,7 @@ from typing import Any, ClassVar
 from weakref import WeakKeyDictionary
 
 from virtualzarr.errors import MissingDependencyError, UnsupportedError, VirtualZarrError
+from virtualzarr.stores.async_transport import AsyncTransport
 from virtualzarr.stores.fingerprints import Fingerprint, as_source_error
 from virtualzarr.stores.listing import Entry, glob
 from virtualzarr.stores.location import Location
@@ -98,6 +100,24 @@ class Connection:
         """Return bytes of a file, and what tells of which version they are. Raises as `call`."""
         with self._errors(uri) as transport:
             return transport.fetch(path, start, stop, limit)
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop | None:
+        """Where `fetch_in_loop` has to run; None if only calling threads can make requests."""
+        if self._process != os.getpid():
+            self._connect()
+        if not isinstance(self._transport, AsyncTransport):
+            return None
+        loop: asyncio.AbstractEventLoop = self._fs.loop
+        return loop
+
+    async def fetch_in_loop(
+        self, path: str, uri: str, start: int, stop: int | None, limit: int | None
+    ) -> Answer:
+        """Do what `fetch` does in the event loop."""
+        with self._errors(uri) as transport:
+            assert isinstance(transport, AsyncTransport)
+            return await transport.fetch_in_loop(path, start, stop, limit)
 
     def fetch_many(
         self, path: str, uri: str, ranges: Sequence[tuple[int, int]]

@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from virtualzarr.config import config
 
-TRANSIENT_STATUSES = frozenset([429, 500, 502, 503, 504])
+TRANSIENT_STATUSES = frozenset([408, 425, 429, 500, 502, 503, 504])
 """Statuses of responses that another attempt may not get."""
 
 T = TypeVar("T")

@@ -31,6 +31,7 @@ from virtualzarr.array.read.output import (
 )
 from virtualzarr.array.read.partial import UncompressedBlock, plan_box, plan_points, plan_slices
 from virtualzarr.array.read.prefetch import BatchDecode, plan_prefetch
+from virtualzarr.array.read.streaming import run_streamed
 from virtualzarr.array.read.strided import plan_strided_reads
 from virtualzarr.array.read.tasks import CoalescedReads, PartialReads, fill_missing_chunk
 from virtualzarr.array.thread_pools import Task, group_by_bytes, run_tasks
@@ -117,6 +118,8 @@ def read(
         )
         tasks = request.plan_tasks()
         large = request.decoded_nbytes > config.batch_bytes
+        if request.remote:
+            tasks = run_streamed(tasks)
         run_tasks(tasks, request.remote, large, io_bound=request.is_io_bound)
     if out is None:
         return projection.finish(output)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice, pairwise, repeat
@@ -16,7 +16,8 @@ from virtualzarr.array.read.partial import PartialRead
 from virtualzarr.array.thread_pools import Task
 from virtualzarr.codecs.core.strided import StridedLayout
 from virtualzarr.errors import ChunkNotFoundError, SourceChangedError, SourceNotFoundError
-from virtualzarr.stores.files import SMALL_FILE_BYTES
+from virtualzarr.stores.files import SMALL_FILE_BYTES, Buffer, RemoteFile
+from virtualzarr.stores.streams import StreamedRead
 
 if TYPE_CHECKING:
     from virtualzarr.array.read.engine import ReadRequest
@@ -85,6 +86,27 @@ class CoalescedReads:
                 parts_of_read = [*parts_of_read]
             self._read(read, chunks[first:last], parts_of_read)
 
+    def as_streamed_read(self) -> StreamedRead | None:
+        """Return the bytes to request, if an event loop can do that."""
+        if self.last - self.first != 1 or self.request.located.read_small is not None:
+            return None
+        file = self.request.located.open_file(int(self.plan.file[self.first]))
+        if not isinstance(file, RemoteFile):
+            return None
+        start, stop = int(self.plan.start[self.first]), int(self.plan.stop[self.first])
+        codec = int(
+            self.request.codec_index[self.chunks[self.plan.order[self.plan.first[self.first]]]]
+        )
+        if stop >= 0:
+            return StreamedRead(file, start, stop, None, stop - start)
+        nbytes = self.request.block_codecs[codec][0].max_nbytes
+        return StreamedRead(file, start, None, self.request.max_lengths[codec], nbytes)
+
+    def finish(self, fetch: Callable[[], Buffer]) -> None:
+        """Decode the chunks of the single read; `fetch` gives its bytes, or raises."""
+        chunks, parts = self._chunks()
+        self._read(self.first, chunks, [*parts], fetch)
+
     def _chunks(self) -> tuple[NDArray[np.int64], Iterator[Part]]:
         bounds = self.plan.first[self.first], self.plan.first[self.last]
         chunks = self.chunks[self.plan.order[slice(*bounds)]]
@@ -100,11 +122,16 @@ class CoalescedReads:
             contents = located.read_small(located.file[chunks])
         return zip(chunks.tolist(), parts, contents, strict=True)
 
-    def _read(self, read: int, chunks: NDArray[np.int64], parts: Iterable[Part]) -> None:
+    def _read(
+        self,
+        read: int,
+        chunks: NDArray[np.int64],
+        parts: Iterable[Part],
+        fetch: Callable[[], Buffer] | None = None,
+    ) -> None:
         """Fetch one coalesced range and decode the chunks in it."""
         request, located = self.request, self.request.located
         start, stop = int(self.plan.start[read]), int(self.plan.stop[read])
-        file = located.open_file(int(self.plan.file[read]))
         begins = (located.offset[chunks] - start).tolist()
         ends = [b + n if n >= 0 else None
                 for b, n in zip(begins, located.length[chunks].tolist(), strict=True)]  # fmt: skip
@@ -116,12 +143,14 @@ class CoalescedReads:
         block: NDArray[Any] | None = None  # kept while the next chunk is a part of it, too
         done = 0
         try:
-            # An unknown length means up to the end of the file, at most what a block may take
-            # encoded.
-            if stop < 0:
-                data = memoryview(file.read(start, None, request.max_lengths[codecs[0]]))
+            if fetch is not None:
+                data = memoryview(fetch())
             else:
-                data = memoryview(file.read(start, stop))
+                file = located.open_file(int(self.plan.file[read]))
+                # An unknown length means up to the end of the file, at most what a block may take
+                # encoded.
+                limit = request.max_lengths[codecs[0]] if stop < 0 else None
+                data = memoryview(file.read(start, None if stop < 0 else stop, limit))
             for i, begin, end, codec, part, is_shared in zip(
                 numbers, begins, ends, codecs, parts, shared, strict=True
             ):

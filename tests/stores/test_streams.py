@@ -1,0 +1,128 @@
+"""Streams of answers: all come once, as many at a time as settings say, and errors end the rest."""
+
+import asyncio
+import threading
+
+import numpy as np
+import pytest
+import zarr
+
+import virtualzarr as vz
+from tests.stores.webserver import web_server
+from virtualzarr.errors import SourceError, VirtualZarrError
+from virtualzarr.stores.streams import AnswerStream
+
+pytest.importorskip("aiohttp")
+fsspec_asyn = pytest.importorskip("fsspec.asyn")
+VALUES = np.arange(1, 401, dtype="i4").reshape(40, 10)
+
+
+@pytest.fixture
+def server(tmp_path):
+    for name, compressors in (("a", "auto"), ("raw", None)):
+        array = zarr.create_array(tmp_path / name, shape=(40, 10), chunks=(2, 5), dtype="i4",
+                                  fill_value=-1, compressors=compressors)  # fmt: skip
+        array[...] = VALUES
+    with web_server(tmp_path) as server:
+        yield server
+
+
+class FakeRead:
+    """A read that counts how many are under way, and how many bytes nobody took up."""
+
+    def __init__(self, log, nbytes, fail=False):
+        self.log, self.nbytes, self.fail = log, nbytes, fail
+
+    async def fetch(self):
+        log = self.log
+        log["running"] += 1
+        log["nbytes"] += self.nbytes
+        log["most"] = max(log.get("most", 0), log["running"])
+        log["most_nbytes"] = max(log.get("most_nbytes", 0), log["nbytes"])
+        await asyncio.sleep(0.001)
+        log["running"] -= 1
+        return KeyError("fake") if self.fail else (b"x" * self.nbytes, None)
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize(("limit", "most"), [(10**9, 4), (25, 2), (1, 1)])
+def test_requests_and_bytes_are_bounded(threads, limit, most):
+    log = {"running": 0, "nbytes": 0}
+    lock, seen = threading.Lock(), []
+    with vz.config.set(requests=4, stream_bytes=limit):
+        stream = AnswerStream(fsspec_asyn.get_loop())
+        for _ in range(3):
+            stream.add([FakeRead(log, 10) for _ in range(9)], last=False)
+        stream.add([], last=True)
+
+        def consume():
+            for number, (data, _) in stream:
+                with lock:
+                    log["nbytes"] -= len(data)
+                    seen.append(number)
+
+        helpers = [threading.Thread(target=consume) for _ in range(threads)]
+        for helper in helpers:
+            helper.start()
+        for helper in helpers:
+            helper.join(20)
+    assert sorted(seen) == [*range(27)]
+    assert log["most"] == most
+    assert log["most_nbytes"] <= max(limit, 10)
+
+
+def test_nothing_to_read_ends_at_once():
+    stream = AnswerStream(fsspec_asyn.get_loop())
+    stream.add([], last=True)
+    assert [*stream] == []
+    assert [*stream] == []
+
+
+@pytest.mark.parametrize("name", ["a", "raw"])
+@pytest.mark.parametrize("threads", [1, 3])
+def test_each_chunk_is_requested_once(tmp_path, server, name, threads):
+    (tmp_path / name / "c/3/1").unlink()
+    expected = VALUES.copy()
+    expected[6:8, 5:] = -1
+    with vz.config.set(threads=threads, requests=3, stream_bytes=100):
+        array = vz.open(f"{server.url}/{name}")
+        server.requests.clear()
+        assert np.array_equal(array[...], expected)
+        assert len({path for _, path, _ in server.requests}) == len(server.requests) == 40
+        assert np.array_equal(array[5:9, 3:], expected[5:9, 3:])
+        out = np.zeros_like(VALUES)
+        array.read(out=out)
+        assert np.array_equal(out, expected)
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_an_error_names_its_chunk_and_ends_the_rest(server, threads):
+    with vz.config.set(threads=threads, requests=2):
+        array = vz.open(f"{server.url}/a")
+        server.requests.clear()
+        server.rewrite = lambda request, *answer: (
+            (403, {}, b"") if request.path.endswith("/c/2/1") else answer
+        )
+        with pytest.raises(SourceError, match=r"answered 403.*c/2/1"):
+            array[...]
+        assert len(server.requests) < 40
+        server.rewrite = None
+        assert np.array_equal(array[...], VALUES)
+
+
+def test_references_to_several_servers(tmp_path, server):
+    with web_server(tmp_path) as other:
+        parts = [vz.open(f"{host.url}/a") for host in (server, other)]
+        joined = vz.concat(parts, axis=0)
+        assert np.array_equal(joined[...], np.concatenate([VALUES, VALUES]))
+
+
+def test_reads_within_the_event_loop_are_errors_that_do_not_hang(server):
+    array = vz.open(f"{server.url}/a")
+
+    async def read():
+        return array[...]
+
+    future = asyncio.run_coroutine_threadsafe(read(), fsspec_asyn.get_loop())
+    with pytest.raises(VirtualZarrError, match="running loop"):
+        future.result(20)

@@ -1,0 +1,70 @@
+"""Streamed reads: remote bytes of many tasks requested side by side, decoded as they come."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from functools import partial
+from operator import itemgetter
+
+from virtualzarr.array.read.tasks import CoalescedReads
+from virtualzarr.array.thread_pools import Task, run_shared
+from virtualzarr.config import config
+from virtualzarr.stores.streams import AnswerStream, StreamedRead
+
+_ADDED_AT_ONCE = 64
+
+
+def run_streamed(tasks: Sequence[Task]) -> list[Task]:
+    """Run those of some tasks whose bytes an event loop requests, and return all others.
+
+    Of several that fail, the error of the first is raised.
+    """
+    loop = next(filter(None, map(_loop_of, tasks)), None)
+    # In the loop itself, waiting for its answers would be waiting for ever.
+    if len(tasks) < 2 or loop is None or asyncio._get_running_loop() is loop:
+        return [*tasks]
+    stream, errors = AnswerStream(loop), []
+    others: list[Task] = []
+    begun: list[tuple[CoalescedReads, StreamedRead]] = []
+
+    def work() -> None:
+        for number, outcome in stream:
+            task, read = begun[number]
+            try:
+                task.finish(partial(read.accept, outcome))
+            # Interrupts, too: lost in a helper thread, they would leave gaps in the output unseen.
+            except BaseException as error:
+                errors.append((number, error))
+                stream.close()
+                return
+
+    def start() -> None:
+        # Here, and not in the event loop: connecting to another file system may wait for it.
+        try:
+            for first in range(0, len(tasks), _ADDED_AT_ONCE):
+                added = []
+                for task in tasks[first : first + _ADDED_AT_ONCE]:
+                    read = task.as_streamed_read() if isinstance(task, CoalescedReads) else None
+                    if read is not None and read.file.connection.loop is loop:
+                        assert isinstance(task, CoalescedReads)
+                        added.append((task, read))
+                    else:
+                        others.append(task)
+                begun.extend(added)
+                stream.add([read for _, read in added], last=False)
+            stream.add([], last=True)
+        except BaseException:
+            stream.close()
+            raise
+        work()
+
+    run_shared([start, *[work] * (min(config.threads, len(tasks)) - 1)])
+    if errors:
+        raise min(errors, key=itemgetter(0))[1]
+    return others
+
+
+def _loop_of(task: Task) -> asyncio.AbstractEventLoop | None:
+    read = task.as_streamed_read() if isinstance(task, CoalescedReads) else None
+    return None if read is None else read.file.connection.loop
