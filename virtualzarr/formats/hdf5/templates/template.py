@@ -65,6 +65,8 @@ class Template:
         assert source.size is not None
         self.image = image = Image.of(recorder)
         self._parts = image.parts
+        # Read again, as pages of the scan are gone: the order below is that of what each needs, the
+        # bytes, then which of them are slots, then which checksums have a slot among their bytes.
         self.reference = np.zeros(image.nbytes, np.uint8)
         if not self._read_reference(source.location):
             raise SourceError("the file changed, or structures end after it", file=source.uri)
@@ -150,6 +152,8 @@ class Template:
         if not len(rows):
             return []
         sizes = np.array([source.size for source in sources], np.int64)
+        # All that can be said of all files at once comes first, and what costs most last: checksums
+        # are computed, and attributes decoded, of files that are alike in everything else.
         alike = ~((rows ^ self.reference) & self.mask).any(axis=1)
         alike &= self._fits(rows, sizes)
         addresses = read_numbers(rows, self.plans.address_at)
