@@ -593,3 +593,23 @@ def test_memory_is_bounded(large, tmp_path, options):
     source, copy = vz.open(large), vz.open(tmp_path / "b.zarr")
     for i in (0, 77, 199):
         np.testing.assert_array_equal(copy[i], source[i])
+
+
+@pytest.mark.parametrize("compression", [None, "gzip"])
+def test_rows_dropped_within_chunks_are_not_copied(tmp_path, compression):
+    """The references of such cells lead to bytes of whole chunks, or to some of them."""
+    values = np.arange(40.0).reshape(10, 4)
+    with h5py.File(tmp_path / "0.h5", "w") as file:
+        file["time"] = np.arange(10)
+        file["time"].make_scale("time")
+        for name, rows in (("air", values), ("turned", values.T)):
+            shape = (5, 2) if name == "air" else (2, 5)
+            array = file.create_dataset(name, data=rows, chunks=shape, compression=compression)
+            array.dims[0 if name == "air" else 1].attach_scale(file["time"])
+    dataset = vz.create_dataset(tmp_path / "d", tmp_path / "0.h5", "time").drop(2, 2).drop(8, 9)
+    vz.copy(dataset.group, tmp_path / "copy.zarr")
+    copied = vz.open(tmp_path / "copy.zarr")
+    keep = [0, 1, 3, 4, 5, 6, 7]
+    assert copied["time"][...].tolist() == keep
+    np.testing.assert_array_equal(copied["air"][...], values[keep])
+    np.testing.assert_array_equal(copied["turned"][...], values.T[:, keep])

@@ -31,12 +31,6 @@ def list_sources(group: Group) -> list[str]:
     return list(dict.fromkeys(uri for uri in uris if uri))
 
 
-def name_files(group: Group, dimension: str) -> tuple[tuple[str, int, int], ...]:
-    """Return the files that a group refers to, each with all rows of the group."""
-    count = count_rows(group, dimension)
-    return tuple((uri, 0, count) for uri in list_sources(group))
-
-
 def as_virtual_v3(array: Array) -> Array:
     """Return an array as it is described in a dataset: Zarr v3, and codecs that also encode.
 

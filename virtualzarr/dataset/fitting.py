@@ -29,6 +29,7 @@ from virtualzarr.dataset.describe import (
     read_coordinates,
 )
 from virtualzarr.dataset.file_names import NO_FILE
+from virtualzarr.dataset.file_rows import find_file_rows
 from virtualzarr.dataset.merge import group_chunks
 from virtualzarr.dataset.schema import Schema
 from virtualzarr.dataset.segment import DATA, Cells, pack
@@ -93,9 +94,9 @@ class Addition:
 
         `files` are those that were scanned: one may have nothing but values that are kept inline.
         """
-        names = dict.fromkeys([*files, *self.sources])
+        names = [*files, *self.sources]
         if not names and not self.is_gap:
-            names = dict.fromkeys([NO_FILE])
+            names = [NO_FILE]
         relative = self.schema.relative
         segment = pack(self.cells, self.coordinates, self.folder, relative=relative)
         stored = Stored("segments", *segment)
@@ -107,7 +108,10 @@ class Addition:
             self.chunks,
             schema,
             self.grids,
-            tuple((self.schema.name_file(uri, self.folder), 0, self.count) for uri in names),
+            tuple(
+                (self.schema.name_file(uri, self.folder), first, count)
+                for uri, (first, count) in self._locate_files(names).items()
+            ),
             sum(cells.manifest.ncells for cells in self.cells.values()),
         )
 
@@ -123,6 +127,18 @@ class Addition:
             used = np.flatnonzero(is_used[:-1]).tolist()
             uris |= dict.fromkeys(manifest.sources[row].uri for row in used)
         return [uri for uri in uris if uri and not self._is_own(uri)]
+
+    def _locate_files(self, uris: Iterable[str]) -> dict[str, tuple[int, int]]:
+        """Return which rows came from each file: all, where it is not certain."""
+        located = dict.fromkeys(uris, (0, self.count))
+        if len(located) > 1:
+            axes = self.schema.axes
+            cells = {path: (cells, axes[path][1]) for path, cells in self.cells.items()}
+            rows = find_file_rows(cells, self.count)
+            # Rows without a name stand for gaps: what is the dataset's own must not be without.
+            if rows.keys() <= located.keys():
+                located |= rows
+        return located
 
     def _is_own(self, uri: str) -> bool:
         return bool(self.folder) and uri.startswith(f"{self.folder}/{DATA}/")

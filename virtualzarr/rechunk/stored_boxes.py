@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from grids import ChunkGrid, SeparableGrid
 from grids.grouping import group_keys, rank_rows
 from virtualzarr.array import Array
-from virtualzarr.array.chunk_source import ManifestChunks, StoreChunks
+from virtualzarr.array.chunk_source import LocatedChunks, ManifestChunks, StoreChunks
+from virtualzarr.manifest.manifest import CANONICAL
 from virtualzarr.rechunk.blocks import Box
 
 Int64 = NDArray[np.int64]
@@ -67,6 +68,45 @@ def list_stored_cells(array: Array) -> tuple[Int64, Int64] | None:
     # The last key sorts first in lexsort: reversed, the first axis is slowest.
     order = np.lexsort(cells.T[::-1])
     return cells[order], sizes[order]
+
+
+def locate_cells(array: Array, cells: Int64) -> LocatedChunks:
+    """Find the chunks of some cells, which are distinct and in C order."""
+    grid = array.grid
+    if isinstance(grid, SeparableGrid):
+        origins = grid.cell_origins(cells)
+    else:
+        origins = np.array([grid.cell_origin(cell) for cell in cells.tolist()], np.int64)
+    # Coordinates of one point would be a selection of points; a slice is cheaper.
+    if len(cells) == 1:
+        projection = grid.project(tuple(slice(i, i + 1) for i in origins[0].tolist()))
+    else:
+        projection = grid.project(tuple(origins.T), "coordinate")
+    return array.chunk_source.locate(projection)
+
+
+def has_one_pipeline(array: Array) -> bool:
+    """Tell whether all chunks decode as the array declares."""
+    source = array.chunk_source
+    if not isinstance(source, ManifestChunks):
+        return True
+    return not source.has_decoders
+
+
+def are_canonical(array: Array, cells: Int64) -> NDArray[np.bool_]:
+    """Tell which chunks the array's pipeline decodes to exactly their cells.
+
+    As they are located: a manifest may name fewer bytes of a chunk of which a cell is a part.
+    """
+    canonical = np.ones(len(cells), bool)
+    if not len(cells) or has_one_pipeline(array):
+        return canonical
+    located = locate_cells(array, cells)
+    if located.decoder is not None:
+        canonical[located.cell[located.decoder != CANONICAL]] = False
+    if located.origin is not None:
+        canonical[located.cell[located.origin.any(axis=1)]] = False
+    return canonical
 
 
 def _fill_unknown_sizes(sizes: Int64, array: Array) -> Int64:

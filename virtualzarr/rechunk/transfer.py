@@ -29,9 +29,12 @@ from virtualzarr.rechunk.blocks import Blocks, Box, least_memory, plan_blocks, s
 from virtualzarr.rechunk.node_plan import ArrayPlan, check_encodes
 from virtualzarr.rechunk.stored_boxes import (
     Boxes,
+    are_canonical,
     cells_with_data,
     group_into_boxes,
+    has_one_pipeline,
     list_stored_cells,
+    locate_cells,
 )
 
 Int64 = NDArray[np.int64]
@@ -149,7 +152,7 @@ class ArrayTransfer:
             stored is not None
             and change.inner_as_stored
             and not decode
-            and _has_one_pipeline(source)
+            and has_one_pipeline(source)
         ):
             self._plan_shards(*stored)
         else:
@@ -160,9 +163,7 @@ class ArrayTransfer:
     def _plan_objects(self, cells: Int64, sizes: Int64) -> tuple[Int64, Int64]:
         """Take the chunks that are copied as they are stored; return the others."""
         # Chunks with decoders of their own would be read wrongly by the one declared pipeline.
-        good = np.ones(len(cells), bool)
-        if isinstance(self.source.chunk_source, ManifestChunks) and len(cells):
-            good = self.source.chunk_source.manifest.canonical[tuple(cells.T)].reshape(-1)
+        good = are_canonical(self.source, cells)
         self.objects = cells[good], sizes[good]
         self._reserve(int(sizes[good].max(initial=0)))
         self.nbytes += _element_bytes(self.source, cells[good])
@@ -179,7 +180,6 @@ class ArrayTransfer:
         volumes = (self.boxes.high - self.boxes.low).prod(axis=1) * self.itemsize
         self.sizes = np.add.reduceat(sizes[self.boxes.order], self.boxes.bounds[:-1])
         if not self.source.dtype.hasobject:
-            # Of other shards only some chunks are needed; encoded they are hardly ever longer.
             # Of other shards only some chunks are needed; encoded they are hardly ever longer than
             # decoded.
             self.sizes = np.minimum(self.sizes, volumes)
@@ -240,7 +240,7 @@ class ArrayTransfer:
     ) -> None:
         """Copy chunks and shards as they are stored."""
         for first, last in _split_batches(sizes, min(self.memory, PROGRESS_STEP)):
-            located = _locate(self.source, cells[first:last])
+            located = locate_cells(self.source, cells[first:last])
             keys = _chunk_keys(self.target, cells[first:last])
             tasks = [partial(self._copy_object, located, i, keys[int(located.cell[i])], counts)
                      for i in range(len(located))]  # fmt: skip
@@ -393,21 +393,6 @@ class ArrayTransfer:
         )
 
 
-def _locate(array: Array, cells: Int64) -> LocatedChunks:
-    """Find the chunks of some cells, which are distinct and in C order."""
-    grid = array.grid
-    if isinstance(grid, SeparableGrid):
-        origins = grid.cell_origins(cells)
-    else:
-        origins = np.array([grid.cell_origin(cell) for cell in cells.tolist()], np.int64)
-    # Coordinates of one point would be a selection of points; a slice is cheaper.
-    if len(cells) == 1:
-        projection = grid.project(tuple(slice(i, i + 1) for i in origins[0].tolist()))
-    else:
-        projection = grid.project(tuple(origins.T), "coordinate")
-    return array.chunk_source.locate(projection)
-
-
 def _chunk_keys(array: Array, cells: Int64) -> list[str]:
     assert isinstance(array.chunk_source, StoreChunks)
     return array.chunk_source.keys(cells)
@@ -430,14 +415,6 @@ def _is_complete(array: Array, stored: tuple[Int64, Int64] | None) -> bool:
     if stored is None or len(stored[0]) < math.prod(array.grid.grid_shape):
         return False
     return not array.metadata.pipeline.serializer.needs_fill  # of a shard chunks may be missing
-
-
-def _has_one_pipeline(array: Array) -> bool:
-    """Tell whether all chunks decode as the array declares."""
-    source = array.chunk_source
-    if not isinstance(source, ManifestChunks):
-        return True
-    return source.manifest.decoder is None and source.manifest.origin is None
 
 
 def _element_bytes(array: Array, cells: Int64) -> int:
