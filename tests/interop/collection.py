@@ -24,7 +24,7 @@ from tests.interop.generated_groups import list_makers
 from tests.interop.real_groups import FILES, open_file
 from virtualzarr.array import Array
 from virtualzarr.hierarchy.group import Group
-from virtualzarr.references.inventory import list_arrays
+from virtualzarr.references.inventory import list_arrays, list_group_attributes
 from virtualzarr.serve import create_app, run_in_thread
 from virtualzarr.verification.report import ClientResult
 from virtualzarr.verification.run_probe import as_target, judge, run_probe
@@ -61,6 +61,8 @@ class Target:
         Of all arrays that are in it.
     arrays : dict of Array
         As published, by path: their data types and codecs say who is to read them.
+    groups : dict of dict
+        Attributes of all groups by path.
     """
 
     group: str
@@ -68,6 +70,7 @@ class Target:
     request: dict[str, Any]
     samples: list[Sample]
     arrays: dict[str, Array] = field(repr=False)
+    groups: dict[str, dict[str, Any]] = field(repr=False)
 
     @property
     def wanted(self) -> dict[str, Any]:
@@ -141,7 +144,7 @@ class Collection:
         missing = self.samples[name].keys() - arrays.keys()
         self.skipped.setdefault((name, form), dict.fromkeys(missing, "not in it"))
         samples = [self.samples[name][path] for path in arrays]
-        return Target(name, form, request, samples, arrays)
+        return Target(name, form, request, samples, arrays, list_group_attributes(opened))
 
     def list_targets(self, forms: Iterable[str], url: str) -> dict[str, list[Target]]:
         """Return all groups in all forms."""

@@ -34,7 +34,8 @@ def judge_target(target: Target, result: ClientResult) -> Iterator[dict[str, Any
     """Yield what a client did with each array, and whether the table says so."""
     metadata = {path: array.metadata for path, array in target.arrays.items()}
 
-    foretold = predict_refusals(result.client, target.form, target.request["zarr_format"], metadata)
+    zarr_format = target.request["zarr_format"]
+    foretold = predict_refusals(result.client, target.form, zarr_format, metadata, target.groups)
     for sample in target.samples:
         path = sample.path
         status, why = "unsupported", ""

@@ -10,10 +10,17 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from importlib.resources import files
+from types import MappingProxyType
 from typing import Any
 
 from virtualzarr.metadata import ArrayMetadata
 from virtualzarr.metadata.dtypes import vlen_kind
+from virtualzarr.references.client_limits import (
+    Groups,
+    explain_netcdf,
+    find_conflicts,
+    find_cut_names,
+)
 
 TABLE: Any = files("virtualzarr.references") / "clients.json"
 
@@ -159,7 +166,11 @@ def explain_elements(
 
 
 def predict_refusals(
-    client: str, form: str, zarr_format: int, arrays: Mapping[str, ArrayMetadata]
+    client: str,
+    form: str,
+    zarr_format: int,
+    arrays: Mapping[str, ArrayMetadata],
+    groups: Groups = MappingProxyType({}),
 ) -> dict[str, str]:
     """Return which arrays of a publication a client will refuse as far as is known, and why.
 
@@ -169,6 +180,8 @@ def predict_refusals(
         As the table calls them.
     arrays : mapping of str to ArrayMetadata
         By path, as published.
+    groups : mapping of str to mapping
+        Attributes of groups by path.
     """
     entry = read_table().get(client)
     if entry is None or not entry.get("forms", {}).get(form, False):
@@ -176,7 +189,11 @@ def predict_refusals(
     # The engine kerchunk is xarray's engine zarr on references.
     entry = entry if "kinds" in entry else read_table()["xarray"]
     kinds = entry["kinds"][str(zarr_format)]
-    refused = _find_conflicts(arrays) if client in ("xarray", "kerchunk", "netcdf") else {}
+    if client == "netcdf" and (why := explain_netcdf(arrays, groups)) is not None:
+        return dict.fromkeys(arrays, why)
+    refused = find_conflicts(arrays) if client in ("xarray", "kerchunk", "netcdf") else {}
+    if client == "zarrita":
+        refused |= find_cut_names(arrays)
     opens_rest = entry["beside"][str(zarr_format)]
     for path, metadata in arrays.items():
         unknown = [kind for kind in list_kinds(metadata) if not kinds.get(kind, False)]
@@ -189,17 +206,3 @@ def predict_refusals(
         other = next(iter(refused))
         return dict.fromkeys(arrays, f"opens no group that has {other}") | refused
     return refused
-
-
-def _find_conflicts(arrays: Mapping[str, ArrayMetadata]) -> dict[str, str]:
-    """Return arrays of groups in which one dimension has several lengths, which are no dataset."""
-    lengths: dict[tuple[str, str | None], set[int]] = {}
-    for path, metadata in arrays.items():
-        for name, length in zip(metadata.dimension_names or (), metadata.shape, strict=False):
-            lengths.setdefault((path.rpartition("/")[0], name), set()).add(length)
-    bad = {group: name for (group, name), found in lengths.items() if name and len(found) > 1}
-    return {
-        path: f"the dimension {bad[group]} has several lengths in this group"
-        for path in arrays
-        if (group := path.rpartition("/")[0]) in bad
-    }

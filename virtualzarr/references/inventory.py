@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from virtualzarr.array import Array
@@ -14,6 +16,14 @@ def list_arrays(node: Group | Array) -> dict[str, Array]:
     if isinstance(node, Array):
         return {"": node}
     return {path: member for path, member in node.members(None) if isinstance(member, Array)}
+
+
+def list_group_attributes(node: Group | Array) -> dict[str, dict[str, Any]]:
+    """Return the attributes of all groups of a hierarchy by path; that of its root is ""."""
+    if isinstance(node, Array):
+        return {}
+    groups = {path: member for path, member in node.members(None) if isinstance(member, Group)}
+    return {path: dict(group.attrs) for path, group in {"": node, **groups}.items()}
 
 
 def list_sources(node: Group | Array) -> list[Source]:

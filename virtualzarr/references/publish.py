@@ -10,6 +10,7 @@ from virtualzarr.array import Array
 from virtualzarr.choices import OnError, ReferenceFormat, Split, StacKind, check_choice
 from virtualzarr.hierarchy.group import Group
 from virtualzarr.keywords import strict_keywords
+from virtualzarr.references.client_limits import explain_netcdf
 from virtualzarr.references.clients import (
     ICECHUNK,
     REFERENCES,
@@ -18,7 +19,7 @@ from virtualzarr.references.clients import (
 )
 from virtualzarr.references.form import Capabilities, PublishOptions
 from virtualzarr.references.inline_policy import Inline, InlinePolicy
-from virtualzarr.references.inventory import list_arrays
+from virtualzarr.references.inventory import list_arrays, list_group_attributes
 from virtualzarr.references.preview import Preview
 from virtualzarr.references.registry import choose_target
 from virtualzarr.references.report import PublishReport
@@ -194,6 +195,8 @@ def publish(
     report = form.publish(node, location, options)
     published = {p: a.metadata for p, a in list_arrays(node).items() if p not in report.skipped}
     notes += explain_elements(published, report.zarr_format, clients)
+    if "netcdf" in clients and (why := explain_netcdf(published, list_group_attributes(node))):
+        notes.append(f"netcdf opens nothing of it: {why}")
     report = replace(report, notes=(*report.notes, *notes))
     if page:
         report = replace(report, page=write_page(node, location, form, report))

@@ -372,7 +372,10 @@ def _notes_on_codecs(plan: Plan) -> list[str]:
     if not names:
         return notes
     module = "numcodecs" if plan.zarr_format == 2 else "zarr"
-    return [*notes, f"readers need imagecodecs.{module}.register_codecs() for {', '.join(names)}"]
+    call = f"imagecodecs.{module}.register_codecs()"
+    # Where all metadata are in one document, it parses them as a whole.
+    why = "without it, zarr-python 3 opens nothing of a group that has one in references"
+    return [*notes, f"readers need {call} for {', '.join(names)}: {why}"]
 
 
 @contextmanager

@@ -12,7 +12,11 @@ from virtualzarr.errors import error_context
 from virtualzarr.ingest.open_target import open as open_node
 from virtualzarr.keywords import strict_keywords
 from virtualzarr.references.clients import name_form, predict_refusals
-from virtualzarr.references.inventory import list_arrays, list_sources
+from virtualzarr.references.inventory import (
+    list_arrays,
+    list_group_attributes,
+    list_sources,
+)
 from virtualzarr.references.registry import locate_target, match_form
 from virtualzarr.stores.files import is_url
 from virtualzarr.verification.report import VerifyReport
@@ -93,9 +97,14 @@ def verify(
     ]
     form_name = name_form(request["form"], zarr_format, location.uri)
     metadata = {path: array.metadata for path, array in arrays.items()}
+    groups = list_group_attributes(node)
+
+    def predict(client: str) -> frozenset[str]:
+        return frozenset(predict_refusals(client, form_name, zarr_format, metadata, groups))
+
     # Of other interpreters it is no news what they do not have.
     shown = tuple(
-        replace(r, known=frozenset(predict_refusals(r.client, form_name, zarr_format, metadata)))
+        replace(r, known=predict(r.client))
         for r in results
         if r.python not in others or r.status != "missing"
     )
