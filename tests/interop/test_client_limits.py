@@ -71,6 +71,12 @@ def test_names_of_groups_are_foretold(path, reads):
     assert (path in predict_refusals("zarrita", "folder-v2", 2, arrays)) == ("#" in path)
 
 
+def test_patterns_in_names_are_foretold():
+    arrays = {"[1]": write_group({})["a"].metadata, "a b": write_group({})["a"].metadata}
+    assert predict_refusals("zarr2", "server-v2", 2, arrays).keys() == {"[1]"}
+    assert not predict_refusals("zarr2", "folder-v2", 2, arrays)
+
+
 def test_netcdf_does_what_is_foretold(tmp_path):
     pytest.importorskip("netCDF4")
     targets, foretold = [], []

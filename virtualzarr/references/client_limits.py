@@ -34,12 +34,18 @@ def find_conflicts(arrays: Mapping[str, ArrayMetadata]) -> dict[str, str]:
     }
 
 
-def find_cut_names(arrays: Mapping[str, ArrayMetadata]) -> dict[str, str]:
-    """Return arrays whose paths clients cut that take paths for URLs."""
+def find_odd_paths(client: str, form: str, arrays: Mapping[str, ArrayMetadata]) -> dict[str, str]:
+    """Return arrays whose paths a client takes for something else."""
+    odd, use = "", ""
+    if client == "zarrita":
+        odd, use = "#?%", "URLs"
+    elif client == "zarr2" and form.startswith("server"):
+        # fsspec expands the addresses that it is asked for, as a shell does with names.
+        odd, use = "[*", "patterns"
     return {
-        path: "its path has characters that URLs have for themselves (# ? %)"
+        path: f"its path has characters that {use} have for themselves"
         for path in arrays
-        if any(character in path for character in "#?%")
+        if any(character in path for character in odd)
     }
 
 
@@ -51,7 +57,7 @@ def explain_netcdf(arrays: Mapping[str, ArrayMetadata], groups: Groups) -> str |
     Examples
     --------
     >>> explain_netcdf({}, {"": {"history": []}})
-    "the attribute history of / is a list of nothing, or of numbers and texts"
+    'the attribute history of / is a list of nothing, or of numbers and texts'
     """
     for path in [*groups, *(path.rpartition("/")[0] for path in arrays)]:
         for name in path.split("/") if path else ():

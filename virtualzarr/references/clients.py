@@ -19,7 +19,7 @@ from virtualzarr.references.client_limits import (
     Groups,
     explain_netcdf,
     find_conflicts,
-    find_cut_names,
+    find_odd_paths,
 )
 
 TABLE: Any = files("virtualzarr.references") / "clients.json"
@@ -192,8 +192,7 @@ def predict_refusals(
     if client == "netcdf" and (why := explain_netcdf(arrays, groups)) is not None:
         return dict.fromkeys(arrays, why)
     refused = find_conflicts(arrays) if client in ("xarray", "kerchunk", "netcdf") else {}
-    if client == "zarrita":
-        refused |= find_cut_names(arrays)
+    refused |= find_odd_paths(client, form, arrays)
     opens_rest = entry["beside"][str(zarr_format)]
     for path, metadata in arrays.items():
         unknown = [kind for kind in list_kinds(metadata) if not kinds.get(kind, False)]
