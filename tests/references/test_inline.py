@@ -142,3 +142,17 @@ def test_publications_stay_regular_when_they_are_renamed_and_appended_to(tmp_pat
     assert again["time"].chunks == (10,)
     assert again["time"][...].tolist() == list(range(3 * STEPS))
     assert json.loads(target.read_text())["virtualzarr"]["receipt"]["regular"] is True
+
+
+@pytest.mark.parametrize("chunks", [(2, 2, 2), (1, 10, 10), (40, 40, 1)])
+def test_cells_of_small_arrays_cut_along_all_axes_stay_small(tmp_path, chunks):
+    h5py = pytest.importorskip("h5py")
+    values = np.arange(40 * 40 * 40.0).reshape(40, 40, 40)[:, :, : chunks[2] * 2]
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file.create_dataset("v", data=values, chunks=chunks)
+    vz.virtualize(tmp_path / "a.h5").publish(tmp_path / "refs.json", inline=1 << 20)
+    again = vz.open(tmp_path / "refs.json")["v"]
+    # A reader decodes a whole cell, however little of it counts.
+    cell = again.grid.cell_shape((0,) * 3)
+    assert np.prod(cell) * 8 <= max(1 << 20, values.nbytes)
+    np.testing.assert_array_equal(again[...], values)

@@ -15,11 +15,11 @@ import numpy as np
 import pytest
 
 import virtualzarr as vz
-from tests.serve.nasty import make_hdf5, make_joined, make_masked, make_stored
+from tests.serve.nasty import iter_arrays, make_hdf5, make_joined, make_masked, make_stored
 from tests.serve.serving import ask, ask_async
 from virtualzarr.cli import main
 from virtualzarr.cli.commands.serve import is_loopback
-from virtualzarr.serve import create_app
+from virtualzarr.serve import create_app, run_in_thread
 from virtualzarr.serve.served_array import rewrap
 from virtualzarr.stores.files import OpenFile
 
@@ -432,3 +432,38 @@ def test_the_cache_on_disk_serves_what_was_encoded_before(tmp_path):
     assert sum(each.stat().st_size for each in cache.iterdir()) <= len(expected.body) + 100
     shutil.rmtree(cache)
     assert ask(small, "/v3/air/c/0/0/0").body == expected.body
+
+
+def test_references_in_a_dict_are_one_dataset(tmp_path):
+    group = make_stored(tmp_path)
+    references: dict = {}
+    group.publish(references)
+    app = create_app(references)
+    assert set(app.entries) == {""}
+    assert set(app.entries[""].snapshot.faces["v3"].arrays) == set(dict(iter_arrays(group)))
+    store: dict = {}
+    vz.create_array(store, shape=(2,), dtype="i4")
+    assert ask(create_app(store), "/v3/zarr.json").status == 200
+
+
+ODD = ["a#b", "q?x", "%41", "a\tb", "a%2Fb", "%zz", "L" * 300]
+EVEN = ["x y", "é", "a.b", "a+b", "a&b", "{{u}}", "a'b", "A"]
+
+
+def test_names_that_clients_do_not_encode_are_not_served(tmp_path):
+    zarr = pytest.importorskip("zarr", minversion="3")
+    with h5py.File(tmp_path / "names.h5", "w") as file:
+        for i, name in enumerate(ODD + EVEN):
+            file[name] = np.arange(3) + i + 1
+            file[f"in {name}/v"] = np.arange(3) + i + 1
+    group = vz.virtualize(tmp_path / "names.h5")
+    app = create_app(group)
+    with run_in_thread(app) as url:
+        for name, face in app.entries[""].snapshot.faces.items():
+            assert set(face.skipped) == {
+                path for odd in ODD for path in (odd, f"in {odd}", f"in {odd}/v")
+            }
+            opened = zarr.open_group(f"{url}/{name}", mode="r")
+            for path in face.arrays:
+                np.testing.assert_array_equal(opened[path][...], group[path][...])
+    assert len(face.arrays) == 2 * len(EVEN)

@@ -156,10 +156,12 @@ def inline_metadata(array: Array) -> ArrayMetadata:
 
     An axis along which the files follow one another may grow: its cells have a length that stays,
     so that appended elements replace the last cell and add others. All other axes are one cell.
+    Readers decode whole cells, so they have at most `ARRAY_BYTES`, or all elements.
     """
     metadata = array.metadata
-    shape = tuple(_cell_length(array, axis) for axis in range(array.ndim))
     dtype = portable.without_gaps(metadata.dtype)
+    lengths = [_cell_length(array, axis) for axis in range(array.ndim)]
+    shape = _limit_cell(lengths, array.shape, ARRAY_BYTES // (dtype.itemsize or 1))
     nbytes = math.prod(shape) * (dtype.itemsize or 1)
     pipeline = small_pipeline(dtype, compressed=nbytes >= _PLAIN_BYTES)
     grid = RegularGrid(metadata.shape, shape)
@@ -178,6 +180,18 @@ def _cell_length(array: Array, axis: int) -> int:
         return max(1, length)
     power = 1 << max(0, length - 1).bit_length()
     return min(max(_SHORTEST, power), _LONGEST)
+
+
+def _limit_cell(lengths: list[int], shape: tuple[int, ...], most: int) -> tuple[int, ...]:
+    """Shorten a cell to so many elements where it is longer than the array, the last axes first.
+
+    Powers of two stay such, or become the length of the array.
+    """
+    lengths = list(lengths)
+    for axis in reversed(range(len(lengths))):
+        while math.prod(lengths) > most and lengths[axis] > max(1, shape[axis]):
+            lengths[axis] = max(lengths[axis] // 2, shape[axis], 1)
+    return tuple(lengths)
 
 
 def small_pipeline(dtype: np.dtype[Any], *, compressed: bool = True) -> Pipeline:

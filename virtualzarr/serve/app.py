@@ -52,8 +52,9 @@ def create_app(
 
     Parameters
     ----------
-    targets : path, URL, Group, Array, list of these, or mapping of names to them
-        What to serve: whatever `virtualzarr.open` opens. A list of texts may have ``name=target``.
+    targets : path, URL, Group, Array, dict, list of these, or mapping of names to them
+        What to serve: whatever `virtualzarr.open` opens, also references in a dict. A list of
+        texts may have ``name=target``.
         One that stands alone has no name in its URLs.
     tokens : collection of str
         One of which each request needs, if there are any.
@@ -118,14 +119,20 @@ def create_app(
 
 
 def _as_mapping(targets: Any) -> dict[str, Any]:
-    # Groups are mappings, too.
+    # Groups are mappings, too, and so are stores and references in memory.
     if isinstance(targets, Mapping) and not isinstance(targets, Group):
-        return dict(targets)
+        return {"": targets} if _is_target(targets) else dict(targets)
     if isinstance(targets, list | tuple):
         if all(isinstance(target, str) for target in targets):
             return name_targets(targets)
         raise TypeError("several targets that are not texts need names: give a mapping")
     return {"": targets}
+
+
+def _is_target(mapping: Mapping[Any, Any]) -> bool:
+    """Tell whether a mapping is a hierarchy or references, none of names to targets."""
+    is_store = any(name in mapping for name in ("zarr.json", ".zgroup", ".zarray"))
+    return is_store or ("refs" in mapping and isinstance(mapping.get("version"), int))
 
 
 class Application:

@@ -34,12 +34,28 @@ from virtualzarr.serve.codecs import (
     rewrapped_pipeline,
     zarr_format_of,
 )
+from virtualzarr.serve.messages import MAX_PART
 from virtualzarr.serve.served_array import Choice, ServedArray, Stored
 from virtualzarr.serve.tags import digest
 from virtualzarr.virtual.contiguous import uncompressed_layout
 
 _NUMBER = re.compile("0|[1-9][0-9]{0,18}")
+_CUT_BY_CLIENTS = re.compile(r"[#?%\x00-\x1f\x7f]")
 _PADDING = 4096
+
+
+def _check_url_part(name: str) -> None:
+    """Refuse names that clients write into URLs as they are, and so ask for something else.
+
+    The answer 404 is a chunk of fill values for them, or there is another array of that name.
+    """
+    if (match := _CUT_BY_CLIENTS.search(name)) is not None:
+        raise UnsupportedError(
+            f"clients do not escape {match[0]!r} in URLs, and read fill values then; rename it "
+            "(Group.rename), or publish it"
+        )
+    if len(name.encode()) > MAX_PART:
+        raise UnsupportedError(f"its name is longer than {MAX_PART} bytes")
 
 
 class SharedReferences:
@@ -151,9 +167,7 @@ class Face:
     def _describe(self, path: str, node: Group | Array) -> portable.Documents:
         for name in path.split("/") if path else ():
             check_name(name, self.zarr_format)
-        # The cut URL of a chunk is that of no key: the client would take the chunk for missing.
-        if any(character in path for character in "#?%"):
-            raise UnsupportedError("clients do not escape # ? % in URLs, and read fill values then")
+            _check_url_part(name)
         if isinstance(node, Group):
             return portable.documents_of_group(node.attributes, self.zarr_format).documents
         choice = self._choices.get(path)

@@ -293,10 +293,28 @@ def test_what_v3_cannot_say_is_refused_by_name(tmp_path):
     with pytest.raises(PublishError, match="byte orders") as caught:
         save(group, tmp_path / "x")
     assert caught.value.variable == "odd"
-    assert not (tmp_path / "x" / "zarr.json").exists()
+    assert not (tmp_path / "x").exists()
+    save(Group({"old": 1}), tmp_path / "x")
+    with pytest.raises(PublishError, match="byte orders"):
+        save(group, tmp_path / "x", overwrite=True)
+    assert vz.open(tmp_path / "x").attrs == {"old": 1}
     with pytest.warns(SkippedVariableWarning):
         report = save(group, tmp_path / "y", on_error="warn")
     assert list(report.skipped) == ["odd"]
+    assert list(vz.open(tmp_path / "y")) == ["a"]
+
+
+@pytest.mark.parametrize("name", ["zarr.json", "__manifest"])
+def test_reserved_names_are_refused_before_anything_is_written(tmp_path, name):
+    array, _ = contiguous(tmp_path, "a", 3)
+    for odd in (array, Group({}, {"b": array})):
+        group = Group({}, {"a": array, name: odd})
+        with pytest.raises(PublishError, match="reserved"):
+            save(group, tmp_path / "x")
+        assert not (tmp_path / "x").exists()
+    with pytest.warns(SkippedVariableWarning):
+        report = save(Group({}, {"a": array, name: array}), tmp_path / "y", on_error="warn")
+    assert list(report.skipped) == [name]
     assert list(vz.open(tmp_path / "y")) == ["a"]
 
 

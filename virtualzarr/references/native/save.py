@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -88,6 +89,8 @@ def save(
     check_choice("on_error", on_error, OnError)
     store = open_store(target, storage_options)
     check_writable(store)
+    # Before anything is made or deleted: what is refused leaves everything as it was.
+    plan = _plan_hierarchy(in_zarr_format(node, 3), on_error)
     # Held from the first look to the last document, so that two who save at once do not mix.
     with hierarchy_lock(store, create=True):
         if find_node(store, "") is not None:
@@ -106,7 +109,7 @@ def save(
                 "to another place",
                 file=store.uri,
             )
-        return _save(in_zarr_format(node, 3), store, relative, on_error)
+        return _write_plan(plan, store, relative, isinstance(node, Group))
 
 
 def _check_apart(node: Group | Array, store: Store) -> None:
@@ -117,52 +120,51 @@ def _check_apart(node: Group | Array, store: Store) -> None:
             check_sources(os.path.realpath(folder), build_manifest(array).sources)
 
 
-def _save(node: Group | Array, store: Store, relative: bool, on_error: OnError) -> PublishReport:
-    """Write a hierarchy where there is none."""
+@dataclass
+class _HierarchyPlan:
+    """What is written of a hierarchy: metadata by path, and manifests of the arrays."""
+
+    metadata: dict[str, ArrayMetadata | GroupMetadata] = field(default_factory=dict)
+    manifests: dict[str, Manifest] = field(default_factory=dict)
+    skipped: dict[str, str] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+
+def _plan_hierarchy(node: Group | Array, on_error: OnError) -> _HierarchyPlan:
+    """Plan all nodes; nothing is written."""
     nodes = [("", node)] + (list(node.members(None)) if isinstance(node, Group) else [])
-    documents: dict[str, bytes] = {}
-    skipped: dict[str, str] = {}
-    notes: list[str] = []
+    plan = _HierarchyPlan()
     data = DatasetData()
-    counts: dict[str, Any] = {"arrays": 0, "groups": 0, "references": 0}
     for path, member in nodes:
         try:
+            _check_names(path)
             if isinstance(member, Group):
                 attributes, remarks = as_strict_attributes(member.attrs)
-                metadata: Any = GroupMetadata(attributes, 3)
-                counts["groups"] += 1
+                plan.metadata[path] = GroupMetadata(attributes, 3)
             else:
-                metadata, count, remarks = _save_array(store, path, member, relative, data)
-                counts["arrays"] += 1
-                counts["references"] += count
-            document = to_documents(metadata)["zarr.json"]
-            documents[path] = dumps_json(document, allow_nan=False)
-            notes += [f"{path or '/'}: {remark}" for remark in remarks]
+                plan.metadata[path], plan.manifests[path], remarks = _plan_array(path, member, data)
+            plan.notes += [f"{path or '/'}: {remark}" for remark in remarks]
         # The root cannot be skipped: there would be nothing left.
         except (errors.PublishError, errors.UnsupportedError) as error:
             if on_error == "raise" or not path:
                 raise errors.PublishError(error.message, variable=path or "/") from error
             errors.warn_caller(f"{path}: {error}; it was left out")
-            skipped[path] = error.message
-    # The deepest first and the root last: a hierarchy without a root document is none, so that
-    # nobody opens half of it.
-    for path in sorted(documents, key=len, reverse=True):
-        store.set(join(path, "zarr.json"), documents[path])
-    if isinstance(node, Group):
-        consolidate(store)
-    nbytes = sum(size for _, size in store.list())
-    return PublishReport(
-        path=store.uri, zarr_format=3, why_v3=(), inlined=0, copied=0, copied_bytes=0,
-        copied_to=None, nbytes=nbytes, skipped=skipped, notes=tuple(notes), **counts,
-    )  # fmt: skip
+            plan.skipped[path] = error.message
+    return plan
 
 
-def _save_array(
-    store: Store, path: str, array: Array, relative: bool, data: DatasetData
-) -> tuple[ArrayMetadata, int, tuple[str, ...]]:
-    """Store the references of an array; return the metadata to write, their number, and notes."""
+def _check_names(path: str) -> None:
     for name in path.split("/") if path else ():
-        check_name(name, 3)
+        try:
+            check_name(name, 3)
+        except errors.MetadataError as error:
+            raise errors.PublishError(error.message, variable=path) from error
+
+
+def _plan_array(
+    path: str, array: Array, data: DatasetData
+) -> tuple[ArrayMetadata, Manifest, tuple[str, ...]]:
+    """Return what is written of an array, and notes."""
     portable = to_portable_v3(array.metadata)
     metadata = portable.metadata.as_format(3)
     metadata = metadata.replace(key_encoding=KeyEncoding(), storage_transformers=())
@@ -174,8 +176,32 @@ def _save_array(
         manifest = with_decoder(manifest, metadata.pipeline)
         metadata = metadata.replace(pipeline=SIMPLE)
     check_described(metadata, path)
-    written = save_manifest(store, path, metadata, manifest, relative=relative)
-    return written, manifest.nrefs, portable.notes
+    return metadata, manifest, portable.notes
+
+
+def _write_plan(
+    plan: _HierarchyPlan, store: Store, relative: bool, is_group: bool
+) -> PublishReport:
+    """Write a hierarchy where there is none."""
+    # The deepest first and the root last: a hierarchy without a root document is none, so that
+    # nobody opens half of it.
+    documents: dict[str, bytes] = {}
+    for path, metadata in plan.metadata.items():
+        if isinstance(metadata, ArrayMetadata):
+            manifest = plan.manifests[path]
+            metadata = save_manifest(store, path, metadata, manifest, relative=relative)
+        documents[path] = dumps_json(to_documents(metadata)["zarr.json"], allow_nan=False)
+    for path in sorted(documents, key=len, reverse=True):
+        store.set(join(path, "zarr.json"), documents[path])
+    if is_group:
+        consolidate(store)
+    return PublishReport(
+        path=store.uri, zarr_format=3, why_v3=(), inlined=0, copied=0, copied_bytes=0,
+        copied_to=None, nbytes=sum(size for _, size in store.list()), skipped=plan.skipped,
+        notes=tuple(plan.notes), arrays=len(plan.manifests),
+        groups=len(plan.metadata) - len(plan.manifests),
+        references=sum(manifest.nrefs for manifest in plan.manifests.values()),
+    )  # fmt: skip
 
 
 COPY = "copy the values (virtualzarr.copy)"
