@@ -13,7 +13,7 @@ from tests.references.arrays import DECODERS, VALUES, odd_array, virtual
 from tests.references.test_append import same, write
 from virtualzarr.errors import MismatchError, PublishError, UnsupportedError
 from virtualzarr.hierarchy.group import Group
-from virtualzarr.references.icechunk.bindings import container_of
+from virtualzarr.references.icechunk.bindings import container_of, documents
 from virtualzarr.references.publish import publish
 
 icechunk = pytest.importorskip("icechunk")
@@ -211,3 +211,12 @@ def test_new_names_leave_chunks_of_the_repository_in_it(tmp_path):
         np.testing.assert_array_equal(again[name][...], values)
     folders = {source.uri for source in again["time"].manifest.sources if not source.is_inline}
     assert all(uri.startswith(str(tmp_path / "moved.icechunk")) for uri in folders)
+
+
+def test_members_may_be_called_as_chunks_are():
+    session = icechunk.Repository.create(icechunk.in_memory_storage()).writable_session("main")
+    root = zarr.open_group(session.store, mode="w")
+    root.create_array("c", data=np.arange(4), chunks=(2,))
+    root.create_group("c1").create_group("c").create_array("c", data=np.arange(3))
+    names = ["", "c/", "c1/", "c1/c/", "c1/c/c/"]
+    assert set(documents(session.store)) == {f"{name}zarr.json" for name in names}

@@ -13,7 +13,13 @@ import virtualzarr as vz
 from tests.references.arrays import LITTLE, SHUFFLE4, ZLIB, virtual
 from tests.references.monthly import write_months
 from virtualzarr.config import config
-from virtualzarr.errors import AccessError, NodeExistsError, PublishError, SourceNotFoundError
+from virtualzarr.errors import (
+    AccessError,
+    NodeExistsError,
+    PublishError,
+    SkippedVariableWarning,
+    SourceNotFoundError,
+)
 from virtualzarr.hierarchy.group import Group
 
 VALUES = np.arange(24, dtype="<i4").reshape(4, 6)
@@ -267,3 +273,21 @@ def test_branches_are_written_and_read_by_name(tmp_path):
     again = vz.open(target, storage_options=dev)
     assert (again["time"].shape, vz.open(target)["time"].shape) == ((180,), (60,))
     np.testing.assert_array_equal(again["tas"][...], vz.virtualize(files, "time")["tas"][...])
+
+
+@pytest.mark.parametrize("path", [".z", ".zarrays", "in/.z", ".zin/v"])
+def test_names_that_readers_of_parquet_take_for_metadata_are_refused(tmp_path, path):
+    pytest.importorskip("pyarrow")
+    array = vz.create_array({}, data=np.arange(3), dimension_names=("x",))
+    group = Group({}, {"v": array})
+    for name in reversed(path.split("/")):
+        array = Group({}, {name: array})
+    odd = Group({}, {**group, **array})
+    with pytest.raises(PublishError, match="takes what begins with"):
+        odd.publish(tmp_path / "refs.parq", copy=True)
+    assert not (tmp_path / "refs.parq").exists()
+    with pytest.warns(SkippedVariableWarning):
+        report = odd.publish(tmp_path / "refs.parq", copy=True, on_error="warn")
+    assert list(report.skipped) == [path]
+    odd.publish(tmp_path / "refs.json")
+    np.testing.assert_array_equal(vz.open(tmp_path / "refs.json")[path][...], np.arange(3))

@@ -129,11 +129,7 @@ def plan_array(path: str, array: Array, request: PlanRequest, data: DatasetData)
     Raises `PublishError` if others would not read it right, and nothing may be done about it.
     """
     can, policy = request.capabilities, request.inline
-    for name in path.split("/") if path else ():
-        try:
-            check_name(name, 2)
-        except errors.MetadataError as error:
-            raise errors.PublishError(error.message) from error
+    _check_names(path, can)
     if policy.always_copies(path, array):
         return _plan_inline(path, array, request, "asked to be inline")
     array, canonical = _with_canonical(array, can)
@@ -180,6 +176,20 @@ def plan_array(path: str, array: Array, request: PlanRequest, data: DatasetData)
     if len(canonical.misread) and not materialize.reversible(metadata, can.plugin_codecs):
         return copy_all(plan, "; ".join([*canonical.reasons, "the codecs may not be exact"]))
     return plan
+
+
+def _check_names(path: str, can: Capabilities) -> None:
+    for name in path.split("/") if path else ():
+        try:
+            check_name(name, 2)
+        except errors.MetadataError as error:
+            raise errors.PublishError(error.message) from error
+        if can.document_prefix and name.startswith(can.document_prefix):
+            raise errors.PublishError(
+                f"{can.title} cannot hold the name {name!r}: fsspec takes what begins with "
+                f"{can.document_prefix!r} for metadata, and finds no chunks; rename it "
+                "(Group.rename), or publish as JSON"
+            )
 
 
 def _explain_copies(metadata: ArrayMetadata, canonical: Canonical, head: str) -> str:

@@ -60,6 +60,9 @@ class Capabilities:
         Whether everything is held as it is, so that nothing is inlined or put on other grids.
     media_type : str
         What catalogues call it.
+    document_prefix : str
+        What readers take for documents where names of nodes begin with it, so that chunks are
+        missing for them.
     """
 
     title: str
@@ -76,6 +79,7 @@ class Capabilities:
     plugin_codecs: bool = False
     as_is: bool = False
     media_type: str = "application/vnd.zarr; version=3"
+    document_prefix: str = ""
 
 
 @dataclass(frozen=True)

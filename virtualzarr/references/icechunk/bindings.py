@@ -260,7 +260,8 @@ async def _nodes(store: Any, path: str = "") -> AsyncIterator[str]:
         return
     yield key
     async for name in store.list_dir(path):
-        if name not in ("zarr.json", "c"):
+        # Chunks of an array lie below "c", but a member of a group may be called so, too.
+        if name != "zarr.json":
             async for below in _nodes(store, f"{path}/{name}" if path else name):
                 yield below
 

@@ -40,7 +40,7 @@ class ParquetForm(PortableForm):
     suffixes = (".parq", ".parquet")
     capabilities = Capabilities(
         "Parquet", (2,), any_grid=False, root_array=False, any_file_name=False, digests=True,
-        media_type="application/vnd.apache.parquet",
+        media_type="application/vnd.apache.parquet", document_prefix=".z",
         # pandas gives NaN for a missing URL, and fsspec takes it for one.
         missing_chunks=False,
         # Files beside would have absolute names; records are read as a whole when one of their
