@@ -84,22 +84,24 @@ def probe(
     folder: Path, clients: Mapping[str, str], zarr_format: int
 ) -> Iterator[tuple[str, str, dict[str, bool]]]:
     """Yield, by client, its version, and which chains it reads in a format."""
+    targets, arrays = [], []
     for word in ("", "complex"):
         root = folder / f"v{zarr_format}{word}"
         found = publish_chains(root, folder, zarr_format, word)
-        arrays = {f"{path.name}/a": vz.open(path)["a"] for path in found.values()}
-        samples = [take_sample(path, array, full=True) for path, array in arrays.items()]
+        arrays.append({f"{path.name}/a": vz.open(path)["a"] for path in found.values()})
+        samples = [take_sample(path, array, full=True) for path, array in arrays[-1].items()]
         request = {"target": str(root), "form": "zarr", "zarr_format": zarr_format}
-        for client, where in clients.items():
-            for result in ask(client, where, [(as_target(request, samples), samples)]):
-                print_wrong(result)
-                if not result.version:
-                    raise RuntimeError(f"{client} did not start: {dict(result.refused)}")
-                if result.status != "unsupported":
-                    yield client, result.version, {
-                        "+".join(list_features(array.metadata)): path in result.equal
-                        for path, array in arrays.items()
-                    }  # fmt: skip
+        targets.append((as_target(request, samples), samples))
+    for client, where in clients.items():
+        for result, asked in zip(ask(client, where, targets), arrays, strict=False):
+            print_wrong(result)
+            if not result.version:
+                raise RuntimeError(f"{client} did not start: {dict(result.refused)}")
+            if result.status != "unsupported":
+                yield client, result.version, {
+                    "+".join(list_features(array.metadata)): path in result.equal
+                    for path, array in asked.items()
+                }  # fmt: skip
 
 
 def print_wrong(result: ClientResult) -> None:
