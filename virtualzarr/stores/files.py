@@ -280,6 +280,13 @@ class InlineFile:
         return nullcontext(self)
 
 
+class FetchedFile(InlineFile):
+    """All of a remote file, which has come already."""
+
+    __slots__ = ()
+    remote = True
+
+
 class MissingFile:
     """A file that does not exist."""
 

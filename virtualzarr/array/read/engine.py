@@ -94,7 +94,8 @@ def read(
     output = allocate(projection, metadata.dtype, variable) if out is None else None
     config.limits.check("chunks_read", len(projection), "chunks of one read", variable or "/")
     try:
-        located = chunk_source.locate(projection)
+        locate = getattr(chunk_source, "locate_to_read", chunk_source.locate)
+        located: LocatedChunks = locate(projection)
     except VirtualZarrError as error:
         error.at(variable=variable)
         raise

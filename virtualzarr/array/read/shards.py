@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
@@ -22,6 +22,7 @@ from virtualzarr.array.read.chunk_cache import (
     PinnedFile,
     SourceVersion,
     is_settled,
+    resolve_cache,
     stat_version,
 )
 from virtualzarr.array.thread_pools import get_pool
@@ -31,7 +32,14 @@ from virtualzarr.config import config
 from virtualzarr.errors import SourceChangedError, SourceNotFoundError, VirtualZarrError
 from virtualzarr.metadata import ArrayMetadata
 from virtualzarr.stores import invalidation
-from virtualzarr.stores.files import ByteFile, Fingerprint, InlineFile, LocalFile, RemoteFile
+from virtualzarr.stores.files import (
+    ByteFile,
+    FetchedFile,
+    Fingerprint,
+    InlineFile,
+    LocalFile,
+    RemoteFile,
+)
 
 MAX_RETRIES = 100
 """Retries for a shard that is replaced while its index is read."""
@@ -52,7 +60,7 @@ def resolve_shards(
         if codec is None or not isinstance(grid, SeparableGrid) or _has_decoders(chunks):
             return metadata, chunks
         # A loop, since a shard's inner codecs may be sharding again.
-        chunks = ShardedChunks(chunks, grid, codec, cache_policy)
+        chunks = ShardedChunks(chunks, grid, codec, cache_policy, metadata.dtype.itemsize)
         inner = RegularGrid(metadata.shape, codec.chunk_shape)
         metadata = metadata.replace(grid=inner, pipeline=codec.pipeline)
 
@@ -106,6 +114,8 @@ class ShardedChunks:
     codec : Sharding
     cache_policy : CachePolicy
         When cached indexes are revalidated.
+    itemsize : int
+        Bytes of an element, by which it is told how long a shard may be; 0 if that is not known.
     """
 
     def __init__(
@@ -114,7 +124,9 @@ class ShardedChunks:
         grid: SeparableGrid,
         codec: Sharding,
         cache_policy: CachePolicy = ALWAYS_REVALIDATE,
+        itemsize: int = 0,
     ) -> None:
+        self.itemsize = itemsize
         self.shards = shards
         self.grid = grid
         self.codec = codec
@@ -125,13 +137,18 @@ class ShardedChunks:
         """Find the sub-chunks that a projection touches, by the indexes of their shards."""
         return self._locate_with_retries(projection, None, self.cache_policy.data_valid_since())
 
+    def locate_to_read(self, projection: Projection) -> LocatedChunks:
+        """Find sub-chunks that are to be read: remote shards may be fetched whole for that."""
+        since = self.cache_policy.data_valid_since()
+        return self._locate_with_retries(projection, None, since, to_read=True)
+
     def _locate_with_retries(
-        self, projection: Projection, positions: Int64 | None, since: float
+        self, projection: Projection, positions: Int64 | None, since: float, to_read: bool = False
     ) -> LocatedChunks:
         """Find sub-chunks, again if shards within shards are replaced meanwhile."""
         for tries in range(MAX_RETRIES):
             try:
-                return self._locate(projection, positions, since)
+                return self._locate(projection, positions, since, to_read)
             except SourceChangedError:
                 if not isinstance(self.shards, ShardedChunks) or tries == MAX_RETRIES - 1:
                     raise
@@ -164,7 +181,7 @@ class ShardedChunks:
         return GroupedSubchunks(shard[order[bounds[:-1]]], entry, order, bounds)
 
     def _locate(
-        self, projection: Projection, positions: Int64 | None, since: float
+        self, projection: Projection, positions: Int64 | None, since: float, to_read: bool = False
     ) -> LocatedChunks:
         cells = projection.cells(positions)
         chunk_numbers = np.arange(len(cells)) if positions is None else positions
@@ -175,7 +192,9 @@ class ShardedChunks:
         # Missing shards are left out of `located`, or have no index: their sub-chunks keep the
         # offset -1.
         shapes = self.grid.cell_shapes(grouped.shards[located.cell]).tolist()
-        reader = _IndexReader(located, [self.codec.shard(shape) for shape in shapes], since)
+        shards = [self.codec.shard(shape) for shape in shapes]
+        limits = self._limit_whole(grouped, located, shapes) if to_read else {}
+        reader = _IndexReader(located, shards, since, limits)
         indexes = reader.read_all(alone=positions is not None)
         offset, length = np.full(len(cells), -1), np.zeros(len(cells), np.int64)
         row = np.zeros(len(cells), np.int64)
@@ -191,6 +210,31 @@ class ShardedChunks:
         stored = np.flatnonzero(offset >= 0)
         ranges = Index(offset[stored], length[stored])
         return self._make_located(projection, reader, chunk_numbers[stored], row[stored], ranges)
+
+    def _limit_whole(
+        self, grouped: GroupedSubchunks, located: LocatedChunks, shapes: list[list[int]]
+    ) -> dict[int, int]:
+        """Return the shards that are worth fetching whole, and how long they may be encoded.
+
+        That saves the round trip for the index. At least half of such a shard is wanted, and all of
+        them together may be in memory at once.
+        """
+        # Blocks of a chunk cache are those of versions of files, which bytes in memory have not.
+        if not located.may_be_missing or resolve_cache(self.cache_policy) is not None:
+            return {}
+        limits: dict[int, int] = {}
+        total, entry_size = 0, math.prod(self.codec.chunk_shape) * self.itemsize
+        for j, (group, shape) in enumerate(zip(located.cell.tolist(), shapes, strict=True)):
+            nbytes = math.prod(shape) * self.itemsize
+            wanted = len(grouped.members(group)) * entry_size
+            complete = not located.offset[j] and located.length[j] < 0
+            if not complete or not 0 < nbytes <= min(config.remote_read, 2 * wanted):
+                continue
+            total += nbytes
+            if total > config.stream_bytes:
+                break
+            limits[j] = 8 * nbytes + 2**24
+        return limits
 
     def _locate_one(
         self, projection: Projection, cell: list[int], position: Int64, since: float
@@ -274,6 +318,7 @@ class _IndexReader:
     located: LocatedChunks
     shards: list[Shard]
     since: float
+    limits: Mapping[int, int] = field(default_factory=dict)  # of shards that are fetched whole
 
     def __post_init__(self) -> None:
         self._files: dict[int, ByteFile] = {}
@@ -305,7 +350,8 @@ class _IndexReader:
         row = int(located.file[j])
         try:
             extent = int(located.offset[j]), int(located.length[j])
-            return _read_index(self.file(row), *extent, shard, self.since, self._tick)
+            fetch = partial(self._fetch_whole, row, j) if j in self.limits else None
+            return _read_index(self.file(row), *extent, shard, self.since, self._tick, fetch)
         except SourceChangedError as error:
             # A shard within a shard is located again with its outer one.
             if not located.may_be_missing or not tries or located.relocate is not None:
@@ -322,6 +368,14 @@ class _IndexReader:
         except VirtualZarrError as error:
             error.at(file=located.open_file(row).uri)
             raise
+
+    def _fetch_whole(self, row: int, j: int) -> ByteFile:
+        """Return a file, in memory if another request is not needed to know its length."""
+        file = self.file(row)
+        if isinstance(file, RemoteFile) and file.connection.knows_lengths:
+            data = file.read(0, None, self.limits[j])
+            file = self._files[row] = FetchedFile(bytes(data), file.uri)
+        return file
 
 
 def _pin_version(file: ByteFile, since: float) -> ByteFile:
@@ -342,13 +396,23 @@ def _pin_version(file: ByteFile, since: float) -> ByteFile:
 
 
 def _read_index(
-    file: ByteFile, offset: int, length: int, shard: Shard, since: float, tick: int
+    file: ByteFile,
+    offset: int,
+    length: int,
+    shard: Shard,
+    since: float,
+    tick: int,
+    fetch: Callable[[], ByteFile] | None = None,
 ) -> Index:
-    """Return the index of the shard in a range of bytes; a length of -1 is to the end."""
+    """Return the index of the shard in a range of bytes; a length of -1 is to the end.
+
+    Unless it is cached, it is read from the file that `fetch` returns, if that is given.
+    """
     version = _index_version(file, since)
     key = offset, length, shard
     if version is not None and (cached := shard_indexes.get_of(version, key)) is not None:
         return cached
+    file = file if fetch is None else fetch()
     size = _bytes_after(file, offset) if length < 0 else length
     # Checked first: a range that began before the shard would read another chunk's bytes as the
     # index.
