@@ -10,6 +10,7 @@ from operator import itemgetter
 from virtualzarr.array.read.tasks import CoalescedReads
 from virtualzarr.array.thread_pools import Task, run_shared
 from virtualzarr.config import config
+from virtualzarr.errors import UnsupportedError
 from virtualzarr.stores.streams import AnswerStream, StreamedRead
 
 _ADDED_AT_ONCE = 64
@@ -21,9 +22,14 @@ def run_streamed(tasks: Sequence[Task]) -> list[Task]:
     Of several that fail, the error of the first is raised.
     """
     loop = next(filter(None, map(_loop_of, tasks)), None)
-    # In the loop itself, waiting for its answers would be waiting for ever.
-    if len(tasks) < 2 or loop is None or asyncio._get_running_loop() is loop:
+    if len(tasks) < 2 or loop is None:
         return [*tasks]
+    if asyncio._get_running_loop() is loop:
+        # Waiting for its answers there would be waiting for ever.
+        raise UnsupportedError(
+            "chunks elsewhere cannot be read within the running loop that makes the requests; "
+            "read in another thread"
+        )
     stream, errors = AnswerStream(loop), []
     others: list[Task] = []
     begun: list[tuple[CoalescedReads, StreamedRead]] = []
