@@ -351,7 +351,7 @@ class Interleaving:
         self.meanings[name] = change
         after = None
         for _ in range(self.chance.integer(1, 2)):
-            # What was sent before may still arrive, whatever comes of the repetition.
+            # What was sent before may still arrive if the store cannot be read now.
             is_open = attempt.outcome == "unknown"
             try:
                 after = change.make(handle, commit_id=name)
@@ -360,7 +360,7 @@ class Interleaving:
                 attempt.outcome = "unknown"
                 continue
             except CommitFailedError:
-                attempt.outcome = attempt.outcome if is_open else "failed"
+                attempt.outcome = "failed"
             except REFUSALS:
                 attempt.outcome = "refused"
             except UnsupportedError as error:

@@ -245,10 +245,27 @@ def read_of(state: Snapshot, protocol: Generator[Any, Any, Any]) -> Generator[An
         raise MismatchError("the version has expired") from error
 
 
+def commit_new(
+    head: Head, change: Change, name: str, limits: Limits, is_repeated: Callable[[], bool]
+) -> Generator[Any, Any, Head]:
+    """Commit with a new id; maybe repeat it, by what was read then or is there now."""
+    try:
+        return (yield from commit(head, change, name, limits, is_first=True))
+    except CommitUnknownError:
+        if not is_repeated():
+            raise
+    if is_repeated():
+        try:
+            head = yield from read_head()
+        except UnreachableError as error:
+            raise CommitUnknownError("it cannot be asked for", name) from error
+    return (yield from commit(head, change, name, limits))
+
+
 def merge(head: Head, name: str, fan_in: int, limits: Limits) -> Generator[Any, Any, Head]:
     """Merge segments, which here are lists of rows; with a fan-in of 1, as a vacuum does."""
     change = yield from read_of(head.snapshot, prepare_merge(head.snapshot, fan_in))
-    return (yield from commit(head, change, name, limits))
+    return (yield from commit_new(head, change, name, limits, lambda: False))
 
 
 def prepare_merge(state: Snapshot, fan_in: int) -> Generator[Any, Any, Change]:
@@ -386,6 +403,8 @@ class World:
         How many changes are begun in all.
     faults, crashes : float
         Probabilities, for each operation.
+    repeats : float
+        The probability that a commit whose outcome is unknown is repeated.
     """
 
     def __init__(
@@ -395,10 +414,11 @@ class World:
         verbs: int = 20,
         faults: float = 0.1,
         crashes: float = 0.01,
+        repeats: float = 0.5,
     ) -> None:
         self.chance = random.Random(seed)
         self.store = Store(self.chance, patience=self.chance.choice([1, 3, 40]))
-        self.crashes, self.remaining = crashes, verbs
+        self.crashes, self.remaining, self.repeats = crashes, verbs, repeats
         self.verbs: list[Verb] = []
         self.values = 0
         self.files: dict[int, str] = {}  # of each value, which are all different
@@ -473,7 +493,7 @@ class World:
             about["message"] = "long " * 50
         if kind in ("append", "insert", "replace"):
             change, intent = self.choose_rows(kind, about)
-            return Verb(commit(head, change, name, limits), intent, name)
+            return Verb(self.commit(head, change, name), intent, name)
         if kind == "join":
             return self.choose_several(head, name, about)
         if kind == "stage":
@@ -489,19 +509,19 @@ class World:
         if kind in ("staged", "drop file"):
             choose = self.choose_staged if kind == "staged" else self.choose_file
             change, intent = choose(about)
-            return Verb(commit(head, change, name, limits), intent, name)
+            return Verb(self.commit(head, change, name), intent, name)
         low = self.chance.randint(0, max((row[0] for row in model.rows), default=0) + 2)
         high = low + self.chance.randint(0, 3)
         if kind == "merge":
             fan_in = self.chance.choice([self.fan_in, self.fan_in, 1])
             return Verb(merge(head, name, fan_in, limits), lambda model, before: model, name)
         if kind == "names":
-            protocol = commit(head, take_out_names("time", limits), name, limits)
+            protocol = self.commit(head, take_out_names("time", limits), name)
             return Verb(protocol, lambda model, before: model, name)
         if kind == "drop":
             change = drop_rows("time", low, high, coordinates_of, about)
             return Verb(
-                commit(head, change, name, limits),
+                self.commit(head, change, name),
                 lambda model, before: model.with_rows(
                     [row for row in model.rows if not low <= row[0] <= high]
                 ),
@@ -511,7 +531,7 @@ class World:
             low //= 3
             change = drop_before("time", low, coordinates_of, about)
             return Verb(
-                commit(head, change, name, limits),
+                self.commit(head, change, name),
                 lambda model, before: replace(
                     model.with_rows([row for row in model.rows if row[0] >= low]),
                     floor=max(model.floor, low),
@@ -520,17 +540,25 @@ class World:
             )
         if kind == "rollback":
             change = roll_back(version, about)
-            return Verb(commit(head, change, name, limits), lambda _, before: before[version], name)
+            return Verb(self.commit(head, change, name), lambda _, before: before[version], name)
         if kind == "tag":
             until = self.chance.choice([None, self.store.clock])
             tagged = self.chance.choice([version, version, None])
             change = set_tag(f"tag{self.chance.randrange(3)}", tagged, about, until)
-            return Verb(commit(head, change, name, limits), lambda model, before: model, name)
+            return Verb(self.commit(head, change, name), lambda model, before: model, name)
         period = self.chance.choice([None, None, 0, 10**10])
         keep = head.snapshot.version - version + 1
         forget = self.chance.random() < 0.5
         protocol = vacuum(head, keep, period, name, limits, forget=forget)
         return Verb(protocol, lambda model, before: model, name, period=period)
+
+    def commit(self, head: Head, change: Change, name: str) -> Generator[Any, Any, Head]:
+        """Commit, maybe twice."""
+        return commit_new(head, change, name, self.limits, self.is_repeated)
+
+    def is_repeated(self) -> bool:
+        """Tell whether what got no answer is repeated, also whether by the newest version."""
+        return bool(self.repeats) and self.chance.random() < self.repeats
 
     def choose_rows(self, kind: str, about: dict[str, object]) -> tuple[Change, Intent]:
         """Choose rows that come, of files that may have been there before."""
@@ -579,7 +607,7 @@ class World:
             return model
 
         change = join_changes([one for one, _ in chosen], about)
-        return Verb(commit(head, change, name, self.limits), intent, name)
+        return Verb(self.commit(head, change, name), intent, name)
 
     def choose_file(self, about: dict[str, object]) -> tuple[Change, Intent]:
         """Choose a file whose rows go."""
@@ -634,7 +662,7 @@ class World:
             verb.intent = intent
             new = schema.with_attributes("", {attribute: value})
             change = change_schema(head.snapshot.schema, new, about)
-            return (yield from commit(head, change, name, self.limits))
+            return (yield from self.commit(head, change, name))
 
         verb.protocol = protocol()
         return verb
@@ -650,7 +678,7 @@ class World:
         named = yield from objects.put("segments", state.epoch, data)
         entry = Entry(named, 0, {}, {"time": (new[0][0], new[-1][0])})
         item = StoredAgain("time", ids, state.epoch, entry)
-        return (yield from commit(head, replace_rows(item, is_write), verb.commit, self.limits))
+        return (yield from self.commit(head, replace_rows(item, is_write), verb.commit))
 
     def choose_stored(
         self, state: Snapshot
@@ -673,7 +701,7 @@ class World:
 
         if not is_added:
             change = delete_layer({"time": number}, about)
-            return Verb(commit(head, change, name, self.limits), leave_out, name)
+            return Verb(self.commit(head, change, name), leave_out, name)
         verb = Verb(iter(()), lambda model, before: model, name)  # type: ignore[arg-type]
         verb.protocol = self.cover(head, verb, number)
         return verb
@@ -687,7 +715,7 @@ class World:
         layer = LayerRows({"time": number}, "time", tuple(map(tuple, ids.pairs)), ("air",))
         entry = Entry(named, 0, {}, layer=layer)
         change = add_layer_rows(StoredAgain("time", ids, state.epoch, entry))
-        return (yield from commit(head, change, verb.commit, self.limits))
+        return (yield from self.commit(head, change, verb.commit))
 
     def new_value(self) -> int:
         self.values += 1

@@ -44,7 +44,7 @@ def is_noticed(first=0, **options):
     """Tell whether any of some histories goes wrong."""
     for seed in range(first, first + SEEDS):
         try:
-            World(seed, **options).go()
+            World(seed, repeats=0, **options).go()
         except (AssertionError, LookupError, ValueError, *OF_THE_PACKAGE):
             return True
     return False
@@ -79,8 +79,8 @@ def answer_errors(monkeypatch, kind, answer):
     """Let replacements of heads end at an error of a kind, with what a protocol makes of it."""
     real = commit._replace
 
-    def replace(base, result, name):
-        protocol = real(base, result, name)
+    def replace(*arguments):
+        protocol = real(*arguments)
         step, value = protocol.send, None
         while True:
             try:
@@ -264,6 +264,81 @@ def test_a_vacuum_that_takes_what_another_has_swept_for_damage(monkeypatch):
     mutate(monkeypatch, vacuum.mark_newest, "current.tag == head.tag", "True")
     with pytest.raises(SourceNotFoundError):
         vacuum_beside_another()
+
+
+class Repeated:
+    """A commit that got no answer, whose request is under way still while it is repeated.
+
+    Parameters
+    ----------
+    refusals : int
+        How often the repetition's own requests meet another commit, before it gives up; 0 if the
+        store refuses the first one.
+    """
+
+    def __init__(self, refusals=0):
+        self.store = simulation.Store(random.Random(0))
+        self.base = simulation.run(self.store, commit.create())
+        self.change = verbs.set_tag("one", 1, {})
+        first = commit.commit(self.base, self.change, "mine", is_first=True)
+        with pytest.raises(CommitUnknownError):
+            self.drive(first, self.lose, patience=0)
+        lose = self.race if refusals else self.refuse
+        self.drive(commit.commit(self.base, self.change, "mine"), lose, max(refusals - 1, 0))
+
+    def drive(self, protocol, lose, patience):
+        operation, step, answer = None, protocol.send, None
+        while True:
+            operation = step(answer)
+            step = protocol.send
+            if isinstance(operation, operations.BackOff):
+                answer, patience = patience > 0, patience - 1
+            elif isinstance(operation, operations.Replace):
+                step, answer = lose(operation, protocol)
+            else:
+                answer = self.store.perform(operation)
+
+    def lose(self, operation, protocol):
+        self.sent = operation
+        return protocol.throw, operations.UnreachableError("no answer")
+
+    def refuse(self, operation, protocol):
+        return protocol.throw, operations.RefusedError("no space")
+
+    def race(self, operation, protocol):
+        newest = simulation.run(self.store, head.read_head())
+        simulation.run(self.store, commit.commit(newest, verbs.set_tag("two", 1, {})))
+        return protocol.send, None
+
+
+def test_a_repetition_that_takes_an_earlier_request_for_void(monkeypatch):
+    for refusals in (0, 1):
+        with pytest.raises(CommitUnknownError, match="'mine'"):
+            Repeated(refusals)
+    # The head that it has read itself was replaced: no request of before can be done.
+    with pytest.raises(CommitFailedError, match="2 other commits"):
+        Repeated(2)
+    mutate(monkeypatch, commit._commit, "is_open = is_repeat", "is_open = False and is_repeat")
+    with pytest.raises(CommitFailedError):
+        Repeated()
+
+
+def repeat_by_an_old_version():
+    """Repeat what was done, by a version that refuses it; return the commits in all."""
+    store = simulation.Store(random.Random(0))
+    old = simulation.run(store, commit.create())
+    newer = simulation.run(store, commit.commit(old, verbs.set_tag("one", 1, {})))
+    change = verbs.set_tag("one", None, {})
+    simulation.run(store, commit.commit(newer, change, "mine"))
+    simulation.run(store, commit.commit(old, change, "mine"))
+    return store.commits
+
+
+def test_a_repetition_that_an_old_version_refuses(monkeypatch):
+    assert repeat_by_an_old_version().count("mine") == 1
+    mutate(monkeypatch, commit._prepare, "if is_repeat else _GONE", "if False else _GONE")
+    with pytest.raises((MismatchError, LookupError)):
+        repeat_by_an_old_version()
 
 
 def test_a_merge_that_forgets_that_rows_may_come_back(monkeypatch):

@@ -35,10 +35,13 @@ from virtualzarr.errors import (
     NodeExistsError,
     SourceNotFoundError,
     VersionExpiredError,
+    VirtualZarrError,
 )
 
 _ID = re.compile(r"(\d+)-[0-9a-f]{16}")
 """Ids that `new_id` returns. Those that users think of are looked for in all of the history."""
+
+_GONE = (SourceNotFoundError, VersionExpiredError)
 
 Change = Callable[[Head], Protocol[Record]]
 """A change: what it does to a head, as a record, with what the record names put in the store.
@@ -65,11 +68,16 @@ def create(
 
     nothing = Head(Snapshot(0, "", 0))
     name = commit or (yield from new_id(nothing))
-    return (yield from _commit(nothing, change or empty, name, limits))
+    return (yield from _commit(nothing, change or empty, name, limits, commit is not None))
 
 
 def commit(
-    base: Head, change: Change, commit: str | None = None, limits: Limits = LIMITS
+    base: Head,
+    change: Change,
+    commit: str | None = None,
+    limits: Limits = LIMITS,
+    *,
+    is_first: bool = False,
 ) -> Protocol[Head]:
     """Change a dataset.
 
@@ -82,6 +90,8 @@ def commit(
         The id of a commit that was begun before, and whose outcome is not known: it is done once.
     limits : Limits
         How much the head has itself.
+    is_first : bool
+        Whether the id was never committed with before.
 
     Returns
     -------
@@ -93,17 +103,18 @@ def commit(
     CommitFailedError
         It was not done, and never will be: the store refused too long.
     CommitUnknownError
-        It may have been done or not, as the store cannot be asked.
+        It may have been done or not, as the store cannot be asked, or has not shown yet that
+        requests of an attempt before are void.
     VirtualZarrError
         What `change` raises: it was not done.
     """
     if commit is None:
-        return (yield from _commit(base, change, (yield from new_id(base)), limits))
+        return (yield from _commit(base, change, (yield from new_id(base)), limits, False))
     # Whoever repeats a commit may have read a head that has it already.
     head, is_done = yield from _search(base, commit, 0)
     if is_done:
         return head
-    return (yield from _commit(base, change, commit, limits))
+    return (yield from _commit(base, change, commit, limits, not is_first))
 
 
 def record(head: Head, about: dict[str, object], **changes: object) -> Protocol[Record]:
@@ -146,17 +157,24 @@ def _search(head: Head, commit: str, after: int) -> Protocol[tuple[Head, bool]]:
             head = current
 
 
-def _commit(base: Head, change: Change, commit: str, limits: Limits) -> Protocol[Head]:
+def _commit(
+    base: Head, change: Change, commit: str, limits: Limits, is_repeat: bool
+) -> Protocol[Head]:
     head, after, attempts = base, base.snapshot.version, 0
     while True:
+        # A request of an earlier attempt may still arrive, until the head is replaced that this
+        # one has read: the first lost race shows it, the next one that it is gone.
+        is_open = is_repeat and attempts < 2
         try:
-            head, new_record = yield from _prepare(head, base, change, commit, after)
+            head, new_record = yield from _prepare(head, base, change, commit, after, is_repeat)
             after = head.snapshot.version
             # What it names is stored now. Only what is quick is done while others wait in line.
             if new_record is not None and (yield WaitTurn()):
                 current = yield from _look(head)
                 if current is not None:
-                    head, new_record = yield from _prepare(current, base, change, commit, after)
+                    head, new_record = yield from _prepare(
+                        current, base, change, commit, after, is_repeat
+                    )
             if new_record is None:
                 return head
             try:
@@ -169,24 +187,38 @@ def _commit(base: Head, change: Change, commit: str, limits: Limits) -> Protocol
                 head = current
                 continue
         except (UnreachableError, RefusedError) as error:
-            raise CommitFailedError(f"nothing was changed: {error}") from error
-        current, is_done = yield from _replace(head, result, commit)
+            raise _fail(f"nothing was changed: {error}", commit, is_open) from error
+        current, is_done = yield from _replace(head, result, commit, is_open)
         yield EndTurn(current.snapshot.version - base.snapshot.version - is_done)
         if is_done:
             return current
         # What was looked through is not again: who is late would have ever more to read.
         head, after, attempts = current, current.snapshot.version, attempts + 1
         if not (yield BackOff(attempts, is_lost_race=True)):
-            raise CommitFailedError(f"{attempts} other commits were quicker; nothing was changed")
+            text = f"{attempts} other commits were quicker; nothing was changed"
+            raise _fail(text, commit, is_repeat and attempts < 2)
+
+
+def _fail(text: str, commit: str, is_open: bool) -> VirtualZarrError:
+    """Return the error of a commit that this attempt has not done; an earlier one may have."""
+    if not is_open:
+        return CommitFailedError(text)
+    return CommitUnknownError(
+        f"{text} by this attempt, but a request of an earlier one may still be done; repeat it "
+        f"with commit_id={commit!r}, and it is done once",
+        commit,
+    )
 
 
 def _prepare(
-    head: Head, base: Head, change: Change, commit: str, after: int
+    head: Head, base: Head, change: Change, commit: str, after: int, is_repeat: bool
 ) -> Protocol[tuple[Head, Record | None]]:
     """Return a head and what a change is to do to it; None if the commit is in it already.
 
     Versions until `after` were looked through.
     """
+    # An older head may refuse what another attempt was sent with to a newer one, or has done there.
+    by_newest = (VirtualZarrError, LookupError) if is_repeat else _GONE
     while True:
         head, is_done = yield from _search(head, commit, after)
         if is_done:
@@ -195,10 +227,11 @@ def _prepare(
         if not base.snapshot.version and head.snapshot.version:
             raise NodeExistsError("there is a dataset already")
         # A conflict that `change` finds is a true failure: no earlier request of ours can land any
-        # more, as the head it was conditional on has been replaced by another.
+        # more. The head that it was conditional on did not refuse the same change, so it was
+        # another one, and has been replaced.
         try:
             return head, replace((yield from change(head)), commit=commit)
-        except (SourceNotFoundError, VersionExpiredError):
+        except by_newest:
             # A vacuum may have taken what an older head names: the newest one decides.
             current = yield from _look(head)
             if current is None:
@@ -206,7 +239,7 @@ def _prepare(
             head = current
 
 
-def _replace(base: Head, result: Head, commit: str) -> Protocol[tuple[Head, bool]]:
+def _replace(base: Head, result: Head, commit: str, is_open: bool) -> Protocol[tuple[Head, bool]]:
     """Replace one head by another: what is there then, and whether the commit is in it.
 
     A request that was not answered may still arrive, as long as the head is the one that it asks
@@ -222,7 +255,7 @@ def _replace(base: Head, result: Head, commit: str) -> Protocol[tuple[Head, bool
         except RefusedError as error:
             # Final, unless an earlier request was not answered: that may arrive still.
             if not is_sent:
-                raise CommitFailedError(f"nothing was changed: {error}") from error
+                raise _fail(f"nothing was changed: {error}", commit, is_open) from error
         except UnreachableError:
             is_sent = True
         try:

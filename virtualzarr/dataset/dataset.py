@@ -464,7 +464,7 @@ class Dataset(DatasetVersion):
     def commit_change(self, change: Change, commit_id: str | None = None) -> Dataset:
         """Commit one change, which is made to the newest version."""
         name = commit_id or self._place.run(new_id(self.head))
-        head = self._place.run(commit(self.head, change, name))
+        head = self._place.run(commit(self.head, change, name, is_first=commit_id is None))
         try:
             return self._at(head)
         except SourceError as error:

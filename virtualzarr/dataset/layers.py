@@ -92,8 +92,8 @@ def _cover(entries: Sequence[Entry], runs: Runs) -> Iterator[Covered]:
         for first, count in entry.layer.ids:
             pieces.append((first, count, row, number))
             row += count
-    # Both are sorted by ids: of each run, only pieces that overlap it are looked at, and `reached`
-    # keeps a row from being counted twice.
+    # Both are sorted by ids: of each run, only pieces that overlap it are looked at. Those of one
+    # layer never have an id twice, as no commit adds rows that it has.
     table = np.array(sorted(pieces), np.int64).reshape(-1, 4)
     ends = table[:, 0] + table[:, 1]
     joined: Covered | None = None
@@ -104,12 +104,8 @@ def _cover(entries: Sequence[Entry], runs: Runs) -> Iterator[Covered]:
             np.searchsorted(ends, first, "right"),
             np.searchsorted(table[:, 0], first + count),
         )
-        reached = first
         for begin, size, row, number in table[low:high].tolist():
-            start, stop = max(begin, reached), min(begin + size, first + count)
-            if start >= stop:
-                continue
-            reached = stop
+            start, stop = max(begin, first), min(begin + size, first + count)
             at = Covered(
                 position + start - first,
                 Stretch(entries[number], row + start - begin, row + stop - begin),
