@@ -22,6 +22,7 @@ from virtualzarr.config import config  # noqa: E402
 if TYPE_CHECKING:
     from grids import ChunkLayout
     from virtualzarr import models
+    from virtualzarr.archive.survey import Survey, survey
     from virtualzarr.array import Array, ChunkCache
     from virtualzarr.combine import (
         combine_by_coords,
@@ -62,6 +63,7 @@ _MODULES = {
     "Dataset": "virtualzarr.dataset.dataset",
     "Group": "virtualzarr.hierarchy.group",
     "Manifest": "virtualzarr.manifest",
+    "Survey": "virtualzarr.archive.survey",
     "append": "virtualzarr.references.append",
     "check_references": "virtualzarr.references.check",
     "combine_by_coords": "virtualzarr.combine",
@@ -87,6 +89,7 @@ _MODULES = {
     "rename_paths": "virtualzarr.references.rename",
     "split_chunks": "virtualzarr.virtual.derived",
     "stack": "virtualzarr.combine",
+    "survey": "virtualzarr.archive.survey",
     "upgrade": "virtualzarr.dataset.upgrade",
     "verify": "virtualzarr.verification.verify",
     "virtualize": "virtualzarr.ingest.virtualize",
@@ -100,6 +103,7 @@ __all__ = [
     "Dataset",
     "Group",
     "Manifest",
+    "Survey",
     "append",
     "check_references",
     "combine_by_coords",
@@ -126,6 +130,7 @@ __all__ = [
     "rename_paths",
     "split_chunks",
     "stack",
+    "survey",
     "upgrade",
     "verify",
     "virtualize",

@@ -136,6 +136,10 @@ class WriteError(PublishError, OSError):
     """A file cannot be written: there is no space, no permission, or no such folder."""
 
 
+class LedgerError(VirtualZarrError, OSError):
+    """A ledger of scans cannot be used: others have it, or it is none."""
+
+
 class CommitFailedError(VirtualZarrError):
     """A commit to a dataset did not take place, and will not."""
 
@@ -168,6 +172,10 @@ class TemplateError(VirtualZarrError, RuntimeError):
 
 class OutOfMemoryError(VirtualZarrError, MemoryError):
     """What is asked for is larger than the memory there is."""
+
+
+class LedgerWarning(UserWarning):
+    """A ledger of scans is damaged, and a new one is begun."""
 
 
 class SkippedVariableWarning(UserWarning):

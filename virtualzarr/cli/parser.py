@@ -28,6 +28,7 @@ from virtualzarr.cli.commands import (
     scan,
     serve,
     status,
+    survey,
     tag,
     tree,
     upgrade,
@@ -37,8 +38,8 @@ from virtualzarr.cli.option_names import in_options
 from virtualzarr.cli.options import common_options, logging_to_stderr
 
 _COMMANDS = (
-    info, tree, scan, append, check, verify, convert, rename, copy, create, replace, drop, history,
-    tag, compact, status, upgrade, serve, completion, demo,
+    info, tree, survey, scan, append, check, verify, convert, rename, copy, create, replace, drop,
+    history, tag, compact, status, upgrade, serve, completion, demo,
 )  # fmt: skip
 """Modules of the commands, in the order in which the help lists them."""
 

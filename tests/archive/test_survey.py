@@ -1,0 +1,204 @@
+"""Surveys: planted anomalies are told with kind, files and variable, and of clean sets nothing."""
+
+import json
+import os
+import shutil
+from datetime import datetime
+
+import pytest
+
+import virtualzarr as vz
+from tests.archive.archives import EPOCH, make_old, months, write, write_archive
+from virtualzarr.archive.inventory import classify_error
+from virtualzarr.cli import main
+from virtualzarr.errors import AccessError, MissingDependencyError, SourceError
+
+
+def told(report):
+    """Return kind, names of files and variable of each anomaly."""
+    return {
+        (each.kind, tuple(os.path.basename(file) for file in each.files), each.variable)
+        for each in report.anomalies
+    }
+
+
+def test_a_clean_set_of_months_says_nothing(tmp_path):
+    files = months(tmp_path)
+    report = vz.survey(files)
+    assert report.anomalies == ()
+    assert (report.files, report.dim, len(report.eras)) == (16, "time", 1)
+    assert report.formats == {"hdf5": 16}
+    assert report.nbytes == sum(os.path.getsize(file) for file in files)
+
+
+def test_monthly_means_say_nothing_but_of_a_month_that_is_not_there(tmp_path):
+    files = []
+    for k in range(23):
+        year, month = 2003 + k // 12, k % 12 + 1
+        hours = (datetime(year, month, 1) - EPOCH).total_seconds() / 3600
+        files.append(write(str(tmp_path / f"air_{year}_{month}.nc"), hours, 1, names=("air",)))
+    assert vz.survey(files).anomalies == ()
+    os.unlink(files[13])
+    assert told(vz.survey(files[:13] + files[14:])) == {
+        ("step missing", ("air_2004_1.nc", "air_2004_3.nc"), "time")
+    }
+
+
+def link(files, folder):
+    """Return the same files under the same names in another folder."""
+    linked = [str(folder / os.path.basename(file)) for file in files]
+    for file, new in zip(files, linked, strict=True):
+        os.link(file, new)
+    return linked
+
+
+DAY = ("day007.nc",)
+SINGLE = {
+    "missing value": ({"times": [168, 174, float("nan"), 186]}, ("missing value", DAY, "time")),
+    "value repeated": ({"times": [168, 174, 174, 186]}, ("value repeated", DAY, "time")),
+    "not monotonic": ({"times": [168, 180, 174, 186]}, ("not monotonic", DAY, "time")),
+    "step within": ({"times": [168, 180, 186]}, ("step missing", DAY, "time")),
+    "no rows": ({"times": []}, ("no rows", DAY, "time")),
+    "epoch": ({"units": "hours since 2000-01-02", "times": [144, 150, 156, 162]},
+              ("epoch", DAY, "time")),
+    "time units": ({"units": "days since 2000-01-01", "times": [7, 7.25, 7.5, 7.75]},
+                   ("units", DAY, "time")),
+    "calendar": ({"calendar": "noleap"}, ("calendar", DAY, "time")),
+    "gone": ({"names": ("air", "sea_a")}, ("variable gone", DAY, "sea_b")),
+    "added": ({"names": ("air", "sea_a", "sea_b", "ice")}, ("variable added", DAY, "ice")),
+    "order of dimensions": ({"dims": ("x", "time"), "chunks": (4, 1)},
+                            ("dimension order", DAY, "*a*")),
+    "length": ({"x": (1, 2, 3)}, ("length off the axis", DAY, "*")),
+    "static": ({"x": (1, 2, 3, 5)}, ("static coordinate", DAY, "x")),
+    "reversed": ({"x": (4, 3, 2, 1)}, ("reversed", DAY, "x")),
+    "data type": ({"dtype": "<i4", "only": ["air"]}, ("data type", DAY, "air")),
+    "byte order": ({"endian": "big", "dtype": ">i2", "only": ["air"]}, ("byte order", DAY, "air")),
+    "chunks": ({"chunks": (2, 2), "only": ["air"]}, ("chunk shape", DAY, "air")),
+    "filters": ({"shuffle": True, "only": ["air"]}, ("filters", DAY, "air")),
+    "scale": ({"scale": 0.25, "only": ["air"]}, ("scale/offset", DAY, "air")),
+    "fill": ({"fill": -8, "only": ["air"]}, ("fill", DAY, "air")),
+    "units": ({"variable_units": "degC", "only": ["air"]}, ("units", DAY, "air")),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("planted", SINGLE)
+def test_one_file_that_is_odd_is_told(tmp_path, alike, planted):
+    files = link(alike[:10], tmp_path)
+    os.unlink(files[7])
+    options, expected = SINGLE[planted]
+    files[7] = write(str(tmp_path / "day007.nc"), 168.0, 4, **options)
+    found = told(vz.survey(files))
+    kind, names, variable = expected
+    if variable.startswith("*"):
+        assert found, planted
+        assert {each[:2] for each in found} <= {(kind, names), ("chunk shape", names)}
+        assert (kind, names) in {each[:2] for each in found}
+    elif planted == "no rows":
+        assert expected in found
+        assert {each[0] for each in found} == {"no rows", "step missing"}
+    elif planted in ("missing value", "value repeated", "not monotonic"):
+        assert expected in found
+        assert {each[0] for each in found} <= {kind, "step missing"}
+    else:
+        assert found == {expected}
+
+
+@pytest.fixture(scope="module")
+def alike(tmp_path_factory):
+    """Twenty-four files of a day each."""
+    return write_archive(tmp_path_factory.mktemp("alike"))
+
+
+def test_files_that_cannot_be_scanned_are_told(tmp_path, alike):
+    files = [shutil.copy2(file, tmp_path) for file in alike]
+    with open(files[3], "r+b") as file:
+        file.truncate(2000)
+    open(files[5], "wb").close()
+    with open(files[8], "w") as file:
+        file.write("<html>Not here</html>")
+    os.unlink(files[11])
+    os.unlink(files[14])
+    os.symlink("nowhere", files[14])
+    found = told(vz.survey(files))
+    assert {each for each in found if each[0] != "step missing"} == {
+        ("truncated", ("day003.nc",), ""),
+        ("empty", ("day005.nc",), ""),
+        ("not the format", ("day008.nc",), ""),
+        ("gone", ("day011.nc",), ""),
+        ("dangling link", ("day014.nc",), ""),
+    }
+    assert ("step missing", ("day002.nc", "day004.nc"), "time") in found
+
+
+def test_errors_of_access_are_no_faults_of_files():
+    refused = SourceError("Permission denied")
+    assert classify_error("a.nc", 1, refused) == "no permission"
+    assert classify_error("a.nc", 1, AccessError("outside")) == "no permission"
+    timeout = SourceError("timed out")
+    timeout.__cause__ = TimeoutError()
+    assert classify_error("https://host/a.nc", None, timeout) == "unreachable"
+    with pytest.raises(MissingDependencyError):
+        classify_error("a.grib", 1, MissingDependencyError("install eccodes"))
+
+
+def test_files_that_are_twice_there_are_told(tmp_path, alike):
+    alike = link(alike, tmp_path)
+    copy = shutil.copy2(alike[4], tmp_path / "day004-copy.nc")
+    again = write(str(tmp_path / "day006-again.nc"), 144.0, 4, scale=0.5)
+    report = vz.survey([*alike, copy, again])
+    assert told(report) == {
+        ("same content twice", ("day004-copy.nc", "day004.nc"), ""),
+        ("same coordinates twice", ("day006-again.nc", "day006.nc"), "time"),
+    }
+
+
+def test_overlaps_and_gaps_are_told(tmp_path, alike):
+    alike = link(alike, tmp_path)
+    os.unlink(alike[9])
+    late = write(str(tmp_path / "day009.nc"), 216.0, 6)
+    found = told(vz.survey([*alike[:9], late, *alike[10:15], *alike[17:]]))
+    assert found == {
+        ("overlap", ("day009.nc", "day010.nc"), "time"),
+        ("step missing", ("day014.nc", "day017.nc"), "time"),
+    }
+
+
+def test_names_in_another_order_are_told(tmp_path):
+    files = [write(str(tmp_path / f"day{k:03}.nc"), 24.0 * (3 if k == 20 else k + (k > 2)), 4)
+             for k in range(21)]  # fmt: skip
+    assert told(vz.survey(files)) == {("order unlike names", ("day020.nc",), "time")}
+
+
+def test_eras_say_what_changes_between_them(tmp_path, alike):
+    special = {"shuffle": True, "only": ("sea_a", "sea_b")}
+    later = [write(str(tmp_path / f"day{k:03}.nc"), 24.0 * k, 4, **special) for k in range(24, 30)]
+    report = vz.survey([*later, *alike])
+    assert [era.files for era in report.eras] == [24, 6]
+    names = tuple(f"day{k:03}.nc" for k in range(24, 30))
+    assert told(report) == {("filters", names, "sea_*")}
+    assert report.eras[1].changes == ("sea_* gain shuffle(elementsize=2)",)
+    assert {each.era for each in report.anomalies} == {2}
+
+
+def test_a_factor_of_each_file_is_one_anomaly(tmp_path):
+    files = write_archive(tmp_path, 12, **{f"_{k}": {"scale": 0.5 + k, "only": ["air"]}
+                                           for k in range(12)})  # fmt: skip
+    report = vz.survey(files)
+    assert [(each.kind, each.variable, len(each.files)) for each in report.anomalies] == [
+        ("scale/offset", "air", 12)
+    ]
+    assert len(report.eras) == 1
+
+
+def test_the_command_prints_text_and_json(tmp_path, alike, capsys):
+    pattern = os.path.join(os.path.dirname(alike[0]), "*.nc")
+    assert main(["survey", pattern, "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert (document["files"], document["dim"], document["anomalies"]) == (24, "time", [])
+    assert main(["survey", pattern, "--ledger", str(tmp_path / "air.ledger"), "-q"]) == 0
+    assert capsys.readouterr().out == ""
+    assert main(["survey", pattern, "--ledger", str(tmp_path / "air.ledger")]) == 0
+    text = capsys.readouterr().out
+    assert "24 taken from the ledger" in text
+    assert "anomalies: none" in text
+    make_old(alike)

@@ -1,0 +1,219 @@
+"""Survey of an archive: what is in many files, where they change, and what is odd."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from hashlib import blake2b
+from typing import Any
+
+from virtualzarr.archive.anomalies import Anomaly
+from virtualzarr.archive.axis_checks import axis_of, check_axis, check_names, choose_dim, sort_files
+from virtualzarr.archive.eras import Era, find_eras
+from virtualzarr.archive.facts import digest_json
+from virtualzarr.archive.inventory import FileReport, take_inventory
+from virtualzarr.archive.ledger import Ledger, strip_secrets
+from virtualzarr.ingest.scan_files import Paths, find_files, natural_key
+from virtualzarr.keywords import strict_keywords
+from virtualzarr.stores.files import is_url
+
+_BLOCK = 1 << 20
+
+
+@dataclass(frozen=True, repr=False)
+class Survey:
+    """What is in an archive.
+
+    Parameters
+    ----------
+    files, nbytes : int
+        How many there are, and their bytes.
+    formats : dict
+        Files of each format that were scanned.
+    dim : str or None
+        The dimension along which files follow; None if they were taken in the order of their names.
+    reused : int
+        Files that were not scanned, as the ledger had them.
+    eras : tuple of Era
+        Runs of files that are alike, in the order of their coordinates.
+    anomalies : tuple of Anomaly
+        What is odd.
+    """
+
+    files: int
+    nbytes: int
+    formats: dict[str, int]
+    dim: str | None
+    reused: int
+    eras: tuple[Era, ...]
+    anomalies: tuple[Anomaly, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the survey as JSON has it."""
+        document = asdict(self)
+        for name in ("eras", "anomalies"):
+            document[name] = [
+                {k: list(value) if isinstance(value, tuple) else value for k, value in each.items()}
+                for each in document[name]
+            ]
+        return document
+
+    def __repr__(self) -> str:
+        """Say it in sentences."""
+        formats = ", ".join(f"{count:,} {name}" for name, count in sorted(self.formats.items()))
+        lines = [f"{self.files:,} files, {self.nbytes:,} bytes ({formats or 'none was scanned'})"]
+        if self.dim is not None:
+            lines.append(f"along {self.dim}")
+        if self.reused:
+            lines.append(f"{self.reused:,} taken from the ledger")
+        for number, era in enumerate(self.eras, 1):
+            lines.append(f"era {number}: {era.files:,} files, {era.first} to {era.last}")
+            lines += [f"  {change}" for change in era.changes]
+        single = [anomaly for anomaly in self.anomalies if anomaly.era is None]
+        counts = sorted(Counter(anomaly.kind for anomaly in single).items())
+        words = ", ".join(f"{count:,} {kind}" for kind, count in counts)
+        lines.append(f"anomalies: {words or 'none'}")
+        return "\n".join([*lines, *(f"  {anomaly}" for anomaly in single)])
+
+
+@strict_keywords()
+def survey(
+    paths: Paths,
+    dim: str | None = None,
+    *,
+    ledger: str | os.PathLike[str] | None = None,
+    format: str | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+    allowed: str | Iterable[str] | None = None,
+    parallel: Any = None,
+    progress: bool | None = None,
+) -> Survey:
+    """Tell what is in an archive, without joining it: eras of alike files, and what is odd.
+
+    Parameters
+    ----------
+    paths : path, URL, or several of them
+        Each may be a pattern with ``*``.
+    dim : str, optional
+        The dimension along which files follow; by default that of a time, or else of a coordinate,
+        which differs between files.
+    ledger : path, optional
+        A file that says what was scanned; it is created if there is none. Files that have not
+        changed since are not scanned again, and a run that was ended goes on.
+    format, storage_options, allowed, parallel, progress
+        As in `virtualzarr.virtualize`.
+
+    Returns
+    -------
+    Survey
+
+    Raises
+    ------
+    SourceError
+        A pattern finds no file. What is wrong with single files is an anomaly.
+    LedgerError
+        The ledger cannot be used.
+
+    Examples
+    --------
+    >>> survey("archive/air-*.nc", ledger="air.ledger")  # doctest: +SKIP
+    """
+    files = list(dict.fromkeys(find_files(paths, storage_options)))
+    options = {"format": format, "storage_options": storage_options, "allowed": allowed}
+    if ledger is None:
+        return _survey(files, dim, None, options, parallel, progress)
+    # Secrets are in no file, not even by a digest: options of access count by their names.
+    places = None if allowed is None else [allowed] if isinstance(allowed, str) else list(allowed)
+    access = {"access": sorted(storage_options or {}), "endpoint": _find_endpoint(storage_options)}
+    with Ledger(ledger, {"format": format, "allowed": places, **access}) as opened:
+        return _survey(files, dim, opened, options, parallel, progress)
+
+
+def _find_endpoint(options: Mapping[str, Any] | None) -> str | None:
+    """Return which server URLs are of, if options say so."""
+    client = (options or {}).get("client_kwargs") or {}
+    endpoint = (options or {}).get("endpoint_url") or client.get("endpoint_url")
+    return None if endpoint is None else strip_secrets(str(endpoint))
+
+
+def _survey(
+    files: Sequence[str],
+    dim: str | None,
+    ledger: Ledger | None,
+    options: Mapping[str, Any],
+    parallel: Any,
+    progress: bool | None,
+) -> Survey:
+    reports = take_inventory(files, ledger, options, parallel, progress)
+    reports.sort(key=lambda report: natural_key(report.uri))
+    scanned = [report for report in reports if report.outcome.facts is not None]
+    anomalies = _collect_errors(reports)
+    facts = [report.outcome.facts for report in scanned if report.outcome.facts is not None]
+    dim = choose_dim(facts) if dim is None else dim
+    axes = [axis_of(one, dim) for one in facts]
+    path = next((path for path, _ in axes if path), "")
+    copies = _find_copies(scanned)
+    anomalies += [Anomaly("same content twice", names) for names in copies]
+    again = {name for names in copies for name in names[1:]}
+    order = [k for k in sort_files([axis for _, axis in axes]) if scanned[k].uri not in again]
+    names = [scanned[k].uri for k in order]
+    if path:
+        odd = check_axis(names, [axes[k][1] for k in order], path)
+        twice = {name for each in odd if each.kind == "same coordinates twice"
+                 for name in each.files[1:]}  # fmt: skip
+        anomalies += odd + check_names([name for name in names if name not in twice], path)
+    eras, changes = find_eras(names, [facts[k] for k in order], dim)
+    return Survey(
+        len(files), sum(report.size or 0 for report in reports),
+        dict(Counter(one.format for one in facts)), dim if path else None,
+        0 if ledger is None else ledger.nreused, tuple(eras), (*anomalies, *changes),
+    )  # fmt: skip
+
+
+def _collect_errors(reports: Sequence[FileReport]) -> list[Anomaly]:
+    errors: dict[tuple[Any, str], list[str]] = {}
+    for report in reports:
+        if report.outcome.error is not None:
+            errors.setdefault(report.outcome.error, []).append(report.uri)
+    return [Anomaly(kind, tuple(names), "", text) for (kind, text), names in errors.items()]
+
+
+def _find_copies(scanned: Sequence[FileReport]) -> list[tuple[str, ...]]:
+    """Return local files with the same bytes; only those whose metadata are the same are read."""
+    alike: dict[tuple[Any, ...], list[str]] = {}
+    for report in scanned:
+        facts = report.outcome.facts
+        if facts is not None and not is_url(report.uri) and os.path.isfile(report.uri):
+            coordinates = digest_json(facts.axes)
+            alike.setdefault((report.size, facts.digest, coordinates), []).append(report.uri)
+    copies = []
+    for names in alike.values():
+        if len(names) > 1:
+            copies += _group_by_bytes(names)
+    return copies
+
+
+def _group_by_bytes(names: Sequence[str]) -> list[tuple[str, ...]]:
+    heads: dict[bytes, list[str]] = {}
+    for name in names:
+        heads.setdefault(_digest_bytes(name, _BLOCK), []).append(name)
+    whole: dict[bytes, list[str]] = {}
+    for some in heads.values():
+        if len(some) > 1:
+            for name in some:
+                whole.setdefault(_digest_bytes(name, None), []).append(name)
+    return [tuple(some) for some in whole.values() if len(some) > 1]
+
+
+def _digest_bytes(name: str, limit: int | None) -> bytes:
+    """Return the digest of a file's first bytes and its last, or of all."""
+    digest = blake2b(digest_size=16)
+    with open(name, "rb") as file:
+        if limit is not None:
+            digest.update(file.read(limit))
+            file.seek(max(os.path.getsize(name) - limit, 0))
+        while block := file.read(_BLOCK):
+            digest.update(block)
+    return digest.digest()
