@@ -160,7 +160,7 @@ def test_clients_without_checksums_and_shuffles_of_bytes_need_no_copies(tmp_path
 @pytest.mark.interop
 def test_clients_read_ranges_that_were_cut_joined_and_extended(tmp_path):
     """All clients that are installed, but those on zarr-python that are not it."""
-    from tests.interop.matrix import mirror
+    from tests.interop.collection import mirror
 
     values, pages = values_of(11, 5), values_of(2, 10, 9)
     joined = vz.concat([strips(tmp_path / "a.bin", values_of(12, 5), (4, 4, 4)),

@@ -265,4 +265,6 @@ def as_json(value: Any) -> Any:
         return {str(name): as_json(item) for name, item in value.items()}
     if isinstance(value, list | tuple):
         return [as_json(item) for item in value]
+    if isinstance(value, frozenset):
+        return sorted(value)
     return value.isoformat() if isinstance(value, datetime) else value
