@@ -566,3 +566,9 @@ def test_reports_of_the_native_form_count_what_was_appended(tmp_path, files):
     publish(vz.virtualize(files[:2], "time"), tmp_path / "air.zarr")
     report = append(tmp_path / "air.zarr", files[2], "time")
     assert "0 " not in report.text().replace(str(tmp_path), "")
+
+
+def test_appends_need_the_name_of_a_dimension(tmp_path, files):
+    vz.virtualize(files[:1]).publish(tmp_path / "refs.json")
+    with pytest.raises(TypeError, match="the name of a dimension, not 0"):
+        vz.append(tmp_path / "refs.json", files[1:], 0)

@@ -77,5 +77,8 @@ def test_ways_name_the_bytes_of_each_variable(tmp_path):
     assert [way.copied_bytes for way in preview.ways] == sorted(
         way.copied_bytes for way in preview.ways
     )
-    with pytest.raises(vz.errors.PublishError, match=r"preview\(\) lists what copies less"):
+    with pytest.raises(
+        vz.errors.PublishError, match=r"preview\(\) lists what copies less"
+    ) as error:
         half.publish(tmp_path / "refs.json", regular=True, inline=0)
+    assert "None" not in str(error.value)

@@ -43,6 +43,9 @@ def in_options(text: str, parser: argparse.ArgumentParser) -> str:
     >>> _ = parser.add_argument("--harmonize", action="store_true")
     >>> in_options("harmonize=['packing', 'time'] resolves that, harmonize='unmask' this", parser)
     "--harmonize resolves that, harmonize='unmask' in Python this"
+    >>> _ = parser.add_argument("--dry-run", action="store_true")
+    >>> in_options("preview() lists what copies less", parser)
+    '--dry-run lists what copies less'
     """
     names = {
         action.dest: next(o for o in action.option_strings if o.startswith("--"))
@@ -68,6 +71,8 @@ def in_options(text: str, parser: argparse.ArgumentParser) -> str:
         return names.get(_ALIASES.get(match[0], match[0]), match[0])
 
     def replace_call(match: re.Match[str]) -> str:
+        if match[1] == "preview" and "dry_run" in names:
+            return names["dry_run"]
         if match[1] not in _COMMANDS:
             return f"{match[0]} in Python"
         return f"virtualzarr {match[1]}" + (f" --{match[2].replace('_', '-')}" if match[2] else "")

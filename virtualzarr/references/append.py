@@ -101,6 +101,8 @@ def append(
     >>> append("air.json", "2026-11-*.nc", "time")  # doctest: +SKIP
     """
     check_choice("duplicates", duplicates, Duplicates)
+    if not isinstance(concat_dim, str):
+        raise TypeError(f"appends need the name of a dimension, not {concat_dim!r}")
     location = locate_target(target, storage_options, allowed)
     # Before the files are scanned, so that what is no references fails at once.
     form = find_form(location)

@@ -161,7 +161,8 @@ def plan_array(path: str, array: Array, request: PlanRequest, data: DatasetData)
     canonical = _without_unkept(canonical, path, request.copy, data)
     is_little = policy.may_copy_cells(metadata, len(canonical.misread), canonical.manifest)
     if len(canonical.misread) and not request.copy and not is_little:
-        head = f"{_grid_obstacle(array.metadata, can)}; {note}: " if note and is_odd else ""
+        reasons = (_grid_obstacle(array.metadata, can), note) if note and is_odd else ()
+        head = "".join(f"{reason}; " for reason in reasons if reason)
         raise errors.PublishError(_explain_copies(metadata, canonical, head))
     if canonical.longest:
         metadata = with_truncation(metadata, canonical.longest)
