@@ -76,10 +76,10 @@ def _measure(folder: Path, count: int) -> list[Row]:
     Dataset(folder / "anew").vacuum(keep=1)
     window, anew = _size(folder / "d"), _size(folder / "anew")
     rows.append(Row("read all rows after three rounds of a window", best(lambda: _read(folder))))
-    rows.append(Row("... bytes, with the history of all commits", with_history / 1e6, unit="MB"))
+    rows.append(Row("... bytes, with the history of all commits", with_history / 1e6, unit="MB",
+                    target="<= 1.1 x anew"))  # fmt: skip
     rows.append(Row("... bytes, without", window / 1e6, unit="MB"))
-    rows.append(Row("... of the same rows published anew", anew / 1e6, unit="MB",
-                    target="window <= 1.1 x anew"))  # fmt: skip
+    rows.append(Row("... of the same rows published anew", anew / 1e6, unit="MB"))
     return rows
 
 

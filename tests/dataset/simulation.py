@@ -11,6 +11,7 @@ import json
 import random
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 from unittest import mock
 
@@ -27,6 +28,7 @@ from virtualzarr.dataset.head import (
     read_head,
     read_records,
     read_version,
+    walk_log,
 )
 from virtualzarr.dataset.joined_changes import join_changes
 from virtualzarr.dataset.layers import delete_layer, find_layers
@@ -464,9 +466,10 @@ class World:
             try:
                 head = yield from read_head()
                 version = self.chance.randint(1, head.snapshot.version)
-                state = yield from read_version(head, version)
+                state = yield from walk_log(head, partial(read_version, version=version))
                 for _ in range(self.chance.randrange(30)):
                     yield Now()
+                yield from self.list_past(head)
                 rows = yield from rows_of(state)
                 layers = yield from layers_of(state)
             except (UnreachableError, VersionExpiredError):
@@ -477,6 +480,22 @@ class World:
             model = self.model()[version]
             assert rows == model.rows, "a reader saw rows of no version"
             assert layers == model.covered_rows(), "a reader saw layers of no version"
+
+    def list_past(self, head: Head) -> Generator[Any, Any, None]:
+        """List the history that a head has, which may be an old one."""
+        newest = head.snapshot.version
+
+        def list_commits(now: Head) -> Generator[Any, Any, list[str]]:
+            records = yield from read_records(now, 1, newest)
+            return [record.commit for record in records]
+
+        try:
+            listed = yield from walk_log(head, list_commits, 1)
+        except UnreachableError:
+            return
+        except SourceNotFoundError as error:
+            raise AssertionError("a reader found no history") from error
+        assert listed == self.history()[head.first - 1 : newest], "a reader saw another history"
 
     def check_expired(self, version: int) -> None:
         """An object may be missing only if its version has expired meanwhile."""

@@ -456,7 +456,7 @@ MUTATIONS = {
         commit._commit, "except SourceNotFoundError", "except KeyError"
     ),
     "an older version that is gone": (
-        commit._prepare, "except (SourceNotFoundError, VersionExpiredError)", "except KeyError"
+        commit._prepare, "except by_newest", "except KeyError"
     ),
     "ranges from the first to the last": (verbs.drop_ranges, "reversed(ranges)", "ranges"),
     "a tag of a version that has expired": (
@@ -508,7 +508,7 @@ MUTATIONS = {
 
 SLOW = {
     "an older log that is gone": 60,
-    "older tables that are gone": 65,
+    "older tables that are gone": 371,
     "an older version that is gone": 158,
     "ranges from the first to the last": 19,
     "rows stored before a fence": 83,
@@ -552,3 +552,13 @@ def test_two_that_make_one_dataset(monkeypatch):
         make_both()
     mutate(monkeypatch, commit._prepare, "raise NodeExistsError(", "str(")
     make_both()
+
+
+def test_a_reader_that_takes_a_log_that_was_tidied_for_damaged(monkeypatch):
+    mutate(monkeypatch, head.walk_log, "newest.tag == head.tag", "True")
+    assert is_noticed(8, verbs=60, faults=0.01)
+
+
+def test_a_reader_that_is_shown_less_history_than_it_asked_for(monkeypatch):
+    mutate(monkeypatch, head.walk_log, "newest.first > first", "False")
+    assert is_noticed(8, verbs=60, faults=0.01)

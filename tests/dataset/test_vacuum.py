@@ -7,19 +7,22 @@ from dataclasses import replace
 import pytest
 
 import virtualzarr as vz
+from tests.dataset.growth import build_group, count_writes
 from tests.dataset.racing import append, read_rows
 from tests.dataset.s3_server import running
 from tests.dataset.simulation import rows_of
 from tests.dataset.test_dataset import write
 from virtualzarr.dataset.commit import commit, create
 from virtualzarr.dataset.create import create_dataset
-from virtualzarr.dataset.head import read_head, read_version
+from virtualzarr.dataset.head import BLOCKS, read_head, read_version
 from virtualzarr.dataset.limits import LIMITS
 from virtualzarr.dataset.open_storage import open_storage
 from virtualzarr.dataset.operations import Put
 from virtualzarr.dataset.status import describe_status
+from virtualzarr.dataset.tables import choose_all
 from virtualzarr.dataset.vacuum import vacuum
 from virtualzarr.dataset.verbs import set_tag
+from virtualzarr.errors import VersionExpiredError
 from virtualzarr.stores.location import Location
 
 FOREIGN = [
@@ -103,3 +106,38 @@ def test_the_last_version_that_is_forgotten_may_have_a_tag(tmp_path):
     head = storage.run(read_head())
     state = storage.run(read_version(head, head.snapshot.tags["paper"]))
     assert [row[0] for row in storage.run(rows_of(state))] == [0, 1, 2]
+
+
+def test_blocks_are_all_that_stays_in_the_log_of_versions_that_expired(tmp_path):
+    storage = open_storage(Location(str(tmp_path / "feed")))
+    limits = replace(LIMITS, records=4, leaf_blocks=4)
+    storage.run(create())
+    for number in range(80):
+        append(storage, number, limits=limits)
+    storage.run(vacuum(storage.run(read_head()), limits=limits))
+    head = storage.run(read_head())
+    blocks, _ = storage.run(BLOCKS.scan(head.log, choose_all))
+    sizes = {name: n for name, n in storage.list_objects().items() if name.startswith("log/")}
+    assert len(blocks) >= 20
+    assert sizes == {block.content.name: block.content.size for block in blocks}
+
+
+def test_what_was_opened_before_vacuums_has_its_history(tmp_path):
+    """It names parts of the log that are gone, and goes on from the newest head."""
+    with count_writes():
+        dataset = create_dataset(tmp_path / "d", build_group(0, 1), "time")
+        for number in range(1, 68):
+            dataset = dataset.append(build_group(number, 1))
+        old = dataset.tag("a", 20).tag("b", 40)
+        past, difference = old.history(), old.diff(20, 40)
+        for number in range(68, 130):
+            dataset = dataset.append(build_group(number, 1))
+        for _ in range(2):
+            dataset.vacuum()
+    assert old.head.log.named.name not in old.list_objects()
+    assert old.history() == past
+    assert old.diff(20, 40) == difference
+    assert old.has_commit(past[9].commit)
+    assert not old.has_commit("0-0123456789abcdef")
+    with pytest.raises(VersionExpiredError):
+        old.diff(21, 40)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from virtualzarr.dataset.head import read_records
+from virtualzarr.dataset.head import read_records, walk_log
 from virtualzarr.dataset.history import list_files
 from virtualzarr.dataset.placing import read_stored
 from virtualzarr.dataset.row_tables import read_runs
@@ -154,7 +154,9 @@ def compare(newest: DatasetVersion, a: DatasetVersion, b: DatasetVersion) -> Dif
     if came.values is not None and gone.values is not None:
         both = np.intersect1d(came.values, gone.values)
     low, high = sorted([a.version, b.version])
-    records = newest.run(read_records(newest.head, low + 1, high - low)) if low < high else []
+    records = newest.run(
+        walk_log(newest.head, lambda head: read_records(head, low + 1, high - low), low + 1)
+    )
     files = [file for each in records for file in list_files(each.about, newest.path)]
     return Diff(
         a.version, b.version, dimension,

@@ -9,9 +9,9 @@ Source: ``specs/dataset.md``, *Snapshots*.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from virtualzarr.dataset import objects
 from virtualzarr.dataset.file_names import add_files
@@ -31,8 +31,13 @@ from virtualzarr.errors import (
 from virtualzarr.formats.zarr import is_dataset_root
 from virtualzarr.metadata.json_documents import dumps_json
 
+T = TypeVar("T")
+
 _LARGEST = 1 << 16
 """Bytes of a head, which every commit and every opening moves, at most."""
+
+_LEVEL = 15
+"""Of the compression of blocks, which are written once in many commits, and stay for ever."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,27 +226,28 @@ class Head:
             }
         if record.history is not None and record.history >= self.snapshot.version:
             # All that is left of the past is the version that this one follows.
-            checkpoint = yield from log.add(objects.encode(self.snapshot.to_json()))
+            checkpoint = yield from index.add(objects.encode(self.snapshot.to_json()))
             return Head(snapshot, None, checkpoint, (document,))
         table = BlockTable(limits.leaf_blocks, limits.fan_out)
         if record.history is not None and self.log is not None:
-            root = yield from _forget(self.log, table, record.history, self.tail_start, log)
+            root = yield from _forget(self.log, table, record.history, self.tail_start, index)
             self = replace(self, log=root)
         if len(self.tail) < limits.records:
             return replace(
                 self, snapshot=snapshot, tail=(*self.tail, document), tag=None, _data=None
             )
-        content = yield from log.add(objects.encode(list(self.tail)))
+        # What history is made of stays when versions expire; nodes and snapshots go with those.
+        content = yield from log.add(objects.encode(list(self.tail), _LEVEL))
         block = Block(self.tail_start, int(self.tail[0]["time"]), self.checkpoint, content)
         root = yield from table.edit(
-            self.log, choose_last, lambda blocks, start: [*blocks, block], log
+            self.log, choose_last, lambda blocks, start: [*blocks, block], index
         )
-        checkpoint = yield from log.add(objects.encode(self.snapshot.to_json()))
+        checkpoint = yield from index.add(objects.encode(self.snapshot.to_json()))
         return Head(snapshot, root, checkpoint, (document,))
 
 
 def _forget(
-    root: Node, table: BlockTable, oldest: int, end: int, log: Pack
+    root: Node, table: BlockTable, oldest: int, end: int, index: Pack
 ) -> Protocol[Node | None]:
     """Return the blocks without those of versions before one; they stop before `end`."""
 
@@ -249,7 +255,7 @@ def _forget(
         stops = [*(block.first for block in blocks[1:]), end]
         return [block for block, stop in zip(blocks, stops, strict=True) if stop > oldest]
 
-    return (yield from table.edit(root, choose_all, drop, log))
+    return (yield from table.edit(root, choose_all, drop, index))
 
 
 def change_parts(state: Snapshot, record: Record, pack: Pack, limits: Limits) -> Protocol[Record]:
@@ -298,6 +304,41 @@ def read_head(known: Head | None = None) -> Protocol[Head]:
                 "there is no dataset yet, as an upgrade was interrupted: repeat it", file=HEAD
             )
     return head
+
+
+def walk_log(
+    head: Head, walk: Callable[[Head], Protocol[T]], start: int | None = None
+) -> Protocol[T]:
+    """Read in the log of a head, or of the newest one, where vacuums took what that one names.
+
+    Parameters
+    ----------
+    head : Head
+    walk : callable
+    start : int, optional
+        The first version whose record is asked for.
+
+    Raises
+    ------
+    VersionExpiredError
+        A record was forgotten since the head was read.
+    SourceNotFoundError
+        The log is damaged.
+    """
+    first = head.first if start is None else max(start, head.first)
+    while True:
+        try:
+            return (yield from walk(head))
+        except SourceNotFoundError:
+            newest = yield from read_head()
+            # Not the epoch: a vacuum of the same one may have swept after a tag was taken away.
+            if newest.tag == head.tag:
+                raise
+            if start is not None and newest.first > first:
+                raise VersionExpiredError(
+                    "a vacuum has forgotten history since the dataset was opened: refresh() it"
+                ) from None
+            head = newest
 
 
 def read_version(head: Head, version: int) -> Protocol[Snapshot]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from virtualzarr.dataset.head import Head, read_head, read_version
+from virtualzarr.dataset.head import Head, read_head, read_version, walk_log
 from virtualzarr.dataset.open_storage import open_storage
 from virtualzarr.dataset.operations import Protocol
 from virtualzarr.dataset.row_tables import read_entries
@@ -33,7 +33,7 @@ def find_unkept(sources: Iterable[Source]) -> set[str]:
             head = storage.run(read_head())
         except SourceNotFoundError:
             continue
-        tagged = storage.run(_list_tagged(head))
+        tagged = storage.run(walk_log(head, _list_tagged))
         unkept |= {source.uri for name, source in by_name.items() if name not in tagged}
     return unkept
 

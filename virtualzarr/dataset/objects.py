@@ -21,11 +21,11 @@ _NAME = re.compile(r"(?:log|schemas|index|segments|data)/(\d+)-[0-9a-f]{16}(?:\.
 """Names of objects, also of files that are being written: nothing else is of a dataset."""
 
 
-def encode(document: Any) -> bytes:
-    """Return a document as compressed JSON."""
+def encode(document: Any, level: int = 3) -> bytes:
+    """Return a document as JSON, compressed at a level of Zstandard."""
     raw = dumps_json(document, indent=None, allow_nan=False)
     # With a checksum: nothing names the head by a digest.
-    data: bytes = zstandard.ZstdCompressor(3, write_checksum=True).compress(raw)
+    data: bytes = zstandard.ZstdCompressor(level, write_checksum=True).compress(raw)
     return data
 
 

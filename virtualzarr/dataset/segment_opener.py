@@ -6,7 +6,6 @@ from typing import Any, TypeVar
 
 from numpy.typing import NDArray
 
-from virtualzarr.dataset import objects
 from virtualzarr.dataset.entry import Entry
 from virtualzarr.dataset.head import read_head
 from virtualzarr.dataset.named import Named
@@ -81,12 +80,6 @@ class SegmentOpener:
         if not (error.file or "").startswith(f"{self.folder}/"):
             return error
         now = open_storage(self.location).run(read_head()).snapshot
-        name = (error.file or "").removeprefix(f"{self.folder}/")
-        if name.startswith("log/") and (objects.epoch_of(name) or 0) < now.epoch:
-            # Parts of the log that a head of before names may lie in other objects since.
-            return VersionExpiredError(
-                "a vacuum has come since the dataset was opened: refresh() it", file=error.file
-            )
         if now.is_expired(self.version):
             return VersionExpiredError(
                 f"version {self.version} has expired; open the dataset anew", file=error.file

@@ -16,7 +16,7 @@ from virtualzarr.dataset.commit import Change, find_commit
 from virtualzarr.dataset.diff import Diff, compare
 from virtualzarr.dataset.file_names import find_files as find_named_files
 from virtualzarr.dataset.fitting import Addition, fit
-from virtualzarr.dataset.head import Head, find_version, read_head, read_version
+from virtualzarr.dataset.head import Head, find_version, read_head, read_version, walk_log
 from virtualzarr.dataset.history import (
     History,
     from_nanoseconds,
@@ -115,7 +115,8 @@ class DatasetVersion:
                 raise KeyError(f"there is no tag {tag!r}, but {sorted(head.snapshot.tags)}")
             version = head.snapshot.tags[tag]
         if at is not None:
-            version = self.run(find_version(head, to_nanoseconds(at)))
+            time = to_nanoseconds(at)
+            version = self.run(walk_log(head, lambda now: find_version(now, time)))
             if not version:
                 raise IndexError("the dataset did not exist then")
         if version is None:
@@ -125,7 +126,7 @@ class DatasetVersion:
 
     def _read_version(self, head: Head, version: int) -> Snapshot:
         try:
-            return self._place.run(read_version(head, version))
+            return self._place.run(walk_log(head, lambda now: read_version(now, version)))
         except SourceNotFoundError as error:
             raise self._open.at(version).explain_missing(error) from error
 
@@ -339,7 +340,7 @@ class DatasetVersion:
 
     def has_commit(self, commit_id: str) -> bool:
         """Tell whether a commit is in the history, up to what was read of it."""
-        return self.run(find_commit(self.head, commit_id, 0))
+        return self.run(walk_log(self.head, lambda now: find_commit(now, commit_id, 0), 1))
 
     def history(self, start: int = 1, stop: int | None = None) -> History:
         """Return versions, the oldest first.
@@ -358,7 +359,10 @@ class DatasetVersion:
         """
         newest = self.head.snapshot.version
         start = max(newest + 1 + start, 1) if start < 0 else start
-        return self.run(list_versions(self.head, self.path, start, stop))
+        stop = newest + 1 if stop is None else min(stop, newest + 1)
+        return self.run(
+            walk_log(self.head, lambda now: list_versions(now, self.path, start, stop), start)
+        )
 
     def diff(self, a: int, b: int | None = None) -> Diff:
         """Compare two versions.

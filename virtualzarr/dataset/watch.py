@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 from virtualzarr.dataset.arrivals import Arrivals
 from virtualzarr.dataset.dataset import Dataset
-from virtualzarr.dataset.head import find_version
+from virtualzarr.dataset.head import find_version, walk_log
 from virtualzarr.errors import (
     AccessError,
     CommitFailedError,
@@ -156,7 +156,8 @@ class Watch:
 
         Older ones brought older files, whatever their names.
         """
-        start = max(dataset.run(find_version(dataset.head, time)), 1)
+        found = dataset.run(walk_log(dataset.head, lambda head: find_version(head, time)))
+        start = max(found, 1)
         # What others commit from now on is there by name, when it is appended.
         stop = dataset.version + 1 if self._past_start is None else self._past_start
         if start < stop:
