@@ -52,6 +52,7 @@ def find_eras(
     keys = [
         digest_json(sorted([*name, value] for name, value in table.items())) for table in tables
     ]
+    # Fewer files than that are unlike those around them: no era of their own.
     least = max(3, -(-len(names) // 1000))
     numbers = _find_borders(keys, least)
     eras: list[Era] = []
@@ -103,11 +104,11 @@ def _tabulate(facts: Sequence[FileFacts], dim: str | None) -> list[Table]:
             _split_units(table, path, dates)
         tables.append(table)
     # What the first files did not say, later ones may.
-    known: dict[str, Any] = {}
+    by_path: dict[str, Any] = {}
     name = f"chunk along {dim}"
     for table in reversed(tables):
         for path, key in [entry for entry in table if entry[1] == name]:
-            known[path] = table[path, key] = table[path, key] or known.get(path)
+            by_path[path] = table[path, key] = table[path, key] or by_path.get(path)
     return tables
 
 

@@ -72,14 +72,14 @@ def take_inventory(
             outcome = Outcome(None, ("empty", "the file is empty"))
         if outcome is not None:
             reports[number] = FileReport(file, version.size, outcome)
-    rest = [number for number in range(len(files)) if number not in reports]
+    unscanned = [number for number in range(len(files)) if number not in reports]
     with warnings.catch_warnings():
         # What is skipped is reported of each file and variable.
         warnings.simplefilter("ignore", SkippedVariableWarning)
         scans = scan_each(
-            [files[k] for k in rest], parallel, progress, **{**options, "on_error": "warn"}
+            [files[k] for k in unscanned], parallel, progress, **{**options, "on_error": "warn"}
         )
-        for number, scanned in zip(rest, scans, strict=True):
+        for number, scanned in zip(unscanned, scans, strict=True):
             file, version = files[number], versions[number]
             outcome = _look_at(file, version, scanned, options)
             reports[number] = FileReport(file, version.size, outcome)

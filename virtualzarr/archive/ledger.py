@@ -217,11 +217,11 @@ class Ledger:
         )
         with self._report_errors():
             row = (_key(uri), self._run, version.size, version.tag)
-            found = self._connection.execute(query, row).fetchone()
-        if found is None:
+            stored = self._connection.execute(query, row).fetchone()
+        if stored is None:
             return None
         self.nreused += 1
-        facts, body, error = found
+        facts, body, error = stored
         if error is not None:
             kind, text = json.loads(error)
             return Outcome(None, (kind, text))
@@ -341,8 +341,8 @@ def find_file_system(folder: str) -> str | None:
     inside = f"{folder.rstrip('/')}/"
     # The last mount of several over one another is the one that is seen.
     best: tuple[str, str | None] = ("", None)
-    for place, kind in mounts:
-        place = place.replace("\\040", " ").rstrip("/") + "/"
-        if inside.startswith(place) and len(place) >= len(best[0]):
-            best = (place, kind)
+    for mount, kind in mounts:
+        mount = mount.replace("\\040", " ").rstrip("/") + "/"
+        if inside.startswith(mount) and len(mount) >= len(best[0]):
+            best = (mount, kind)
     return best[1]

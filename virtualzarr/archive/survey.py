@@ -154,6 +154,7 @@ def _survey(
     dim = choose_dim(facts) if dim is None else dim
     axes = [axis_of(one, dim) for one in facts]
     path = next((path for path, _ in axes if path), "")
+    # Copies of a file have its coordinates: they are told once, and left out of what follows.
     copies = _find_copies(scanned)
     anomalies += [Anomaly("same content twice", names) for names in copies]
     again = {name for names in copies for name in names[1:]}
@@ -199,12 +200,12 @@ def _group_by_bytes(names: Sequence[str]) -> list[tuple[str, ...]]:
     heads: dict[bytes, list[str]] = {}
     for name in names:
         heads.setdefault(_digest_bytes(name, _BLOCK), []).append(name)
-    whole: dict[bytes, list[str]] = {}
+    by_digest: dict[bytes, list[str]] = {}
     for some in heads.values():
         if len(some) > 1:
             for name in some:
-                whole.setdefault(_digest_bytes(name, None), []).append(name)
-    return [tuple(some) for some in whole.values() if len(some) > 1]
+                by_digest.setdefault(_digest_bytes(name, None), []).append(name)
+    return [tuple(some) for some in by_digest.values() if len(some) > 1]
 
 
 def _digest_bytes(name: str, limit: int | None) -> bytes:

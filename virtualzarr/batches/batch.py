@@ -173,7 +173,7 @@ def make_batches(rows: Sequence[Row]) -> Iterator[tuple[Batch, list[int]]]:
 
 def _encode_attributes(rows: Sequence[Row]) -> dict[tuple[str, str], AttributeColumn]:
     columns: dict[tuple[str, str], AttributeColumn] = {}
-    known: dict[tuple[str, str], dict[str, list[int]]] = {}
+    by_text: dict[tuple[str, str], dict[str, list[int]]] = {}
     for number, row in enumerate(rows):
         for path, attributes in row.attributes.items():
             for name, value in attributes.items():
@@ -181,10 +181,10 @@ def _encode_attributes(rows: Sequence[Row]) -> dict[tuple[str, str], AttributeCo
                 if key not in columns:
                     first = row.schema.find_attributes(path)[name]
                     codes = np.zeros(len(rows), np.int32)
-                    columns[key], known[key] = AttributeColumn([first], codes), {}
+                    columns[key], by_text[key] = AttributeColumn([first], codes), {}
                 column = columns[key]
                 # By text, and then by value: 1 and 1.0 are not the same, nor are 0.0 and -0.0.
-                same = known[key].setdefault(repr(value), [])
+                same = by_text[key].setdefault(repr(value), [])
                 code = next((k for k in same if is_same_json(column.values[k], value)), None)
                 if code is None:
                     code = len(column.values)

@@ -177,6 +177,7 @@ def compact(
         try:
             nbytes += _fold(dataset, (start, stop), chosen, memory, message, keep, shape.rows)
         except (MismatchError, CommitFailedError):
+            # Another writer changed these rows meanwhile: the next compaction has them.
             remaining += stop - start
             continue
         regions, rows = regions + 1, rows + stop - start

@@ -132,10 +132,10 @@ def find_files(
     if not len(hits):
         return {}
     hits = hits[is_live(hits, (yield from read_runs(state, dimension)) if runs is None else runs)]
-    found: dict[str, list[tuple[int, int]]] = {}
+    runs_by_uri: dict[str, list[tuple[int, int]]] = {}
     for name, first, count in hits.tolist():
-        found.setdefault(by_hash[name.decode()], []).append((first, count))
-    return found
+        runs_by_uri.setdefault(by_hash[name.decode()], []).append((first, count))
+    return runs_by_uri
 
 
 def move_files(

@@ -443,9 +443,9 @@ def find_version(head: Head, time: int) -> Protocol[int]:
     if head.log is None:
         version = head.snapshot.version
     first, checkpoint, documents = yield from _read_block(head, _at(1, time), version)
-    found = int(first) - 1 + sum(int(document["time"]) <= time for document in documents)
-    if found and found == head.first - 1:
+    result = int(first) - 1 + sum(int(document["time"]) <= time for document in documents)
+    if result and result == head.first - 1:
         # Its record is forgotten, and what was before it.
         state = yield from read_checkpoint(checkpoint)
-        found -= state.time > time
-    return found
+        result -= state.time > time
+    return result

@@ -58,7 +58,7 @@ def find_late(
     path : str
         Of an array by whose chunks regions begin and end.
     """
-    found = []
+    runs = []
     position = 0
     groups = [(done, [s for s, _ in g]) for done, g in itertools.groupby(stretches, lambda x: x[1])]
     for number, (is_folded, group) in enumerate(groups):
@@ -68,14 +68,14 @@ def find_late(
         before = groups[number - 1][1][-1] if number else None
         after = groups[number + 1][1][0]
         low, high = _find_cut(start, position, before, after, path)
-        found.append(_Found(low, high, position - start, start, position, before, after))
+        runs.append(_LateRun(low, high, position - start, start, position, before, after))
     # Several rows that cut one chunk are folded together, before more chunks are taken for them.
-    found = [_extend(each, length, path) for each in _join(found)]
-    return [LateRegion(each.low, each.high, each.late) for each in _join(found)]
+    runs = [_extend(each, length, path) for each in _join(runs)]
+    return [LateRegion(each.low, each.high, each.late) for each in _join(runs)]
 
 
 @dataclass(frozen=True, slots=True)
-class _Found:
+class _LateRun:
     """Late rows from `start` to `stop`, and all from `low` to `high` that are folded with them."""
 
     low: int
@@ -87,12 +87,12 @@ class _Found:
     after: Stretch
 
 
-def _join(found: Sequence[_Found]) -> list[_Found]:
-    joined: list[_Found] = []
-    for each in found:
+def _join(runs: Sequence[_LateRun]) -> list[_LateRun]:
+    joined: list[_LateRun] = []
+    for each in runs:
         if joined and each.low < joined[-1].high:
             last = joined[-1]
-            joined[-1] = _Found(
+            joined[-1] = _LateRun(
                 min(last.low, each.low), max(last.high, each.high), last.late + each.late,
                 last.start, each.stop, last.before, each.after,
             )  # fmt: skip
@@ -115,17 +115,17 @@ def _find_cut(
     return low, stop + (_next_chunk(after, after.start, path) if is_cut else 0)
 
 
-def _extend(found: _Found, length: int, path: str) -> _Found:
+def _extend(run: _LateRun, length: int, path: str) -> _LateRun:
     """Take more chunks until there are rows for one."""
-    low, high, before, after = found.low, found.high, found.before, found.after
+    low, high, before, after = run.low, run.high, run.before, run.after
     while before is not None and high - low < length:
-        row = before.stop - (found.start - low)
+        row = before.stop - (run.start - low)
         if row <= before.start:
             break
         low -= _previous_chunk(before, row, path)
-    while high - low < length and after.start + high - found.stop < after.stop:
-        high += _next_chunk(after, after.start + high - found.stop, path)
-    return replace(found, low=low, high=high)
+    while high - low < length and after.start + high - run.stop < after.stop:
+        high += _next_chunk(after, after.start + high - run.stop, path)
+    return replace(run, low=low, high=high)
 
 
 def _axis(stretch: Stretch, path: str) -> Axis:

@@ -84,6 +84,7 @@ def merge_layer(due: DueLayer, axes: Mapping[str, tuple[int, int]], open_segment
     """
     old, layer = due.entries, due.entries[0].layer
     assert layer is not None
+    # Sources are shared by all arrays, so that the segment lists each file once.
     tables, merged = SourceTables(), {}
     for path in layer.arrays:
         ndim, axis = axes[path]

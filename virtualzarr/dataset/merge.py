@@ -129,15 +129,15 @@ def find_small(state: Snapshot, dimension: str) -> Protocol[list[Due]]:
     """Return all neighbours that are small together, and segments that begin or end with many rows
     that are gone: what a vacuum merges.
     """
-    found = []
+    due_sets = []
     entries = yield from read_entries(state)
     runs = yield from read_runs(state, dimension)
     for group in _group(entries, dimension, IN_VACUUMS):
         for chosen in pack_small(group):
             due = _trim(_with_dead(chosen, dimension, runs), runs)
             if len(chosen) > 1 or due.head + due.tail > due.count // _MOST_GONE:
-                found.append(due)
-    return found
+                due_sets.append(due)
+    return due_sets
 
 
 def pack_small(group: Sequence[Entry]) -> Iterator[tuple[Entry, ...]]:
@@ -295,6 +295,7 @@ def replace_entries(
         yield from check_due(due, state)
         named = yield from stored.put(state.epoch)
         bounds = {}
+        # One entry without bounds would let searches by coordinate pass over its rows.
         if all(dimension in entry.bounds for entry in due.entries):
             lows, highs = zip(*(entry.bounds[dimension] for entry in due.entries), strict=True)
             bounds = {dimension: ends or (min(lows), max(highs))}

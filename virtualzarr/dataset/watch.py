@@ -156,8 +156,8 @@ class Watch:
 
         Older ones brought older files, whatever their names.
         """
-        found = dataset.run(walk_log(dataset.head, lambda head: find_version(head, time)))
-        start = max(found, 1)
+        version = dataset.run(walk_log(dataset.head, lambda head: find_version(head, time)))
+        start = max(version, 1)
         # What others commit from now on is there by name, when it is appended.
         stop = dataset.version + 1 if self._past_start is None else self._past_start
         if start < stop:

@@ -185,6 +185,8 @@ class _Blocks:
             stored = _stored_lengths(manifest, i, each.edge(cells).reshape(along))
             origin = 0 if manifest.origin is None else manifest.origin[..., i]
             nbytes = nbytes * stored
+            # Where the file would have row 0 of the array, were all of it there: blocks that agree
+            # in it lie behind each other.
             if i == axis:
                 base = base - (each.start(cells).reshape(along) - origin) * row
             else:

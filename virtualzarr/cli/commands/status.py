@@ -86,6 +86,7 @@ def _lines(status: DatasetStatus) -> Iterator[str]:
     for layer in status.layers:
         chunks = ",".join(f"{name}={length}" for name, length in layer.chunks.items())
         yield f"{layer.rows:,} rows in a layer of chunks {chunks}"
+    # Known only where all objects were listed.
     if status.garbage_bytes is not None:
         total = sum(status.nbytes.values())
         yield (

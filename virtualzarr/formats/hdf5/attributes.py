@@ -269,11 +269,11 @@ def read(
     SourceError, UnknownStructureError
         If they cannot be listed; what one of them lacks is its value.
     """
-    messages, places = header.attributes, header.attributes_at
+    messages, positions = header.attributes, header.attributes_at
     info = header.messages.get(ATTRIBUTE_INFO)
     if info is not None:
-        dense, dense_at = yield from _read_dense(superblock, info, header.places[ATTRIBUTE_INFO])
-        messages, places = messages + dense, places + dense_at
+        dense, dense_at = yield from _read_dense(superblock, info, header.positions[ATTRIBUTE_INFO])
+        messages, positions = messages + dense, positions + dense_at
     attributes = []
     for message in messages:
         # By the bytes of the whole message: `units` or `_FillValue` are the same in many objects.
@@ -286,7 +286,7 @@ def read(
     if superblock.recorder is not None:
         if len({attribute.name for _, attribute in attributes}) < len(attributes):
             superblock.recorder.forbid("attributes of one name")
-        for message, at, (_, attribute) in zip(messages, places, attributes, strict=True):
+        for message, at, (_, attribute) in zip(messages, positions, attributes, strict=True):
             span = find_fixed_values(message, attribute.value, superblock.length_size)
             if span is not None and at >= 0:
                 declare.declare_attribute(

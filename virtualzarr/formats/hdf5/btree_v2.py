@@ -81,12 +81,12 @@ class Tree:
         """
         wide = superblock.address_size
         length = 22 + wide + superblock.length_size
-        with superblock.region(address) as place:
+        with superblock.region(address) as position:
             header = yield from read_exactly(address, length, "header of a v2 B-tree")
             if header[:4] != b"BTHD" or header[4] != 0 or header[5] not in kinds:
                 raise SourceError(f"there is no v2 B-tree of the kind that is needed at {address}")
             superblock.check(header, "v2 B-tree", address)
-            superblock.point(place + 16, superblock.address(header, 16))
+            superblock.point(position + 16, superblock.address(header, 16))
         node_bytes, width, depth = _PARAMETERS.unpack_from(header, 6)
         root = superblock.address(header, 16)
         count = int.from_bytes(header[16 + wide : 18 + wide], "little")
@@ -136,12 +136,12 @@ class Tree:
                 some = slice(start, start + step)
                 # Of the root, what comes before says where it is; of the others, their parents do.
                 at = self.root if level == self.depth else -1
-                with self.superblock.region(at) as place:
+                with self.superblock.region(at) as position:
                     nodes: Rows = yield Gather(addresses[some], self.node_bytes)
                     self.superblock.spend(nodes.nbytes)
-                    if self.superblock.recorder is not None and place >= 0 and not level:
-                        end = place + PREFIX + self.count * self.width + _CHECKSUM
-                        self.superblock.recorder.ignore(end, place + self.node_bytes)
+                    if self.superblock.recorder is not None and position >= 0 and not level:
+                        end = position + PREFIX + self.count * self.width + _CHECKSUM
+                        self.superblock.recorder.ignore(end, position + self.node_bytes)
                     _check_nodes(
                         self.superblock, shape, level, nodes, addresses[some], counts[some]
                     )
@@ -261,7 +261,7 @@ def _children(
     pointer, wide = shape.pointer[level], superblock.address_size
     first = np.cumsum(counts + 1) - (counts + 1)
     pointers = np.empty((int((counts + 1).sum()), pointer), np.uint8)
-    # Pointers start behind the records in use, so their place differs with the count. Nodes of a
+    # Pointers start behind the records in use, so their position differs with the count. Nodes of a
     # level have few different counts: a step for each of these, not for each node.
     for count in np.unique(counts).tolist():
         start = PREFIX + count * shape.width

@@ -37,7 +37,7 @@ def declare_layout(
     recorder: Recorder, superblock: Superblock, header: ObjectHeader, layout: Layout
 ) -> None:
     """Declare where a layout message says that values are: those of one piece, in this file."""
-    at = header.places.get(LAYOUT, -1)
+    at = header.positions.get(LAYOUT, -1)
     if at < 0:
         recorder.forbid("a layout that objects share")
     if at < 0 or layout.address is None or EXTERNAL in header.messages:

@@ -70,7 +70,7 @@ class FractalHeap:
         if address not in heaps:
             wide, width = superblock.address_size, superblock.length_size
             length = 26 + 3 * wide + 12 * width
-            with superblock.region(address) as place:
+            with superblock.region(address) as position:
                 header = yield from read_exactly(address, length, "fractal heap")
                 if header[:4] != b"FRHP" or header[4] != 0:
                     raise SourceError(f"there is no fractal heap at {address}")
@@ -78,8 +78,9 @@ class FractalHeap:
                 superblock.check(header, "fractal heap", address)
                 free_at = 14 + wide + width
                 if superblock.recorder is not None:  # free space and statistics
-                    superblock.recorder.ignore(place + free_at, place + free_at + wide + 9 * width)
-                superblock.point(place + length - 6 - wide, heap.root)
+                    free_at += position
+                    superblock.recorder.ignore(free_at, free_at + wide + 9 * width)
+                superblock.point(position + length - 6 - wide, heap.root)
             yield from heap._list_blocks()
             heap._direct = {block[1] for block in heap.blocks}
             heaps[address] = heap
@@ -107,24 +108,25 @@ class FractalHeap:
             for (address, rows, offset), length, data in zip(level, lengths, parts, strict=True):
                 if len(data) < length or data[:4] != b"FHIB":
                     raise SourceError(f"there is no block of a fractal heap at {address}")
-                with self.superblock.region(address) as place:
+                with self.superblock.region(address) as position:
                     self.superblock.check(data, "indirect block of a fractal heap", address)
-                    pending += self._parse_indirect(data, place, rows, offset)
+                    pending += self._parse_indirect(data, position, rows, offset)
         self.blocks.sort()
 
     def _parse_indirect(
-        self, data: Buffer, place: int, rows: int, offset: int
+        self, data: Buffer, position: int, rows: int, offset: int
     ) -> list[tuple[int, int, int]]:
         """Note the direct blocks that an indirect block names; return the indirect ones."""
         at, inner = self.prefix, []
         if self.superblock.recorder is not None:  # the address of the heap
-            self.superblock.recorder.ignore(place + 5, place + 5 + self.superblock.address_size)
+            start = position + 5
+            self.superblock.recorder.ignore(start, start + self.superblock.address_size)
         # Rows 0 and 1 both have blocks of the starting size; each row after doubles it.
         for row in range(rows):
             size = self.start << max(row - 1, 0)
             for _ in range(self.width):
                 address = self.superblock.address(data, at)
-                self.superblock.point(place + at, address)
+                self.superblock.point(position + at, address)
                 at += self.superblock.address_size
                 if address != self.superblock.undefined:
                     if row < self.direct_rows:
@@ -150,17 +152,18 @@ class FractalHeap:
         nbytes = sum(length for _, length in missing)
         if self.superblock.recorder is not None:
             self.superblock.recorder.require_size(nbytes)
+        # Before they are read: blocks of a damaged heap may claim any length.
         if nbytes > self.superblock.size:
             raise SourceError(f"the fractal heap at {self.address} does not fit into the file")
         parts = yield from read_regions(self.superblock, missing)
         for (address, length), data in zip(missing, parts, strict=True):
             if len(data) < length:
                 raise SourceError(f"the file ends inside a fractal heap, at {address}")
-            with self.superblock.region(address) as place:
-                self._store_block(address, place, bytes(data))
-        objects, places = [], []
+            with self.superblock.region(address) as position:
+                self._store_block(address, position, bytes(data))
+        objects, positions = [], []
         for location in locations:
-            place = -1
+            position = -1
             if not isinstance(location, bytes):
                 self.superblock.spend(location[3])
                 address, start, stop = location[0], location[2], location[2] + location[3]
@@ -168,17 +171,17 @@ class FractalHeap:
                 if self.superblock.recorder is not None:
                     with self.superblock.region(address) as block_at:
                         self.superblock.recorder.use(block_at + start, block_at + stop)
-                        place = block_at + start
+                        position = block_at + start
             objects.append(location)
-            places.append(place)
-        return objects, places
+            positions.append(position)
+        return objects, positions
 
-    def _store_block(self, address: int, place: int, data: bytes) -> None:
+    def _store_block(self, address: int, position: int, data: bytes) -> None:
         """Keep a block, and its checksum to be checked: that is in its head, and counts as 0."""
         self._read[address] = data
         if self.superblock.recorder is not None:  # but for its objects, each where it is got
-            self.superblock.recorder.ignore(place, place + len(data))
-            self.superblock.recorder.need(place + len(data))
+            self.superblock.recorder.ignore(position, position + len(data))
+            self.superblock.recorder.need(position + len(data))
         if self.flags & _CHECKED and address in self._direct:
             at = self.prefix
             # Other structures end with their checksum. Moved to the end, this one can be hashed

@@ -48,7 +48,7 @@ class ObjectHeader:
         All link and attribute messages.
     attributes_at : list of int
         Where each attribute message lies in the file; -1 if others may share it.
-    places : dict of int to int
+    positions : dict of int to int
         Where layout, attribute info and link info messages lie; -1 likewise.
     """
 
@@ -57,7 +57,7 @@ class ObjectHeader:
     links: list[bytes] = field(default_factory=list)
     attributes: list[bytes] = field(default_factory=list)
     attributes_at: list[int] = field(default_factory=list)
-    places: dict[int, int] = field(default_factory=dict)
+    positions: dict[int, int] = field(default_factory=dict)
 
     @property
     def kind(self) -> str:
@@ -103,7 +103,7 @@ def read(superblock: Superblock, address: int) -> Parsing[ObjectHeader]:
         elif kind not in first:
             first[kind] = body
             if kind in _WITH_ADDRESSES:
-                header.places[kind] = at
+                header.positions[kind] = at
     return header
 
 
@@ -141,19 +141,19 @@ def _read_messages(superblock: Superblock, address: int) -> Parsing[list[_Messag
                 raise SourceError(
                     f"the file ends inside an object header's block at {block_address}"
                 )
-            with superblock.region(block_address) as place:
+            with superblock.region(block_address) as position:
                 if parse is _parse_v1:
-                    blocks += _parse_v1(superblock, place, part, messages)
+                    blocks += _parse_v1(superblock, position, part, messages)
                 else:
                     blocks += _parse_continuation_v2(
-                        superblock, block_address, place, part, parse, messages
+                        superblock, block_address, position, part, parse, messages
                     )
     return messages
 
 
 def _parse(
     superblock: Superblock,
-    place: int,
+    position: int,
     block: Buffer,
     head: struct.Struct,
     width: int,
@@ -163,7 +163,7 @@ def _parse(
 
     Parameters
     ----------
-    place : int
+    position : int
         Where the block is, as declarations count.
     head : struct.Struct
         What a message begins with: kind, length, flags.
@@ -183,19 +183,19 @@ def _parse(
             raise SourceError("a message reaches over the end of its object header")
         if kind == _CONTINUATION:
             continuations.append(_parse_continuation(superblock, block[start:at]))
-            superblock.point(place + start, continuations[-1][0])
+            superblock.point(position + start, continuations[-1][0])
         # Kind 0 is NIL, space that a deleted message left.
         elif kind:
-            messages.append((kind, flags, block[start:at], place + start))
+            messages.append((kind, flags, block[start:at], position + start))
             if superblock.recorder is not None and kind in _TIMES and not flags & _RARE_FLAGS:
-                superblock.recorder.ignore(place + start, place + at)
+                superblock.recorder.ignore(position + start, position + at)
     return continuations
 
 
 def _parse_v1(
-    superblock: Superblock, place: int, block: Buffer, messages: list[_Message]
+    superblock: Superblock, position: int, block: Buffer, messages: list[_Message]
 ) -> list[Any]:
-    return _parse(superblock, place, block, _HEAD_V1, 8, messages)
+    return _parse(superblock, position, block, _HEAD_V1, 8, messages)
 
 
 _SIZE_V1 = struct.Struct("<I")
@@ -241,7 +241,7 @@ def _ignore_unused_v2(
 def _parse_continuation_v2(
     superblock: Superblock,
     address: int,
-    place: int,
+    position: int,
     block: Buffer,
     head: int,
     messages: list[_Message],
@@ -249,7 +249,7 @@ def _parse_continuation_v2(
     if block[:4] != b"OCHK" or len(block) < 8:
         raise SourceError(f"no object header goes on at {address}")
     superblock.check(block, "block of an object header", address)
-    return _parse(superblock, place + 4, block[4:-4], _HEAD_V2, head, messages)
+    return _parse(superblock, position + 4, block[4:-4], _HEAD_V2, head, messages)
 
 
 def _parse_continuation(superblock: Superblock, body: bytes) -> tuple[int, int]:

@@ -60,7 +60,7 @@ def read(superblock: Superblock, group: ObjectHeader) -> Parsing[list[Link]]:
     # Compact storage has the links as messages of the header; dense storage has the same messages
     # in a fractal heap. Groups that cross the threshold move all, but neither excludes the other
     # here.
-    messages, info_at = list(group.links), group.places[LINK_INFO]
+    messages, info_at = list(group.links), group.positions[LINK_INFO]
     if heap != superblock.undefined:
         superblock.point(info_at + at if info_at >= 0 else -1, heap)
         superblock.point(info_at + at + superblock.address_size if info_at >= 0 else -1, tree)
@@ -88,8 +88,8 @@ def read_dense(
     _, rows = yield from records(superblock, tree_at, (kind,))
     if len(rows) and rows.shape[1] < start + heap.id_bytes:
         raise SourceError(f"the records of the B-tree at {tree_at} are too short")
-    places = [row[start : start + heap.id_bytes].tobytes() for row in rows]
-    return (yield from heap.get_all(places))
+    heap_ids = [row[start : start + heap.id_bytes].tobytes() for row in rows]
+    return (yield from heap.get_all(heap_ids))
 
 
 def _parse_link(superblock: Superblock, body: bytes) -> Link:

@@ -172,17 +172,17 @@ def _read_small(superblock: Superblock, layout: Layout) -> Parsing[columns.Small
     if superblock.address_size != 8:
         return None
     entry = _entry_struct(len(layout.chunk))
-    with superblock.region(layout.address) as place:
+    with superblock.region(layout.address) as position:
         data: Buffer = yield layout.address, _HEAD + (_FEW + 1) * entry.size
     recorder = superblock.recorder
     if len(data) < _HEAD or data[:6] != b"TREE\1\0":
         if recorder is not None and len(data) >= _HEAD:
-            recorder.ignore(place + 6, place + _HEAD + (_FEW + 1) * entry.size)
+            recorder.ignore(position + 6, position + _HEAD + (_FEW + 1) * entry.size)
         return None
     count = data[6] | data[7] << 8
     end = _HEAD + (count + 1) * entry.size
     if recorder is not None and (count > _FEW or end <= len(data)):
-        _declare_small(recorder, layout.address, place, count, entry.size)
+        _declare_small(recorder, layout.address, position, count, entry.size)
     if count > _FEW or end > len(data):
         return None
     superblock.spend(end)
@@ -197,16 +197,16 @@ def _read_small(superblock: Superblock, layout: Layout) -> Parsing[columns.Small
 _last = itemgetter(-1)
 
 
-def _declare_small(recorder: Recorder, address: int, place: int, count: int, width: int) -> None:
+def _declare_small(recorder: Recorder, address: int, position: int, count: int, width: int) -> None:
     """Declare which bytes of a node of few entries, or of one that turned out large, may differ."""
-    stop = place + _HEAD + (_FEW + 1) * width
+    stop = position + _HEAD + (_FEW + 1) * width
     if count > _FEW:
-        recorder.ignore(place + 8, stop)
+        recorder.ignore(position + 8, stop)
         return
-    starts = place + _HEAD + width * np.arange(count)
+    starts = position + _HEAD + width * np.arange(count)
     recorder.add_index(address, columns_slots(starts, width))
     # Of the key after the last entry, only the corner means something.
-    last = place + _HEAD + width * count
+    last = position + _HEAD + width * count
     recorder.ignore(last, last + 8)
     recorder.ignore(last + width - 8, stop)
 
@@ -226,7 +226,7 @@ def _declare_nodes(
 ) -> None:
     """Declare which bytes of nodes may differ: lengths and masks of inner keys mean nothing."""
     assert layout.address is not None
-    addresses = recorder.places(addresses)
+    addresses = recorder.positions(addresses)
     head, entry = (dtype.itemsize for dtype in dtypes)
     counts = level.heads["count"].astype(np.int64)
     starts = addresses[:, None] + head + entry * np.arange(level.entries.shape[1])
@@ -261,12 +261,11 @@ def _point_below(
     if not int(level.heads["level"][0]):
         return
     head, entry = (dtype.itemsize for dtype in dtypes)
-    places = superblock.recorder.places(addresses)
-    for place, children, count in zip(
-        places.tolist(), level.entries["child"].tolist(), level.heads["count"].tolist(), strict=True
-    ):
+    positions = superblock.recorder.positions(addresses)
+    nodes = level.entries["child"].tolist(), level.heads["count"].tolist()
+    for position, children, count in zip(positions.tolist(), *nodes, strict=True):
         for number, child in enumerate(children[:count]):
-            superblock.point(place + head + (number + 1) * entry - 8, child)
+            superblock.point(position + head + (number + 1) * entry - 8, child)
 
 
 def _check_addresses(addresses: NDArray[np.int64], superblock: Superblock) -> None:

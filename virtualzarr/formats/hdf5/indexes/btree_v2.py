@@ -51,8 +51,8 @@ def read(superblock: Superblock, layout: Layout, grids: Grids) -> Parsing[ChunkI
         return cells
 
     if superblock.recorder is not None and not tree.depth:
-        with superblock.region(tree.root) as place:
-            starts = place + PREFIX + tree.width * np.arange(tree.count)
+        with superblock.region(tree.root) as position:
+            starts = position + PREFIX + tree.width * np.arange(tree.count)
             declare_elements(superblock.recorder, layout.address, starts, dtype)
     yield from tree.records(take)
     return builder.build()

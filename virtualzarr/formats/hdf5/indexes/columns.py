@@ -250,8 +250,8 @@ def _fill_grid(chunks: SmallIndex, grids: Grids, size: int, base: int) -> ChunkI
 @lru_cache(1024)
 def _list_corners(now: tuple[int, ...], chunk: tuple[int, ...]) -> list[tuple[int, ...]]:
     """Return the first elements of chunks along each axis; grids are small here."""
-    places = product(*[range(0, n * edge, edge) for n, edge in zip(now, chunk, strict=True)])
-    return list(zip(*places, strict=True))
+    positions = product(*[range(0, n * edge, edge) for n, edge in zip(now, chunk, strict=True)])
+    return list(zip(*positions, strict=True))
 
 
 def _place_small(chunks: SmallIndex, grids: Grids) -> ChunkIndex | None:

@@ -100,8 +100,8 @@ def read(superblock: Superblock, layout: Layout, grids: Grids) -> Parsing[Number
     for block, length, data in zip(blocks, lengths, read, strict=True):
         if len(data) < length or data[:4] != b"EADB":
             raise SourceError(f"there is no data block of an extensible array at {block.address}")
-        with superblock.region(block.address) as place:
-            runs.append((block.first, _parse_data_block(array, block, place, data, size)))
+        with superblock.region(block.address) as position:
+            runs.append((block.first, _parse_data_block(array, block, position, data, size)))
     return NumberedChunks(_drop_empty_runs(runs), axis)
 
 
@@ -117,12 +117,12 @@ def _read_header(superblock: Superblock, layout: Layout) -> Parsing[tuple[_Array
     address = layout.address
     assert address is not None
     length = 12 + 6 * width + superblock.address_size + _CHECKSUM
-    with superblock.region(address) as place:
+    with superblock.region(address) as position:
         data = yield from read_exactly(address, length, "header of an extensible array")
         if data[:4] != b"EAHD" or data[4] != 0 or data[5] > 1:
             raise SourceError(f"there is no extensible array at {address}")
         superblock.check(data, "extensible array", address)
-        superblock.point(place + 12 + 6 * width, superblock.address(data, 12 + 6 * width))
+        superblock.point(position + 12 + 6 * width, superblock.address(data, 12 + 6 * width))
     filtered = data[5] == 1
     element_bytes, bits, direct, least, pointers, page_bits = data[6:12]
     used = superblock.length(data, 12 + 4 * width)
@@ -147,20 +147,20 @@ def _read_index_block(
     naddresses = 2 * (array.pointers - 1)
     nsecondary = max(groups - flattened, 0)
     start = _PREFIX + wide
-    places = start + array.direct * array.dtype.itemsize
-    length = places + (naddresses + nsecondary) * wide + _CHECKSUM
-    with superblock.region(address) as place:
+    blocks_at = start + array.direct * array.dtype.itemsize
+    length = blocks_at + (naddresses + nsecondary) * wide + _CHECKSUM
+    with superblock.region(address) as position:
         data = yield from read_exactly(address, length, "index block of an extensible array")
         if data[:4] != b"EAIB":
             raise SourceError(f"there is no index block of an extensible array at {address}")
         superblock.check(data, "index block of an extensible array", address)
         if superblock.recorder is not None:  # the address of the header
-            superblock.recorder.ignore(place + _PREFIX, place + start)
+            superblock.recorder.ignore(position + _PREFIX, position + start)
     direct = np.ndarray((array.direct,), array.dtype, data, start)
     if superblock.recorder is not None:
-        elements_at = place + start + array.dtype.itemsize * np.arange(array.direct)
+        elements_at = position + start + array.dtype.itemsize * np.arange(array.direct)
         declare_elements(superblock.recorder, array.address, elements_at, array.dtype)
-    first, at = array.direct, places
+    first, at = array.direct, blocks_at
     blocks: list[_DataBlock] = []
     secondary: list[tuple[int, int, int, int]] = []
     for group in range(groups):
@@ -172,7 +172,7 @@ def _read_index_block(
             for k in range(count):
                 block = superblock.address(data, at)
                 blocks.append(_DataBlock(block, first + k * each, each))
-                superblock.point(place + at, block)
+                superblock.point(position + at, block)
                 at += wide
         else:
             secondary.append((superblock.address(data, at), first, count, each))
@@ -205,10 +205,12 @@ def _read_secondary_blocks(
         bitmap = _count_bitmap_bytes(array, each)
         pages = each // array.per_page
         bits = np.unpackbits(np.frombuffer(data, np.uint8, count * bitmap, array.prefix))
-        places = array.prefix + count * bitmap
+        blocks_at = array.prefix + count * bitmap
         for k in range(count):
-            block = _DataBlock(superblock.address(data, places + k * wide), first + k * each, each)
-            superblock.point(address + places + k * wide, block.address)
+            block = _DataBlock(
+                superblock.address(data, blocks_at + k * wide), first + k * each, each
+            )
+            superblock.point(address + blocks_at + k * wide, block.address)
             if bitmap:
                 block.pages = bits[k * pages : (k + 1) * pages]
             blocks.append(block)
@@ -235,19 +237,19 @@ def _count_block_bytes(array: _Array, block: _DataBlock) -> int:
 
 
 def _parse_data_block(
-    array: _Array, block: _DataBlock, place: int, data: Buffer, size: int
+    array: _Array, block: _DataBlock, position: int, data: Buffer, size: int
 ) -> Chunks:
     superblock, width = array.superblock, array.dtype.itemsize
     if superblock.recorder is not None:  # the address of the header
-        superblock.recorder.ignore(place + _PREFIX, place + _PREFIX + superblock.address_size)
+        superblock.recorder.ignore(position + _PREFIX, position + _PREFIX + superblock.address_size)
     if not _is_paged(array, block):
         if array.used * width <= CHECKED_BYTES:
             superblock.check(data, "data block of an extensible array", block.address)
         elif superblock.recorder is not None:
-            end = place + len(data)
+            end = position + len(data)
             superblock.recorder.ignore(end - _CHECKSUM, end)
         if superblock.recorder is not None:
-            elements_at = place + array.prefix + width * np.arange(block.count)
+            elements_at = position + array.prefix + width * np.arange(block.count)
             declare_elements(superblock.recorder, array.address, elements_at, array.dtype)
         stored = np.ndarray((block.count,), array.dtype, data, array.prefix)
         return to_chunks(stored, superblock, size)
@@ -258,10 +260,10 @@ def _parse_data_block(
     # A strided view that leaves the checksum of each page out: nothing is copied yet.
     if superblock.recorder is not None:
         number = np.arange(pages * array.per_page)
-        page_at = place + start + number // array.per_page * step
+        page_at = position + start + number // array.per_page * step
         elements_at = page_at + number % array.per_page * width
         declare_elements(superblock.recorder, array.address, elements_at, array.dtype)
-        ends = place + start + step * np.arange(1, pages + 1)
+        ends = position + start + step * np.arange(1, pages + 1)
         superblock.recorder.ignore_rows(ends - _CHECKSUM, ends)
     stored = np.ndarray((pages, array.per_page), array.dtype, data, start, (step, width))
     columns = to_chunks(stored, superblock, size)

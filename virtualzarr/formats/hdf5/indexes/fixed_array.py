@@ -39,14 +39,14 @@ def read(superblock: Superblock, layout: Layout, grids: Grids) -> Parsing[Number
     """
     sizes = superblock.address_size, superblock.length_size
     assert layout.address is not None
-    with superblock.region(layout.address) as place:
+    with superblock.region(layout.address) as position:
         header = yield from read_exactly(layout.address, 12 + sum(sizes), "header of a fixed array")
         if header[:4] != b"FAHD" or header[4] != 0 or header[5] > 1:
             raise SourceError(f"there is no fixed array at {layout.address}")
         superblock.check(header, "fixed array", layout.address)
     filtered, width, bits = header[5] == 1, header[6], header[7]
     count, address = superblock.length(header, 8), superblock.address(header, 8 + sizes[1])
-    superblock.point(place + 8 + sizes[1], address)
+    superblock.point(position + 8 + sizes[1], address)
     if address == superblock.undefined:
         return NumberedChunks([])
     if bits > 40 or count * width > superblock.size:
@@ -61,9 +61,9 @@ def read(superblock: Superblock, layout: Layout, grids: Grids) -> Parsing[Number
     bitmap = -(-pages // 8)
     length = prefix + bitmap + _CHECKSUM + count * width + _CHECKSUM * pages
     superblock.spend(length)
-    with superblock.region(address) as place:
+    with superblock.region(address) as position:
         data = yield from read_exactly(address, length, "data block of a fixed array")
-        block = _Block(address, place, data, count, per_page, dtype)
+        block = _Block(address, position, data, count, per_page, dtype)
         return NumberedChunks([(0, _parse_data_block(superblock, layout, block))])
 
 
@@ -72,7 +72,7 @@ class _Block:
     """A data block: its address, where that is as declarations count, and what is in it."""
 
     address: int
-    place: int
+    position: int
     data: Buffer
     count: int
     per_page: int
@@ -134,15 +134,15 @@ def _declare_block(
 ) -> None:
     """Declare what of a data block may differ in files that are alike."""
     assert layout.address is not None
-    place, width, number = block.place, block.dtype.itemsize, np.arange(block.count)
-    recorder.ignore(place + _PREFIX, place + prefix)  # the address of the header
+    position, width, number = block.position, block.dtype.itemsize, np.arange(block.count)
+    recorder.ignore(position + _PREFIX, position + prefix)  # the address of the header
     step = block.per_page * width + (_CHECKSUM if block.pages else 0)
     page = number // block.per_page
-    elements_at = place + start + page * step + number % block.per_page * width
+    elements_at = position + start + page * step + number % block.per_page * width
     declare_elements(recorder, layout.address, elements_at, block.dtype)
     if block.pages and block.count * width > CHECKED_BYTES:  # checksums that no one looks at
         ends = step * np.arange(1, block.pages + 1)
-        ends = place + start + np.minimum(ends, block.count * width + _CHECKSUM * block.pages)
+        ends = position + start + np.minimum(ends, block.count * width + _CHECKSUM * block.pages)
         recorder.ignore_rows(ends - _CHECKSUM, ends)
 
 

@@ -114,9 +114,9 @@ class Image:
         """For each run: where in the row its region's address is, -1 for none; how far from there
         the run starts in the file; where it starts and ends in the row.
         """
-        places = {0: -1} | {pointer.region: pointer.at[0] for pointer in self.pointers}
+        positions = {0: -1} | {pointer.region: pointer.at[0] for pointer in self.pointers}
         starts = self.starts & ((1 << REGION_BITS) - 1)
-        regions = [places[region] for region in (self.starts >> REGION_BITS).tolist()]
+        regions = [positions[region] for region in (self.starts >> REGION_BITS).tolist()]
         ends = self.at + self.lengths
         return list(zip(regions, starts.tolist(), self.at.tolist(), ends.tolist(), strict=True))
 

@@ -143,14 +143,14 @@ class _Builder:
         addresses, lengths = addresses[order], lengths[order]
         if not len(order) or (addresses[1:] == addresses[:-1]).any():
             return
-        found = []
+        matches = []
         for _, array in named:
             which = _match(array.manifest, addresses, lengths, joined.size_at is not None)
             if which is None:
                 return
-            found.append((which[0], order[which[1]]))
-        mapped = np.unique(np.concatenate([slots for _, slots in found]))
-        for (path, array), (cells, numbers) in zip(named, found, strict=True):
+            matches.append((which[0], order[which[1]]))
+        mapped = np.unique(np.concatenate([slots for _, slots in matches]))
+        for (path, array), (cells, numbers) in zip(named, matches, strict=True):
             stored = np.asarray(array.manifest.length).reshape(-1)[cells]
             constant = np.zeros_like(stored) if joined.size_at is not None else stored
             whole = len(cells) == array.manifest.ncells

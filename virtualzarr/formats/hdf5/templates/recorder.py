@@ -141,13 +141,13 @@ class Recorder:
         if address not in self.pointers:
             yield address
             return
-        before, self._shift = self._shift, self.place(address) - address
+        before, self._shift = self._shift, self.position(address) - address
         try:
             yield address + self._shift
         finally:
             self._shift = before
 
-    def place(self, address: int) -> int:
+    def position(self, address: int) -> int:
         """Return where a region is in the numbers that declarations are made in."""
         if address not in self.pointers:
             return address
@@ -156,9 +156,9 @@ class Recorder:
             self.forbid("too many structures at addresses of their own")
         return number << REGION_BITS
 
-    def places(self, addresses: Ints) -> Ints:
+    def positions(self, addresses: Ints) -> Ints:
         """Return where many regions are."""
-        return np.array([self.place(address) for address in addresses.tolist()], np.int64)
+        return np.array([self.position(address) for address in addresses.tolist()], np.int64)
 
     def need(self, stop: int) -> None:
         """Declare that bytes up to some place are there, whatever they are."""
