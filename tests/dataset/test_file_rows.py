@@ -70,3 +70,20 @@ def test_rows_are_those_of_a_file_if_it_is_certain(arrays, expected):
         str(i): (cells(source, chunks), axis) for i, (source, axis, chunks) in enumerate(arrays)
     }
     assert find_file_rows(named, 4) == expected
+
+
+def test_staged_rows_are_of_their_files_and_may_come_in_place_of_others(tmp_path, dataset):
+    for number, start in ((3, 12), (4, 14), (5, 18)):
+        write(tmp_path / f"{number}.h5", start)
+    expected = vz.virtualize(tmp_path / "4.h5", "time")["air"][...]
+    first = dataset.stage(tmp_path / "3.h5")
+    dataset = dataset.commit([first])
+    with pytest.raises(vz.errors.MismatchError, match="overlap"):
+        dataset.commit([dataset.stage(tmp_path / "4.h5")])
+    later = dataset.stage([tmp_path / "4.h5", tmp_path / "5.h5"], overlap="last")
+    dataset = dataset.commit([later])
+    assert times(dataset) == list(range(22))
+    np.testing.assert_array_equal(dataset.group["air"][14:18], expected)
+    dataset.compact(4)
+    dataset = dataset.refresh().drop(18, 21)
+    assert dataset.find_files([tmp_path / "4.h5", tmp_path / "5.h5"]) == {str(tmp_path / "4.h5")}

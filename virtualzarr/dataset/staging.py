@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from virtualzarr.choices import Overlap
 from virtualzarr.dataset import objects
 from virtualzarr.dataset.additions import join_options, with_remembered
 from virtualzarr.dataset.editing import Addable, Edit, Request, find_unfilled, refuse_files
-from virtualzarr.dataset.file_names import NO_FILE
 from virtualzarr.dataset.operations import Get, Protocol
 from virtualzarr.dataset.snapshot import ChunkRuns, Named
 from virtualzarr.dataset.verbs import Rows, Stored, add_rows
@@ -41,8 +41,12 @@ class StagedRows:
     schema : Named, optional
         In whose terms the references are.
     files : sequence of str
+    file_rows : sequence of (str, int, int)
+        Names of these files, with the first row that came from each and how many did.
     is_whole : bool
         Whether the rows are all that these files have: each may be in the dataset only once.
+    overlap : {"raise", "first", "last"}
+        Which rows stay where there are stored ones at the same coordinates.
     """
 
     dimension: str
@@ -54,7 +58,9 @@ class StagedRows:
     grids: Mapping[str, tuple[ChunkRuns, ...]]
     schema: Named | None
     files: tuple[str, ...]
+    file_rows: tuple[tuple[str, int, int], ...]
     is_whole: bool
+    overlap: Overlap
     cells: int = 0
 
     def __repr__(self) -> str:
@@ -98,7 +104,8 @@ def stage(dataset: Dataset, source: Any, options: Mapping[str, Any]) -> StagedRo
     """Store rows in the terms of a dataset's newest version."""
     addable = Addable(source, options, "raise")
     group, files = addable.find(dataset)
-    addition = dataset.fit(group, join_options(with_remembered(dataset.schema, options)))
+    options = with_remembered(dataset.schema, options)
+    addition = dataset.fit(group, join_options(options))
     if addition.schema is not dataset.schema:
         raise UnsupportedError(
             "staged rows have new variables or attributes, which are not in the dataset yet: "
@@ -109,8 +116,9 @@ def stage(dataset: Dataset, source: Any, options: Mapping[str, Any]) -> StagedRo
     return StagedRows(
         rows.dimension, named, objects.digest(rows.segment.data), rows.count,
         None if rows.coordinates is None else np.array(rows.coordinates),
-        rows.chunks, rows.grids, rows.schema, tuple(files),
-        addable.files is not None or rows.coordinates is None, rows.cells,
+        rows.chunks, rows.grids, rows.schema, tuple(files), rows.files,
+        addable.files is not None or rows.coordinates is None,
+        options.get("overlap", "raise"), rows.cells,
     )  # fmt: skip
 
 
@@ -123,14 +131,12 @@ def request_commit(staged: Sequence[StagedRows]) -> Request:
     def prepare(dataset: Dataset) -> Edit:
         changes = []
         for item in staged:
-            names = [dataset.schema.name_file(uri, dataset.path) for uri in item.files]
             rows = Rows(
                 item.dimension, objects_of[item.segment.name], item.count, item.coordinates,
-                item.chunks, item.schema, item.grids,
-                tuple((name, 0, item.count) for name in names or (NO_FILE,)), item.cells,
+                item.chunks, item.schema, item.grids, item.file_rows, item.cells,
             )  # fmt: skip
             read = dataset.open_segment.coordinates
-            add = add_rows(rows, read, {}, unfilled=find_unfilled(dataset))
+            add = add_rows(rows, read, {}, overlap=item.overlap, unfilled=find_unfilled(dataset))
             changes.append(refuse_files(add, dataset, item.files, False) if item.is_whole else add)
         files = tuple(file for item in staged for file in item.files)
         return Edit("append", tuple(changes), files)
