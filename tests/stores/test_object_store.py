@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import logging
 import uuid
@@ -205,14 +206,15 @@ def test_objects_that_change_while_they_are_read(bucket, options, put, monkeypat
     monkeypatch.setattr(vz.config, "remote_gap", 0)
     monkeypatch.setattr(vz.config, "remote_read", 1)
     monkeypatch.setattr(vz.config, "requests", 1)
-    fetch, count = S3Transport.fetch, []
+    fetch, count = S3Transport.fetch_in_loop, []
     url = put(f"{bucket}/a.h5", hdf5())
 
-    def fetch_and_replace(self, path, *span):
+    async def fetch_and_replace(self, path, *span):
         count.append(path)
         if len(count) == 2:
-            put(url, hdf5(1000))
-        return fetch(self, path, *span)
+            # By another thread: the loop is that of the requests by which it is replaced, too.
+            await asyncio.to_thread(put, url, hdf5(1000))
+        return await fetch(self, path, *span)
 
     for recorded in (True, False):
         put(url, hdf5())
@@ -224,10 +226,10 @@ def test_objects_that_change_while_they_are_read(bucket, options, put, monkeypat
             columns = (manifest.source, manifest.offset, manifest.length)
             air = vz.Array.from_manifest(air.metadata, Manifest(manifest.shape, sources, *columns))
         count.clear()
-        monkeypatch.setattr(S3Transport, "fetch", fetch_and_replace)
+        monkeypatch.setattr(S3Transport, "fetch_in_loop", fetch_and_replace)
         with pytest.raises(SourceChangedError, match=r"entity tag.*a\.h5"):
             air[...]
-        monkeypatch.setattr(S3Transport, "fetch", fetch)
+        monkeypatch.setattr(S3Transport, "fetch_in_loop", fetch)
 
 
 def test_objects_that_changed_after_they_were_listed(bucket, options, put):
