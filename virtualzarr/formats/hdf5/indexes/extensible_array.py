@@ -194,6 +194,7 @@ def _read_secondary_blocks(
     secondary = [block for block in secondary if block[0] != superblock.undefined]
     lengths = [array.prefix + n * (_count_bitmap_bytes(array, each) + wide) + _CHECKSUM
                for _, _, n, each in secondary]  # fmt: skip
+    # Before they are read: a damaged header may claim blocks of any length.
     if any(length > superblock.size for length in lengths):
         raise SourceError("a secondary block of an extensible array does not fit into the file")
     read = yield [(block[0], length) for block, length in zip(secondary, lengths, strict=True)]
