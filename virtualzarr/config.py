@@ -21,12 +21,13 @@ class Config(Settings):
     requests : int
         Requests under way at once to remote files.
     retries : int
-        How often a request over HTTP is repeated that a busy or failing server did not answer: one
-        that was cut off, or answered by 408, 425, 429, 500, 502, 503 or
-        504.
+        How often a request is repeated that a busy or failing server did not answer: one that was
+        cut off, or answered by 408, 425, 429, 500, 502, 503 or 504.
     retry_seconds, max_retry_seconds : float
         How long to wait at most before a request is repeated first, twice as long before each
         further time; and how long at most before any. A server that asks for more gets none.
+    total_retry_seconds : float
+        A request is not repeated later than this after it was made first.
     open_sources : int
         Files of one manifest that are kept ready: each takes far more memory than its references.
     local_gap, remote_gap : int
@@ -80,6 +81,7 @@ class Config(Settings):
     retries: int = 5
     retry_seconds: float = 0.1
     max_retry_seconds: float = 20.0
+    total_retry_seconds: float = 120.0
     open_sources: int = 4096
     local_gap: int = 32 * 1024
     remote_gap: int = 64 * 1024

@@ -25,7 +25,10 @@ from virtualzarr.stores.location import Location
 
 FAULTS = (503, 500, 429, 409, "reset", "lost", "failed", "late")
 """Statuses before anything is done, a connection that is closed before, answers that are lost
-after it was done (or that say 500 then), and requests that are done after their answer was lost."""
+after it was done (or that say 500 then), and requests that are done after their answer was lost.
+
+There is "cut", too: a connection that is closed in the middle of an answer.
+"""
 
 
 class Server(http.server.ThreadingHTTPServer):
@@ -36,7 +39,8 @@ class Server(http.server.ThreadingHTTPServer):
     latency : float
         Seconds from a request to its answer, at least.
     fault : callable
-        Is given the method and the path of a request, and returns one of `FAULTS` or None.
+        Is given the method and the path of a request, and returns one of `FAULTS`, a status with
+        headers, or None.
     is_strict : bool
         Whether conditions are looked at. There are servers that ignore them.
     requests : list of (str, str, float, float)
@@ -228,7 +232,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
         if fault in ("late", "reset"):
             self.close_connection = True
             return
-        if isinstance(fault, int):
+        if isinstance(fault, tuple):
+            status, headers, content = *fault, b""
+        elif isinstance(fault, int):
             status, headers, content = error(fault, "Injected")
         else:
             status, headers, content = server.perform(*request)
@@ -245,7 +251,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self.send_header(name, value)
         self.end_headers()
         if self.command != "HEAD":
-            self.wfile.write(content)
+            self.wfile.write(content[: len(content) // 2] if fault == "cut" else content)
+        if fault == "cut":
+            self.close_connection = True
 
     do_GET = do_HEAD = do_PUT = do_DELETE = do_POST = answer
 

@@ -6,6 +6,7 @@ import pytest
 import zarr
 
 import virtualzarr as vz
+from tests.dataset.s3_server import running
 from tests.stores.webserver import FAULTS, web_server
 from virtualzarr.errors import SourceError, SourceNotFoundError, UnsupportedError, VirtualZarrError
 from virtualzarr.ingest.scan_files import find_files
@@ -308,6 +309,52 @@ def test_a_server_is_given_the_time_it_asks_for(tmp_path, monkeypatch):
         with pytest.raises(SourceError, match="answered 503"):
             RemoteFile(Location.of(f"{server.url}/a.bin")).read(0, 100)
         assert not [seconds for seconds in waited if seconds]
+
+
+@pytest.mark.parametrize("blocking", [False, True])
+def test_services_are_given_the_time_they_ask_for(monkeypatch, blocking):
+    """botocore's own retries, and those of s3fs, would come back at once."""
+    pytest.importorskip("s3fs")
+    waited = []
+
+    async def sleep(seconds):
+        waited.append(seconds)
+
+    monkeypatch.setattr("virtualzarr.stores.retry.asyncio.sleep", sleep)
+    monkeypatch.setattr("virtualzarr.stores.retry.time.sleep", waited.append)
+    with running() as server:
+        server.store("bucket/a.bin", bytes(100), {})
+        faults = [(503, {"Retry-After": "3"}), (429, {"Retry-After": "2"}), 500]
+        server.fault = lambda method, path: faults.pop(0) if faults else None
+        if blocking:
+            FsspecStore("s3://bucket/folder", server.options()).set("b", b"1")
+            assert server.objects["bucket/folder/b"] == b"1"
+        else:
+            location = Location("s3://bucket/a.bin", server.options())
+            assert RemoteFile(location).read(0, 100) == bytes(100)
+        waited = [seconds for seconds in waited if seconds]
+        assert [int(seconds) for seconds in waited] == [3, 2, 0]
+
+
+def test_retries_end_when_their_time_has_passed(tmp_path, monkeypatch):
+    now = [0.0]
+
+    async def sleep(seconds):
+        now[0] += seconds
+
+    monkeypatch.setattr("virtualzarr.stores.retry.asyncio.sleep", sleep)
+    monkeypatch.setattr("virtualzarr.stores.retry.time.monotonic", lambda: now[0])
+    monkeypatch.setattr(vz.config, "retries", 10_000)
+    monkeypatch.setattr(vz.config, "total_retry_seconds", 30.0)
+    with web_server(tmp_path, rate=1, faults=(503,)) as server:
+        with pytest.raises(SourceError, match="answered 503"):
+            RemoteFile(Location.of(f"{server.url}/a.bin")).read(0, 100)
+        assert 10 < now[0] <= 30
+        server.requests.clear()
+        server.rewrite = lambda *answer: (503, {"Retry-After": "9"}, b"")
+        with pytest.raises(SourceError, match="answered 503"):
+            RemoteFile(Location.of(f"{server.url}/a.bin")).read(0, 100)
+        assert len(server.requests) <= 4
 
 
 def test_waiting_grows_and_is_random(monkeypatch):

@@ -134,7 +134,7 @@ def web_server(folder, host="127.0.0.1", **settings):
     for name, value in (start | settings).items():
         setattr(server, name, value)
     server.url = f"http://{host}:{server.server_address[1]}"
-    threading.Thread(target=server.serve_forever, daemon=True).start()
+    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
     try:
         yield server
     finally:

@@ -10,7 +10,6 @@ import json
 import os
 import re
 import secrets
-import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -23,7 +22,7 @@ from virtualzarr.dataset.storage import ROOT, Storage, refuse_commits
 from virtualzarr.errors import AccessError, SourceError
 from virtualzarr.stores.location import Location
 from virtualzarr.stores.lru_cache import LRUCache
-from virtualzarr.stores.retry import back_off_seconds
+from virtualzarr.stores.retry import TransientError, retry_blocking
 
 T = TypeVar("T")
 
@@ -215,12 +214,14 @@ class ObjectStore(Storage):
 
     def _retry(self, request: Callable[[], T], name: str) -> T:
         """Do what may be done twice, and again if it fails for no lasting reason."""
-        for number in range(config.retries):
+
+        def attempt() -> T:
             try:
                 return self._request(request, name)
-            except UnreachableError:
-                time.sleep(back_off_seconds(number))
-        return self._request(request, name)
+            except UnreachableError as error:
+                raise TransientError(error) from error
+
+        return retry_blocking(attempt)
 
     def _request(self, request: Callable[[], T], name: str) -> T:
         """Do something once; errors say what they mean for protocols, and no credentials.

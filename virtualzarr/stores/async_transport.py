@@ -8,7 +8,7 @@ from typing import Any
 
 from virtualzarr.stores.fingerprints import Fingerprint
 from virtualzarr.stores.listing import Listings
-from virtualzarr.stores.retry import gather_ranges, retry
+from virtualzarr.stores.retry import TransientError, gather_ranges, retry
 
 
 class AsyncTransport(Listings):
@@ -48,6 +48,10 @@ class AsyncTransport(Listings):
     ) -> tuple[bytes, Fingerprint]:
         """Do what `fetch` does in the event loop of the file system."""
         return await retry(lambda: self._attempt(path, start, stop, limit))
+
+    def as_transient(self, error: Exception) -> TransientError | None:
+        """Return what another attempt may put right; of requests for bytes, these were made."""
+        return None
 
     @abstractmethod
     async def _attempt(

@@ -16,11 +16,12 @@ import stat
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
-from typing import BinaryIO, Self
+from typing import Any, BinaryIO, Self
 
 from virtualzarr.errors import NodeExistsError, PublishError, VirtualZarrError, WriteError
-from virtualzarr.stores.files import filesystem, is_file, is_url
+from virtualzarr.stores.files import Connection, is_file, is_url
 from virtualzarr.stores.fingerprints import hide_request_headers
 from virtualzarr.stores.local import sync_folder
 from virtualzarr.stores.location import Location
@@ -149,16 +150,20 @@ class _Atomic:
 
     def _send(self, files: Mapping[str, str], uri: str) -> None:
         """Upload files to paths below a URL, "" for the URL itself, one after the other."""
-        fs, root = filesystem(self.location.with_uri(uri))
+        connection = Connection(self.location.with_uri(uri))
+        root = connection.path
         try:
             for name, local in files.items():
                 path = f"{root.rstrip('/')}/{name}" if name else root
-                fs.makedirs(fs._parent(path), exist_ok=True)
-                # From a file on disk: `put_file` sends it in parts, object stores show it at the
-                # end.
-                fs.put_file(local, path)
+                connection.attempt(partial(_put, path=path, local=local))
         except Exception as error:  # those of file systems have no common base
             raise _as_write_error(error, uri) from error
+
+
+def _put(fs: Any, path: str, local: str) -> None:
+    fs.makedirs(fs._parent(path), exist_ok=True)
+    # From a file on disk: `put_file` sends it in parts, object stores show it at the end.
+    fs.put_file(local, path)
 
 
 class AtomicFile(_Atomic):

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 from weakref import WeakKeyDictionary
 
 from virtualzarr.errors import MissingDependencyError, UnsupportedError, VirtualZarrError
@@ -15,7 +15,11 @@ from virtualzarr.stores.async_transport import AsyncTransport
 from virtualzarr.stores.fingerprints import Fingerprint, as_source_error
 from virtualzarr.stores.listing import Entry, glob
 from virtualzarr.stores.location import Location
+from virtualzarr.stores.retry import retry_blocking
+from virtualzarr.stores.s3 import without_own_retries
 from virtualzarr.stores.transport import Answer, Transport, transport_for
+
+T = TypeVar("T")
 
 
 def filesystem(location: Location) -> tuple[Any, str]:
@@ -32,9 +36,11 @@ def filesystem(location: Location) -> tuple[Any, str]:
     """
     import fsspec
 
-    uri = location.uri
+    uri, options = location.uri, location.storage_options or {}
+    if uri.startswith(("s3://", "s3a://")) and "::" not in uri:
+        options = without_own_retries(options)
     try:
-        fs, path = fsspec.core.url_to_fs(uri, **(location.storage_options or {}))
+        fs, path = fsspec.core.url_to_fs(uri, **options)
     except ImportError as error:
         raise MissingDependencyError(
             f"{error}. The usual protocols come with pip install 'virtualzarr[remote]'", file=uri
@@ -92,14 +98,38 @@ class Connection:
             Whatever goes wrong: the exceptions of file systems have no common base.
         """
         with self._errors(uri):
-            return getattr(self._fs, method)(path, *values, **options)
+            return self.attempt(lambda fs: getattr(fs, method)(path, *values, **options))
+
+    def attempt(self, work: Callable[[Any], T]) -> T:
+        """Do something with the file system that may be done twice, again if it fails in passing.
+
+        Raises whatever the file system does.
+        """
+        return self._retry(lambda transport: work(self._fs))
+
+    def _retry(self, work: Callable[[Transport], T]) -> T:
+        if self._process != os.getpid():
+            self._connect()
+
+        def attempt() -> T:
+            # Who waits for the next attempt keeps nobody else out.
+            with self._guard:
+                try:
+                    return work(self._transport)
+                except Exception as error:
+                    transient = self._transport.as_transient(error)
+                    if transient is None:
+                        raise
+                    raise transient from error
+
+        return retry_blocking(attempt)
 
     def fetch(
         self, path: str, uri: str, start: int, stop: int | None, limit: int | None = None
     ) -> Answer:
         """Return bytes of a file, and what tells of which version they are. Raises as `call`."""
-        with self._errors(uri) as transport:
-            return transport.fetch(path, start, stop, limit)
+        with self._errors(uri):
+            return self._retry(lambda transport: transport.fetch(path, start, stop, limit))
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop | None:
@@ -115,36 +145,36 @@ class Connection:
         self, path: str, uri: str, start: int, stop: int | None, limit: int | None
     ) -> Answer:
         """Do what `fetch` does in the event loop."""
-        with self._errors(uri) as transport:
-            assert isinstance(transport, AsyncTransport)
-            return await transport.fetch_in_loop(path, start, stop, limit)
+        with self._errors(uri):
+            assert isinstance(self._transport, AsyncTransport)
+            return await self._transport.fetch_in_loop(path, start, stop, limit)
 
     def fetch_many(
         self, path: str, uri: str, ranges: Sequence[tuple[int, int]]
     ) -> Sequence[Answer]:
         """Return several ranges of a file, as `fetch` does."""
-        with self._errors(uri) as transport:
-            return transport.fetch_many(path, ranges)
+        with self._errors(uri):
+            return self._retry(lambda transport: transport.fetch_many(path, ranges))
 
     def fingerprint(self, path: str, uri: str) -> Fingerprint:
         """Return a file's fingerprint as it is now. Raises as `call`."""
-        with self._errors(uri) as transport:
-            return transport.fingerprint(path)
+        with self._errors(uri):
+            return self._retry(lambda transport: transport.fingerprint(path))
 
     def entries(self, path: str, uri: str) -> list[Entry]:
         """Return what is in a folder, as it is now. Raises as `call`."""
-        with self._errors(uri) as transport:
-            return transport.entries(path)
+        with self._errors(uri):
+            return self._retry(lambda transport: transport.entries(path))
 
     def walk(self, path: str, uri: str) -> list[Entry]:
         """Return all files below a folder; a folder that cannot be listed is an error."""
-        with self._errors(uri) as transport:
-            return transport.walk(path)
+        with self._errors(uri):
+            return self._retry(lambda transport: transport.walk(path))
 
     def find(self, pattern: str, uri: str) -> list[str]:
         """Return the paths that match a pattern. Raises as `walk`."""
-        with self._errors(uri) as transport:
-            return glob(transport, pattern)
+        with self._errors(uri):
+            return self._retry(lambda transport: glob(transport, pattern))
 
     def url_of(self, path: str) -> str:
         """Return the URL of a path in the file system."""
@@ -152,12 +182,11 @@ class Connection:
         return url
 
     @contextmanager
-    def _errors(self, uri: str) -> Iterator[Transport]:
+    def _errors(self, uri: str) -> Iterator[None]:
         if self._process != os.getpid():
             self._connect()
         try:
-            with self._guard:
-                yield self._transport
+            yield
         except VirtualZarrError as error:
             # The transport names the path in its file system, or nothing: callers know the URI.
             error.file = uri

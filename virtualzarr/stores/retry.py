@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import time
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
@@ -34,21 +35,48 @@ class TransientError(Exception):
         self.retry_after = retry_after
 
 
-async def retry(attempt: Callable[[], Awaitable[T]]) -> T:
-    """Return what an attempt gives; after a `TransientError`, try `config.retries` times more.
+class RetryBudget:
+    """What is left of the attempts for one request: `config.retries`, and a time for all of them.
 
     A server that asks to wait longer than `config.max_retry_seconds` is not asked again.
     """
-    number = 0
+
+    def __init__(self) -> None:
+        self._retries = 0
+        self._end = time.monotonic() + config.total_retry_seconds
+
+    def seconds_to_wait(self, failed: TransientError) -> float:
+        """Return how long to wait before the next attempt; raise the error if there is none."""
+        seconds = back_off_seconds(self._retries, failed.retry_after)
+        if (
+            self._retries >= config.retries
+            # A server that wants minutes of rest would only be asked again by a hanging read.
+            or failed.retry_after > config.max_retry_seconds
+            or time.monotonic() + seconds > self._end
+        ):
+            raise failed.error from failed.error.__cause__
+        self._retries += 1
+        return seconds
+
+
+async def retry(attempt: Callable[[], Awaitable[T]]) -> T:
+    """Return what an attempt gives; after a `TransientError`, try again within a `RetryBudget`."""
+    budget = RetryBudget()
     while True:
         try:
             return await attempt()
         except TransientError as failed:
-            # A server that wants minutes of rest would only be asked again by a hanging read.
-            if number >= config.retries or failed.retry_after > config.max_retry_seconds:
-                raise failed.error from failed.error.__cause__
-            await asyncio.sleep(back_off_seconds(number, failed.retry_after))
-        number += 1
+            await asyncio.sleep(budget.seconds_to_wait(failed))
+
+
+def retry_blocking(attempt: Callable[[], T]) -> T:
+    """Do what `retry` does with an attempt that blocks its thread."""
+    budget = RetryBudget()
+    while True:
+        try:
+            return attempt()
+        except TransientError as failed:
+            time.sleep(budget.seconds_to_wait(failed))
 
 
 async def gather_ranges(

@@ -3,18 +3,47 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Any
 
 from virtualzarr.errors import SourceError
 from virtualzarr.stores.async_transport import AsyncTransport, range_header
-from virtualzarr.stores.fingerprints import Fingerprint, check_length, to_nanoseconds
-from virtualzarr.stores.retry import TransientError
+from virtualzarr.stores.fingerprints import (
+    Fingerprint,
+    as_source_error,
+    check_length,
+    to_nanoseconds,
+)
+from virtualzarr.stores.retry import (
+    TRANSIENT_STATUSES,
+    TransientError,
+    parse_retry_after,
+    retry,
+)
 
 _SPAN = re.compile(r"bytes (\d+)-(\d+)/(\d+)$")
 
 
+_TRANSIENT_CODES = frozenset(["RequestTimeout", "SlowDown", "InternalError"])
+"""Codes of errors that another attempt may not get, whatever the status is."""
+
+
+def without_own_retries(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return options of s3fs by which botocore repeats nothing.
+
+    Examples
+    --------
+    >>> without_own_retries({"anon": True})
+    {'anon': True, 'config_kwargs': {'retries': {'max_attempts': 0}}}
+    """
+    settings = dict(options.get("config_kwargs") or {}, retries={"max_attempts": 0})
+    return {**options, "config_kwargs": settings}
+
+
 class S3Transport(AsyncTransport):
-    """Objects of S3, asked for through s3fs, which repeats requests that fail before the body.
+    """Objects of S3, asked for through s3fs.
+
+    botocore and s3fs would repeat requests by clocks of their own, whatever `Retry-After` says.
 
     Parameters
     ----------
@@ -22,6 +51,11 @@ class S3Transport(AsyncTransport):
     """
 
     knows_lengths = True
+
+    def __init__(self, fs: Any) -> None:
+        super().__init__(fs)
+        # Options of nobody else: `filesystem` has added `without_own_retries` to them.
+        fs.retries = 1
 
     def _parameters(self, path: str) -> dict[str, str]:
         bucket, key, version = self._fs.split_path(path)
@@ -31,8 +65,11 @@ class S3Transport(AsyncTransport):
         return parameters | {"VersionId": version} if version else parameters
 
     async def _take_fingerprint(self, path: str) -> Fingerprint:
-        response = await self._fs._call_s3("head_object", **self._parameters(path))
-        return _fingerprint(response, response["ContentLength"])
+        async def head() -> Fingerprint:
+            response = await self._call("head_object", self._parameters(path))
+            return _fingerprint(response, response["ContentLength"])
+
+        return await retry(head)
 
     async def _attempt(
         self, path: str, start: int, stop: int | None, limit: int | None
@@ -40,7 +77,7 @@ class S3Transport(AsyncTransport):
         parameters = self._parameters(path) | range_header(start, stop)
         # `cat_file` of s3fs returns bytes alone: the entity tag of this very response would be
         # lost, and a second request may be answered for a newer version.
-        response = await self._fs._call_s3("get_object", **parameters)
+        response = await self._call("get_object", parameters)
         body, length = response["Body"], response["ContentLength"]
         try:
             size = _size_of(response, start, stop) if "Range" in parameters else length
@@ -49,6 +86,37 @@ class S3Transport(AsyncTransport):
         finally:
             body.close()
         return data, _fingerprint(response, size)
+
+    async def _call(self, method: str, parameters: dict[str, str]) -> Any:
+        try:
+            return await self._fs._call_s3(method, **parameters)
+        except Exception as error:
+            transient = self.as_transient(error)
+            if transient is None:
+                raise
+            raise transient from error
+
+    def as_transient(self, error: Exception) -> TransientError | None:
+        """Return what another attempt may put right, and when the service asks for it."""
+        import aiohttp
+        from botocore import exceptions
+
+        if isinstance(error, SourceError):
+            return None
+        cause = error if error.__cause__ is None else error.__cause__
+        if isinstance(cause, exceptions.ClientError):
+            answer = cause.response.get("ResponseMetadata", {})
+            code = cause.response.get("Error", {}).get("Code")
+            if answer.get("HTTPStatusCode") in TRANSIENT_STATUSES or code in _TRANSIENT_CODES:
+                seconds = parse_retry_after(answer.get("HTTPHeaders", {}).get("retry-after"))
+                return TransientError(as_source_error(error, ""), seconds)
+            return None
+        # Nobody answers there: a wrong name or port, which no retry puts right.
+        lasting = exceptions.EndpointConnectionError | exceptions.SSLError
+        broken = exceptions.HTTPClientError | aiohttp.ClientError | ConnectionError | TimeoutError
+        if isinstance(cause, broken) and not isinstance(cause, lasting):
+            return TransientError(as_source_error(error, ""))
+        return None
 
 
 def _fingerprint(response: Any, size: int) -> Fingerprint:

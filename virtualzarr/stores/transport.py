@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import ftplib
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any, Protocol
 
 from virtualzarr.stores.fingerprints import Fingerprint, check_length
 from virtualzarr.stores.http import HttpTransport
 from virtualzarr.stores.listing import Entry, Listings
 from virtualzarr.stores.location import Location
+from virtualzarr.stores.retry import TransientError
 from virtualzarr.stores.s3 import S3Transport
 
 Answer = tuple[bytes, Fingerprint | None]
@@ -19,8 +22,8 @@ Answer = tuple[bytes, Fingerprint | None]
 class Transport(Protocol):
     """Reads files of one file system, named by their paths there.
 
-    All methods raise whatever the file system does, and `SourceError` for answers that are wrong;
-    the caller retries nothing.
+    All methods raise whatever the file system does, and `SourceError` for answers that are wrong.
+    Of these, the caller retries what `as_transient` names, and nothing else.
 
     Attributes
     ----------
@@ -50,6 +53,10 @@ class Transport(Protocol):
         """Return all files below a folder; whatever cannot be listed is an error."""
         ...
 
+    def as_transient(self, error: Exception) -> TransientError | None:
+        """Return what another attempt may put right; None for all that lasts."""
+        ...
+
 
 def transport_for(fs: Any, location: Location) -> Transport:
     """Return how files of a file system of fsspec are read."""
@@ -60,6 +67,8 @@ def transport_for(fs: Any, location: Location) -> Transport:
         return HttpTransport(fs, location)
     if "s3fs.core.S3FileSystem" in kinds:
         return S3Transport(fs)
+    if "fsspec.implementations.ftp.FTPFileSystem" in kinds:
+        return FtpTransport(fs)
     return FsspecTransport(fs)
 
 
@@ -94,6 +103,24 @@ class FsspecTransport(Listings):
         if info.get("type") == "directory":
             raise IsADirectoryError(21, "it is a folder, not a file")
         return Fingerprint.from_info(info)
+
+    def as_transient(self, error: Exception) -> TransientError | None:
+        """Return what another attempt may put right: a connection that broke or was not made."""
+        broken = isinstance(error, ConnectionError | TimeoutError | EOFError)
+        return TransientError(error) if broken else None
+
+
+class FtpTransport(FsspecTransport):
+    """Files of an FTP server, over one connection, which breaks when an answer is cut off."""
+
+    def as_transient(self, error: Exception) -> TransientError | None:
+        """Return what another attempt may put right, over a new connection."""
+        transient = super().as_transient(error)
+        if transient is None and not isinstance(error, ftplib.error_temp):
+            return None
+        with suppress(OSError, EOFError, ftplib.Error):  # or else the next attempt fails, too
+            self._fs._connect()
+        return TransientError(error)
 
 
 class LocalTransport(FsspecTransport):
