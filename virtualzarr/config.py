@@ -19,7 +19,8 @@ class Config(Settings):
     threads : int
         Threads that read and decode local chunks.
     requests : int
-        Requests under way at once to remote files.
+        Requests under way at once to remote files; fewer at a host that has not answered as many
+        yet, or closes connections.
     retries : int
         How often a request is repeated that a busy or failing server did not answer: one that was
         cut off, or answered by 408, 425, 429, 500, 502, 503 or 504.

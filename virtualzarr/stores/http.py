@@ -19,6 +19,7 @@ from virtualzarr.stores.fingerprints import (
 )
 from virtualzarr.stores.listing import Entry, walk_entries
 from virtualzarr.stores.location import Location, without_credentials
+from virtualzarr.stores.request_window import window_of
 from virtualzarr.stores.retry import TRANSIENT_STATUSES, TransientError, parse_retry_after, retry
 from virtualzarr.stores.uris import is_below, origin_of
 
@@ -148,20 +149,23 @@ class HttpTransport(AsyncTransport):
             common = {**(options.pop("headers", None) or {}), "Accept-Encoding": "identity"}
             for name in ("allow_redirects", "max_redirects", "raise_for_status"):
                 options.pop(name, None)
-            with _translate_errors(url):
-                session = await fs.set_session()
-                response = await session.request(
-                    method, target, headers={**common, **headers}, allow_redirects=False,
-                    raise_for_status=False, **options,
-                )  # fmt: skip
-            try:
-                redirect = response.headers.get("Location")
-                if response.status not in _REDIRECT_STATUSES or redirect is None:
-                    with _translate_errors(url):
-                        yield response
-                    return
-            finally:
-                response.release()
+            session = await fs.set_session()
+            window = window_of(session, origin_of(str(target)))
+            async with window.slot():
+                with _translate_errors(url):
+                    response = await session.request(
+                        method, target, headers={**common, **headers}, allow_redirects=False,
+                        raise_for_status=False, **options,
+                    )  # fmt: skip
+                window.note_answer(keeps_open=_keeps_open(response))
+                try:
+                    redirect = response.headers.get("Location")
+                    if response.status not in _REDIRECT_STATUSES or redirect is None:
+                        with _translate_errors(url):
+                            yield response
+                        return
+                finally:
+                    response.release()
             try:
                 target = response.url.join(URL(redirect))
             except ValueError as error:
@@ -257,6 +261,12 @@ class StatusError(SourceError):
 def _transient_error(response: Any, url: str) -> TransientError:
     error = StatusError.of(response, url)
     return TransientError(error, parse_retry_after(response.headers.get("Retry-After")))
+
+
+def _keeps_open(response: Any) -> bool:
+    """Whether the server takes further requests over the connection of an answer."""
+    connection = response.headers.get("Connection", "").lower()
+    return connection == "keep-alive" if response.version < (1, 1) else connection != "close"
 
 
 def _content_length(response: Any) -> int | None:

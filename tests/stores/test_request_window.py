@@ -1,0 +1,106 @@
+"""Slow start of requests to a host: few at first, more as it answers, all given back at the end."""
+
+import asyncio
+import http.server
+import threading
+import time
+
+import numpy as np
+import pytest
+import zarr
+
+import virtualzarr as vz
+from virtualzarr.stores.request_window import FIRST_REQUESTS, RequestWindow
+
+pytest.importorskip("aiohttp")
+VALUES = np.arange(400, dtype="i4").reshape(40, 10)
+
+
+class Counting(http.server.SimpleHTTPRequestHandler):
+    """A file server that counts how many requests are under way at once."""
+
+    lock, running, most = threading.Lock(), 0, 0
+
+    def log_message(self, *args):
+        pass
+
+    def do_GET(self):
+        kind = type(self)
+        with kind.lock:
+            kind.running += 1
+            kind.most = max(kind.most, kind.running)
+        try:
+            time.sleep(0.005)
+            super().do_GET()
+        finally:
+            with kind.lock:
+                kind.running -= 1
+
+
+@pytest.fixture(params=["HTTP/1.0", "HTTP/1.1"])
+def server(request, tmp_path):
+    array = zarr.create_array(tmp_path / "a", shape=(40, 10), chunks=(1, 5), dtype="i4")
+    array[...] = VALUES
+
+    class Handler(Counting):
+        protocol_version = request.param
+
+        def __init__(self, *args):
+            super().__init__(*args, directory=str(tmp_path))
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_address[1]}/a", Handler
+    server.shutdown()
+    server.server_close()
+
+
+def test_hosts_that_close_connections_get_few_requests_at_a_time(server):
+    url, handler = server
+    array = vz.open(url)
+    for _ in range(2):
+        np.testing.assert_array_equal(array[...], VALUES)
+    if handler.protocol_version == "HTTP/1.0":
+        assert handler.most <= FIRST_REQUESTS
+    else:
+        assert FIRST_REQUESTS < handler.most <= vz.config.requests
+
+
+def test_settings_bound_the_window():
+    async def widen():
+        window = RequestWindow()
+        for _ in range(20):
+            window.note_answer(keeps_open=True)
+        return window.size
+
+    with vz.config.set(requests=8):
+        assert asyncio.run(widen()) == 8
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_slots_are_given_back_however_requests_end(seed):
+    rng = np.random.default_rng(seed)
+
+    async def send_requests():
+        window = RequestWindow()
+
+        async def send(fate):
+            async with window.slot():
+                await asyncio.sleep(rng.random() / 1000)
+                if fate == 0:
+                    raise ValueError
+                window.note_answer(keeps_open=fate < 8)
+
+        tasks = [asyncio.create_task(send(fate)) for fate in rng.integers(10, size=200)]
+        await asyncio.sleep(0.005)
+        for task in tasks[50:80]:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        # As many may be under way now as the window says, and not one more.
+        taken = [window.slot() for _ in range(window.size)]
+        for slot in taken:
+            await asyncio.wait_for(slot.__aenter__(), 5)
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(window.slot().__aenter__(), 0.001)
+
+    asyncio.run(send_requests())

@@ -1,0 +1,84 @@
+"""Slow start: few requests are under way at a host at first, more as its answers come."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from virtualzarr.config import config
+
+FIRST_REQUESTS = 3
+"""How many requests a host gets before it has answered any.
+
+Small servers, such as that of Python's standard library, have a queue for 5 connections that they
+have not accepted yet. An operating system drops those that come beyond it, and a client tries again
+after a second, then two, then four: more requests at once would take longer than one by one.
+"""
+
+
+class RequestWindow:
+    """How many requests may be under way at one host, all files together.
+
+    Each answer over a connection that stays open makes room for one more request, up to
+    `config.requests`: twice as many in each round trip. A host that closes connections gets no more
+    than at first, as each of its requests is a new connection.
+
+    Examples
+    --------
+    >>> window = RequestWindow()
+    >>> for _ in range(10):
+    ...     window.note_answer(keeps_open=True)
+    >>> window.size
+    13
+    """
+
+    def __init__(self) -> None:
+        self.size = FIRST_REQUESTS
+        self._running = 0
+        self._waiting: deque[asyncio.Future[None]] = deque()
+
+    @asynccontextmanager
+    async def slot(self) -> AsyncIterator[None]:
+        """Wait until one more request may be sent, and count it until the end of the block."""
+        # No semaphore of asyncio: the number of its slots cannot be lowered.
+        turn = asyncio.get_running_loop().create_future()
+        self._waiting.append(turn)
+        self._grant()
+        try:
+            await turn
+            yield
+        finally:
+            if turn.done() and not turn.cancelled():
+                self._running -= 1
+                self._grant()
+
+    def note_answer(self, *, keeps_open: bool) -> None:
+        """Widen the window after an answer, or close it down to its first size."""
+        if not keeps_open:
+            self.size = FIRST_REQUESTS
+        elif self.size < config.requests:
+            self.size += 1
+            self._grant()
+
+    def _grant(self) -> None:
+        """Let those in that have waited longest, as far as there is room."""
+        while self._waiting and self._running < self.size:
+            turn = self._waiting.popleft()
+            if not turn.cancelled():
+                self._running += 1
+                turn.set_result(None)
+
+
+_windows: WeakKeyDictionary[Any, dict[tuple[str, str, int | None], RequestWindow]] = (
+    WeakKeyDictionary()
+)
+
+
+def window_of(session: Any, origin: tuple[str, str, int | None]) -> RequestWindow:
+    """Return the window for a host, given as scheme, name and port, in a session's event loop."""
+    windows = _windows.setdefault(session, {})
+    return windows.setdefault(origin, RequestWindow())
