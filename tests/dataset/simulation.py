@@ -21,7 +21,7 @@ from tests.dataset.chances import Chance
 from virtualzarr.dataset import joined_changes, objects
 from virtualzarr.dataset.commit import Change, commit, create
 from virtualzarr.dataset.entry import Entry, LayerRows
-from virtualzarr.dataset.file_names import find_files
+from virtualzarr.dataset.file_names import find_files, read_names
 from virtualzarr.dataset.head import (
     Head,
     find_version,
@@ -49,11 +49,11 @@ from virtualzarr.dataset.operations import (
     WaitTurn,
 )
 from virtualzarr.dataset.row_replacement import StoredAgain, add_layer_rows, replace_rows
+from virtualzarr.dataset.row_search import find_ids, locate
 from virtualzarr.dataset.row_tables import read_contents, read_runs
 from virtualzarr.dataset.runs import Runs
 from virtualzarr.dataset.schema import Schema, read_schema
 from virtualzarr.dataset.snapshot import Snapshot
-from virtualzarr.dataset.sources import as_ranges
 from virtualzarr.dataset.staging import StagedObject
 from virtualzarr.dataset.vacuum import take_out_names, vacuum
 from virtualzarr.dataset.verbs import (
@@ -633,11 +633,9 @@ class World:
         uri = self.chance.choice(self.uris)
 
         def find(state: Snapshot) -> Generator[Any, Any, Any]:
-            found = yield from find_files(state, "time", [uri])
-            runs = yield from read_runs(state, "time")
-            ids = [np.arange(first, first + count) for first, count in found.get(uri, [])]
-            positions = np.unique(runs.positions(np.concatenate([np.empty(0, np.int64), *ids])))
-            return as_ranges(positions[positions >= 0])
+            named = yield from read_names(state, "time", [uri])
+            pairs = named.get(uri, [])
+            return locate((yield from find_ids(state, "time", pairs, coordinates_of)), pairs)
 
         def intent(model: Model, before: list[Model]) -> Model:
             return model.with_rows([row for row in model.rows if self.files[row[1]] != uri])
@@ -818,7 +816,8 @@ class World:
                 attributes = run(quiet, read_schema(state)).nodes[""]["attributes"]
                 assert attributes == model.attributes, f"attributes of version {version} differ"
             files = {self.files[value] for _, value in model.rows}
-            assert set(run(quiet, find_files(state, "time", {*self.uris}))) == files, "files differ"
+            find = find_files(state, "time", {*self.uris}, "", coordinates_of)
+            assert set(run(quiet, find)) == files, "files differ"
             assert (state.floors.get("time") or 0) == model.floor, "the floor differs"
         self.check_times(quiet, head)
         self.check_vacuums(quiet, head)

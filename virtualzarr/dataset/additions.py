@@ -13,11 +13,13 @@ from typing import Any, cast
 from virtualzarr.choices import BadFiles, Combine, Gaps, OnError, Overlap, check_choice
 from virtualzarr.combine.coordinates import DESCRIPTION, Coordinate, getter_from_description
 from virtualzarr.combine.options import CombineOptions, JoinOptions
+from virtualzarr.dataset.file_rows import Ranges, mark_rows, read_marks
 from virtualzarr.dataset.schema import Schema
 from virtualzarr.hierarchy.group import Group
 from virtualzarr.ingest.scan_files import Paths, find_files
-from virtualzarr.ingest.virtualize import scan_inputs
+from virtualzarr.ingest.virtualize import Inputs, scan_inputs
 from virtualzarr.keywords import parameters_of
+from virtualzarr.stores.files import resolve_uri
 
 Addable = Paths | Group
 """Files, or a virtual group, or a dataset of xarray."""
@@ -135,18 +137,34 @@ def as_group(source: Any) -> Group:
     return cast(Group, to_group(source))
 
 
-def scan_addition(files: Sequence[str], dimension: str, options: Mapping[str, Any]) -> Group:
+def scan_addition(
+    files: Sequence[str], dimension: str, options: Mapping[str, Any]
+) -> tuple[Group, dict[str, Ranges | None]]:
     """Scan files and join them along the growing dimension.
 
     Files that all have its coordinate are put in its order; others stay in the order given.
+
+    Returns
+    -------
+    group : Group
+    ranges : dict of str to list of (int, int), or None
+        By URI, which rows came from each file that was not left out; None where it is not certain.
     """
     scan = {name: value for name, value in options.items() if name in _SCAN}
     rules = {n: v for n, v in options.items() if n in parameters_of(CombineOptions) and n != "gaps"}
     inputs = scan_inputs(files, **scan, **rules)
-    combine = options.get("combine")
+    uris = [resolve_uri(file) for file in files]
+    if len(files) > 1:
+        inputs.groups = mark_rows(inputs.groups, uris, dimension)
+    joined = _join(inputs, dimension, options)
+    return read_marks(joined, inputs.groups, uris, dimension)
+
+
+def _join(inputs: Inputs, dimension: str, options: Mapping[str, Any]) -> Group:
+    combine, files = options.get("combine"), inputs.files
     if combine is None:
-        sorts = len(files) > 1 and scan.get("coordinate") is None
-        is_filled = scan.get("bad_files") == "fill"
+        sorts = len(files) > 1 and options.get("coordinate") is None
+        is_filled = options.get("bad_files") == "fill"
         has_order = sorts and not is_filled and inputs.has_coordinates(dimension)
         combine = "by_coords" if has_order else "nested"
     if combine == "by_coords":

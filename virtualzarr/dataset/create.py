@@ -22,7 +22,13 @@ from virtualzarr.dataset.commit import Change, create
 from virtualzarr.dataset.dataset import Dataset
 from virtualzarr.dataset.describe import describe_commit, list_sources
 from virtualzarr.dataset.entry import Entry
-from virtualzarr.dataset.fitting import Addition, build_gap, describe_first
+from virtualzarr.dataset.fitting import (
+    NO_FILES,
+    Addition,
+    FileRanges,
+    build_gap,
+    describe_first,
+)
 from virtualzarr.dataset.gaps import close_gaps
 from virtualzarr.dataset.head import Head
 from virtualzarr.dataset.joined_changes import join_changes
@@ -127,17 +133,20 @@ def create_dataset(
     check_options(options)
     parameters: dict[str, Any] = dict(options)
     files = list_files(source, access)
-    group = (
-        as_group(source) if files is None else scan_addition(files, dimension, parameters | access)
-    )
-    names = list_sources(group) if files is None else [resolve_uri(file) for file in files]
+    if files is None:
+        group = as_group(source)
+        names: FileRanges = dict.fromkeys(list_sources(group))
+    else:
+        group, names = scan_addition(files, dimension, parameters | access)
     addition = describe_first(group, Schema(growing=dimension, relative=relative))
     parameters = _with_exact_step(addition, parameters)
     described, callables = describe_options(parameters)
     schema = replace(addition.schema, options=described, callables=tuple(callables))
     addition = replace(addition, schema=schema, folder=folder)
     about = describe_commit("create", message, [schema.name_file(name, folder) for name in names])
-    change = join_changes([first_change(addition), *_gap_changes(addition, parameters)], about)
+    change = join_changes(
+        [first_change(addition, names), *_gap_changes(addition, parameters)], about
+    )
     # Other readers refuse the dataset from its first moment on.
     storage.put_root(build_root())
     head = storage.run(create(change, commit_id))
@@ -158,10 +167,10 @@ def build_root() -> bytes:
     return dumps_json(to_documents(GroupMetadata({}, 3))["zarr.json"] | marker)
 
 
-def first_change(addition: Addition) -> Change:
+def first_change(addition: Addition, files: FileRanges = NO_FILES) -> Change:
     """Return the change that makes the first version of rows and a schema."""
     schema = Stored("schemas", objects.encode(addition.schema.to_json()))
-    fixed, rows = addition.fixed_segment(), addition.rows(None)
+    fixed, rows = addition.fixed_segment(), addition.rows(None, files)
 
     def change(head: Head) -> Protocol[Record]:
         new_record = yield from add_rows(rows, _no_coordinates, {})(head)

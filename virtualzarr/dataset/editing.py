@@ -32,12 +32,12 @@ from virtualzarr.dataset.describe import (
     list_sources,
 )
 from virtualzarr.dataset.file_names import have_files
-from virtualzarr.dataset.fitting import Addition, build_gap
+from virtualzarr.dataset.fitting import Addition, FileRanges, build_gap
 from virtualzarr.dataset.gaps import close_gaps
 from virtualzarr.dataset.head import Head
 from virtualzarr.dataset.joined_changes import join_changes
 from virtualzarr.dataset.operations import Protocol
-from virtualzarr.dataset.row_tables import read_runs
+from virtualzarr.dataset.row_tables import read_runs_between
 from virtualzarr.dataset.schema import OutdatedError, Schema
 from virtualzarr.dataset.snapshot import Record, Snapshot
 from virtualzarr.dataset.sources import find_files, find_rows, select_new_files
@@ -131,10 +131,10 @@ class Addable:
         self.options, self.duplicates = options, duplicates
         self.files = list_files(source, options)
         self._group = as_group(source) if self.files is None else None
-        self._scanned: dict[tuple[str, ...], Group] = {}
+        self._scanned: dict[tuple[str, ...], tuple[Group, FileRanges]] = {}
 
-    def find(self, dataset: Dataset, *, again: bool = False) -> tuple[Group, list[str]]:
-        """Return what is to be added, and of which files.
+    def find(self, dataset: Dataset, *, again: bool = False) -> tuple[Group, FileRanges]:
+        """Return what is to be added, and which rows of it are of which files.
 
         Parameters
         ----------
@@ -156,10 +156,10 @@ class Addable:
             )
         return group, files
 
-    def _find(self, dataset: Dataset, again: bool) -> tuple[Group, list[str]]:
+    def _find(self, dataset: Dataset, again: bool) -> tuple[Group, FileRanges]:
         if self.files is None:
             assert self._group is not None
-            return self._group, list_sources(self._group)
+            return self._group, dict.fromkeys(list_sources(self._group))
         options = with_remembered(dataset.schema, self.options)
         files = self.files
         if not again:
@@ -173,7 +173,7 @@ class Addable:
         key = tuple(files)
         if key not in self._scanned:
             self._scanned[key] = scan_addition(files, dataset.dimension, options)
-        return self._scanned[key], [resolve_uri(file) for file in files]
+        return self._scanned[key]
 
 
 def as_paths(paths: Paths) -> list[str]:
@@ -197,7 +197,7 @@ def request_append(addable: Addable, *, replaced: bool = False) -> Request:
         )  # fmt: skip
         if not replaced and (addable.files is not None or addition.coordinates is None):
             # Files were looked for in what is there; those of a group were not.
-            add = refuse_files(add, dataset, files, addable.files is not None)
+            add = refuse_files(add, dataset, tuple(files), addable.files is not None)
         before, after = _schema_changes(dataset, addition), _gap_changes(dataset, addition, options)
         return Edit("replace" if replaced else "append", (*before, add, *after), tuple(files))
 
@@ -216,9 +216,8 @@ def request_replace(addable: Addable, sources: Collection[str]) -> Request:
 
         def find(state: Snapshot) -> Protocol[list[tuple[int, int]]]:
             ranges = yield from find_rows(
-                state, dataset.dimension, dataset.schema.axes, dataset.open_segment,
-                dataset.path, uris,
-            )  # fmt: skip
+                state, dataset.dimension, dataset.open_segment, dataset.path, uris
+            )
             if not ranges:
                 raise MismatchError("no rows of the file are in the dataset", file=uris[0])
             return ranges
@@ -355,8 +354,8 @@ def find_unfilled(dataset: Dataset) -> Callable[[Snapshot, int, int], Protocol[N
 
     def find(state: Snapshot, start: int, stop: int) -> Protocol[NDArray[np.bool_]]:
         dimension = dataset.dimension
-        runs = (yield from read_runs(state, dimension)).slice(start, stop)
-        ids = runs.ids(0, len(runs))
+        begin, runs = yield from read_runs_between(state, dimension, start, stop)
+        ids = runs.ids(start - begin, stop - begin)
         # References say nothing of it: files may have nothing but fill values, which are not
         # stored, and gaps may have missing values that are.
         return ~(yield from have_files(state, dimension, ids))

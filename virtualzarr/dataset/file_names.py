@@ -20,6 +20,8 @@ from numpy.typing import NDArray
 from virtualzarr.dataset.limits import Limits
 from virtualzarr.dataset.named import Node
 from virtualzarr.dataset.operations import Protocol
+from virtualzarr.dataset.placing import Coordinates
+from virtualzarr.dataset.row_search import find_ids
 from virtualzarr.dataset.row_tables import decode_columns, encode_columns, read_runs
 from virtualzarr.dataset.runs import Runs
 from virtualzarr.dataset.segment import name_source
@@ -34,6 +36,10 @@ _COLUMNS = np.dtype("V16"), np.dtype("<i8"), np.dtype("<i8")
 
 NO_FILE = ""
 """The name of rows that came without a file: those that have no name at all stand for gaps."""
+
+MAYBE = "?"
+"""Before the name of a file of which rows without a file may be: those that came with it, and with
+others, and refer to none of them."""
 
 
 def hash_uri(uri: str) -> str:
@@ -95,30 +101,27 @@ def at_hashes(hashes: NDArray[Any]) -> Choice:
     return choose
 
 
-def hash_names(uris: Iterable[str], folder: str) -> dict[str, str]:
+def hash_names(uris: Iterable[str], folder: str, prefix: str = "") -> dict[str, str]:
     """Return the hashes that files may have in a dataset of a folder, with their URIs.
 
     Names are relative to the folder in datasets that move with their files.
     """
-    return {hash_uri(name): uri for uri in uris for name in (uri, name_source(uri, folder))}
+    return {
+        hash_uri(f"{prefix}{name}"): uri for uri in uris for name in (uri, name_source(uri, folder))
+    }
 
 
-def find_files(
-    state: Snapshot,
-    dimension: str,
-    uris: Iterable[str],
-    folder: str = "",
-    runs: Runs | None = None,
+def read_names(
+    state: Snapshot, dimension: str, uris: Iterable[str], folder: str = "", prefix: str = ""
 ) -> Protocol[dict[str, list[tuple[int, int]]]]:
-    """Return which source files have rows along a dimension now; `runs` are all, if at hand.
+    """Return ids of rows that came from some files, whether they are still there or not.
 
     Returns
     -------
     dict of str to list of (int, int)
-        Ids among which those rows are, as first one and count: those of the rows that came with the
-        file, and maybe with others in the same commit.
+        First ids and counts.
     """
-    by_hash = hash_names(uris, folder)
+    by_hash = hash_names(uris, folder, prefix)
     names = state.names.get(dimension)
     if names is None or not by_hash:
         return {}
@@ -129,13 +132,52 @@ def find_files(
         parts.append(items)
     hits = np.concatenate(parts)
     hits = hits[np.isin(hits["hash"], hashes)]
-    if not len(hits):
-        return {}
-    hits = hits[is_live(hits, (yield from read_runs(state, dimension)) if runs is None else runs)]
-    runs_by_uri: dict[str, list[tuple[int, int]]] = {}
+    ids: dict[str, list[tuple[int, int]]] = {}
     for name, first, count in hits.tolist():
-        runs_by_uri.setdefault(by_hash[name.decode()], []).append((first, count))
-    return runs_by_uri
+        ids.setdefault(by_hash[name.decode()], []).append((first, count))
+    return ids
+
+
+def find_files(
+    state: Snapshot,
+    dimension: str,
+    uris: Iterable[str],
+    folder: str = "",
+    coordinates: Coordinates | None = None,
+    prefix: str = "",
+) -> Protocol[dict[str, list[tuple[int, int]]]]:
+    """Return which source files have rows along a dimension now.
+
+    Parameters
+    ----------
+    coordinates : callable, optional
+        See `find_ids`.
+
+    Returns
+    -------
+    dict of str to list of (int, int)
+        Ids among which those rows are, as first one and count.
+    """
+    names = yield from read_names(state, dimension, uris, folder, prefix)
+    every = [pair for pairs in names.values() for pair in pairs]
+    stretches = yield from find_ids(state, dimension, every, coordinates)
+    found: dict[str, list[tuple[int, int]]] = {}
+    live = iter(_are_live(every, stretches))
+    for uri, pairs in names.items():
+        if inside := [pair for pair in pairs if next(live)]:
+            found[uri] = inside
+    return found
+
+
+def _are_live(
+    pairs: Sequence[tuple[int, int]], stretches: Iterable[tuple[int, Runs]]
+) -> list[bool]:
+    """Tell of ids whether any of them is a row."""
+    first, count = np.array(pairs, np.int64).reshape(-1, 2).T
+    live = np.zeros(len(first), bool)
+    for _, runs in stretches:
+        live |= runs.count_ids(first, first + count) > 0
+    return live.tolist()
 
 
 def move_files(
@@ -148,13 +190,11 @@ def move_files(
     items = yield from _read_all(state, dimension)
     moved = []
     for name, low, count in items[is_live(items, old)].tolist():
-        begin = np.clip(old.first, low, low + count)
-        end = np.clip(old.first + old.count, low, low + count)
-        inside = np.flatnonzero(begin < end)
         # Rows of others that lie between them now are left out.
-        start = (begin - old.first + old.starts[:-1])[inside]
-        rows = Runs(start, (end - begin)[inside]).join()
-        moved += [(name.decode(), first + low, count) for low, count in rows.pairs]
+        start, stop = old.locate_ids(low, count)
+        moved += [
+            (name.decode(), first + at, n) for at, n in Runs(start, stop - start).join().pairs
+        ]
     return tuple(dict.fromkeys(moved))
 
 
@@ -165,10 +205,11 @@ def find_shared(
     folder: str,
     pairs: Sequence[tuple[int, int]],
 ) -> Protocol[list[bool]]:
-    """Tell of ranges of ids, as `find_files` returns them, whether other files have ids in them."""
+    """Tell of ranges of ids whether other files have ids in them, or may have."""
     items = yield from _read_all(state, dimension)
-    hashes = np.array([*hash_names((*uris, NO_FILE), folder)], "S32")
-    others = items[~np.isin(items["hash"], hashes)]
+    names = [*uris]
+    hashes = [*hash_names((*names, NO_FILE), folder), *hash_names(names, folder, MAYBE)]
+    others = items[~np.isin(items["hash"], np.array(hashes, "S32"))]
     ends = others["first"] + others["count"]
     return [bool(((others["first"] < low + count) & (ends > low)).any()) for low, count in pairs]
 

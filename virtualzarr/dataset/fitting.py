@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -28,8 +28,8 @@ from virtualzarr.dataset.describe import (
     find_growing,
     read_coordinates,
 )
-from virtualzarr.dataset.file_names import NO_FILE
-from virtualzarr.dataset.file_rows import find_file_rows
+from virtualzarr.dataset.file_names import MAYBE, NO_FILE
+from virtualzarr.dataset.file_rows import Ranges, find_file_rows, list_others
 from virtualzarr.dataset.merge import group_chunks
 from virtualzarr.dataset.schema import Schema
 from virtualzarr.dataset.segment import DATA, Cells, pack
@@ -49,6 +49,12 @@ from virtualzarr.virtual.transforms import fill_constant
 
 if TYPE_CHECKING:
     from virtualzarr.dataset.version import DatasetVersion
+
+
+FileRanges = Mapping[str, Ranges | None]
+"""Rows that came from each file, by URI; None where nothing tells but what they refer to."""
+
+NO_FILES: FileRanges = {}
 
 
 @dataclass(frozen=True)
@@ -89,14 +95,11 @@ class Addition:
         """How the rows are chunked, see `Entry`."""
         return tuple(group_chunks({p: cells.chunks or () for p, cells in self.cells.items()}))
 
-    def rows(self, schema: Named | None, files: Iterable[str] = ()) -> Rows:
+    def rows(self, schema: Named | None, files: FileRanges = NO_FILES) -> Rows:
         """Return the rows, in the terms of a stored schema.
 
         `files` are those that were scanned: one may have nothing but values that are kept inline.
         """
-        names = [*files, *self.sources]
-        if not names and not self.is_gap:
-            names = [NO_FILE]
         relative = self.schema.relative
         segment = pack(self.cells, self.coordinates, self.folder, relative=relative)
         stored = Stored("segments", *segment)
@@ -108,10 +111,7 @@ class Addition:
             self.chunks,
             schema,
             self.grids,
-            tuple(
-                (self.schema.name_file(uri, self.folder), first, count)
-                for uri, (first, count) in self._locate_files(names).items()
-            ),
+            self._name_rows(files),
             sum(cells.manifest.ncells for cells in self.cells.values()),
         )
 
@@ -128,17 +128,36 @@ class Addition:
             uris |= dict.fromkeys(manifest.sources[row].uri for row in used)
         return [uri for uri in uris if uri and not self._is_own(uri)]
 
-    def _locate_files(self, uris: Iterable[str]) -> dict[str, tuple[int, int]]:
-        """Return which rows came from each file: all, where it is not certain."""
-        located = dict.fromkeys(uris, (0, self.count))
-        if len(located) > 1:
+    def _name_rows(self, files: FileRanges) -> tuple[tuple[str, int, int], ...]:
+        """Return the names of files, each with rows that came from it: first one and count."""
+        if self.is_gap:
+            return ()  # rows without a name stand for gaps
+        named = {uri: ranges for uri, ranges in files.items() if ranges is not None}
+        others = [
+            uri
+            for uri in dict.fromkeys([*files, *self.sources])
+            # Chunks of a store of Zarr are files of it.
+            if uri not in named and not any(parent in named for parent in _list_parents(uri))
+        ]
+        nameless: Ranges = []
+        if len(others) == 1 and not named:
+            named[others[0]] = [(0, self.count)]
+        elif others:
             axes = self.schema.axes
             cells = {path: (cells, axes[path][1]) for path, cells in self.cells.items()}
-            rows = find_file_rows(cells, self.count)
-            # Rows without a name stand for gaps: what is the dataset's own must not be without.
-            if rows.keys() <= located.keys():
-                located |= rows
-        return located
+            rows, nameless = find_file_rows(cells, self.count, [*named, *others])
+            named |= {uri: rows.get(uri, []) for uri in others}
+        nameless += list_others([pair for pairs in named.values() for pair in pairs], self.count)
+        items = [
+            (self.schema.name_file(uri, self.folder), first, count)
+            for uri, ranges in named.items()
+            for first, count in ranges
+        ]
+        if others and nameless:
+            # These rows may be of any of them.
+            names = (self.schema.name_file(uri, self.folder) for uri in others)
+            items += [(f"{MAYBE}{name}", 0, self.count) for name in names]
+        return (*items, *((NO_FILE, *pair) for pair in dict.fromkeys(nameless)))
 
     def _is_own(self, uri: str) -> bool:
         return bool(self.folder) and uri.startswith(f"{self.folder}/{DATA}/")
@@ -149,6 +168,10 @@ class Addition:
             return None
         cells, relative = copy_small(self.fixed), self.schema.relative
         return Stored("segments", *pack(cells, None, self.folder, relative=relative))
+
+
+def _list_parents(uri: str) -> list[str]:
+    return [uri[:at] for at, char in enumerate(uri) if char == "/"]
 
 
 def describe_first(group: Group, schema: Schema) -> Addition:

@@ -190,6 +190,19 @@ def at_ids(dimension: str, low: int, high: int) -> Choice:
     return choose
 
 
+def at_runs(dimension: str, runs: Runs) -> Choice:
+    """Choose children that may have any of some rows."""
+    first, stop = np.sort(runs.first), np.sort(runs.first + runs.count)
+
+    def choose(summaries: Summaries, start: int) -> tuple[Sequence[int], int]:
+        bounds = np.array([s[2].get(dimension, (0, 0)) for s in summaries], np.int64).reshape(-1, 2)
+        # Runs that begin before its last id, but for those that stop before its first one.
+        begun, stopped = first.searchsorted(bounds[:, 1]), stop.searchsorted(bounds[:, 0], "right")
+        return np.flatnonzero(begun > stopped).tolist(), start
+
+    return choose
+
+
 def at_any_id(dimension: str, ids: NDArray[np.int64]) -> Choice:
     """Choose children that may have any of some ids, which increase."""
 
@@ -320,6 +333,18 @@ def read_runs(state: Snapshot, dimension: str) -> Protocol[Runs]:
     return concat(runs, rows.tail)
 
 
+def read_runs_between(
+    state: Snapshot, dimension: str, start: int, stop: int, memo: Memo | None = None
+) -> Protocol[tuple[int, Runs]]:
+    """Read the rows at some positions and maybe more; return the position of the first one, too."""
+    rows = state.rows_of(dimension)
+    border = rows.table_rows
+    if start >= border:
+        return border, rows.tail
+    runs, begin = yield from RUNS.scan(rows.table, at_rows(start, min(stop, border)), memo=memo)
+    return begin, concat(runs, rows.tail) if stop > border else runs
+
+
 def read_entries(state: Snapshot, choose: Choice = choose_all) -> Protocol[list[Entry]]:
     """Read all entries, or those of the table that are chosen, and all after it."""
     older, _ = yield from ENTRIES.scan(state.entries.table, choose)
@@ -330,8 +355,7 @@ def read_overlapping(state: Snapshot, dimension: str, runs: Runs) -> Protocol[li
     """Read the entries that have any of some rows, the oldest first."""
     if not len(runs):
         return []
-    low, high = int(runs.first.min()), int((runs.first + runs.count).max())
-    entries = yield from read_entries(state, at_ids(dimension, low, high))
+    entries = yield from read_entries(state, at_runs(dimension, runs))
     return [entry for entry in entries if has_rows(entry, dimension, runs)]
 
 
@@ -367,15 +391,17 @@ class RowLookup:
     ----------
     state : Snapshot
     dimension : str
+    memo : dict, optional
+        Nodes that were read, shared with others.
     """
 
-    def __init__(self, state: Snapshot, dimension: str) -> None:
+    def __init__(self, state: Snapshot, dimension: str, memo: Memo | None = None) -> None:
         self.dimension = dimension
         self._rows, self._entries = state.rows_of(dimension), state.entries
         # What was read: runs with the position of the first row, and entries.
         self._parts: list[tuple[int, Runs]] = [(self._rows.table_rows, self._rows.tail)]
         self._seen: list[Entry] = list(reversed(self._entries.tail))
-        self._memo: Memo = {}
+        self._memo: Memo = {} if memo is None else memo
 
     def find(self, position: int) -> Protocol[Piece]:
         """Return the piece that has a position.

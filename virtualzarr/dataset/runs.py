@@ -121,6 +121,38 @@ class Runs:
         within = ids - self.first[run]
         return np.where((within >= 0) & (within < self.count[run]), self.starts[run] + within, -1)
 
+    def intersect(self, first: int, count: int) -> Runs:
+        """Return the rows with ids from one on.
+
+        Examples
+        --------
+        >>> Runs.of([(0, 4), (20, 2), (4, 4)]).intersect(2, 4)
+        <Runs: 4 rows: 2-3, 4-5>
+        """
+        begin = np.clip(self.first, first, first + count)
+        end = np.clip(self.first + self.count, first, first + count)
+        inside = begin < end
+        return Runs(begin[inside], (end - begin)[inside])
+
+    def locate_ids(self, first: int, count: int) -> NDArray[np.int64]:
+        """Return the positions of the ids from one on, as far as they are rows, in order.
+
+        Returns
+        -------
+        array of int64, shape (2, n)
+            Where each of several stretches starts and stops.
+
+        Examples
+        --------
+        >>> Runs.of([(0, 4), (20, 2), (4, 4)]).locate_ids(2, 4).tolist()
+        [[2, 6], [4, 8]]
+        """
+        begin = np.clip(self.first, first, first + count)
+        end = np.clip(self.first + self.count, first, first + count)
+        inside = np.flatnonzero(begin < end)
+        start = self.starts[:-1][inside] + (begin - self.first)[inside]
+        return np.array([start, start + (end - begin)[inside]])
+
     def count_ids(self, start: NDArray[np.int64], stop: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return how many of the ids from each of some to before others are rows."""
         if not len(self.first):

@@ -285,7 +285,10 @@ class DatasetVersion:
     def find_files(self, files: Sequence[str]) -> set[str]:
         """Return those of several files that rows of this version come from, as URIs."""
         uris = [resolve_uri(file) for file in files]
-        return set(self.run(find_named_files(self.snapshot, self.dimension, uris, self.path)))
+        find = find_named_files(
+            self.snapshot, self.dimension, uris, self.path, self._open.coordinates
+        )
+        return set(self.run(find))
 
     def list_objects(self) -> dict[str, int]:
         """Return the sizes of all stored objects, those that are garbage as well."""

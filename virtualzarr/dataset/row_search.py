@@ -1,0 +1,110 @@
+"""Search of rows by their ids: where they are now, if they are there.
+
+Tables are in the order of positions, which says nothing of ids. But an entry has the coordinates
+of its rows, dropped ones as well, and by these they are found as new rows are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from virtualzarr.dataset.entry import Entry
+from virtualzarr.dataset.operations import Protocol
+from virtualzarr.dataset.placing import Coordinates, bisect
+from virtualzarr.dataset.row_tables import (
+    RowLookup,
+    read_overlapping,
+    read_runs,
+    read_runs_between,
+)
+from virtualzarr.dataset.runs import Runs
+from virtualzarr.dataset.snapshot import Snapshot
+from virtualzarr.dataset.tables import Memo
+
+Pairs = Iterable[tuple[int, int]]
+"""Ids, as the first one and the count of those that follow each other."""
+
+_MOST_SEARCHES = 16
+"""Entries whose rows are looked for one by one: for more, all runs are read."""
+
+
+def find_ids(
+    state: Snapshot, dimension: str, pairs: Pairs, coordinates: Coordinates | None = None
+) -> Protocol[list[tuple[int, Runs]]]:
+    """Read stretches of a version that have all rows of some ids which are there.
+
+    Parameters
+    ----------
+    state : Snapshot
+    dimension : str
+    pairs : iterable of (int, int)
+    coordinates : callable, optional
+        Reads the coordinates of stored rows; without it, all runs are read.
+
+    Returns
+    -------
+    list of (int, Runs)
+        The position of the first row of each stretch, and its rows. Two may overlap.
+    """
+    rows = state.rows_of(dimension)
+    wanted = merge_pairs(pairs)
+    if not len(wanted):
+        return []
+    if rows.table is None:
+        return [(0, rows.tail)]
+    if len(rows.tail):
+        counts = rows.tail.count_ids(wanted.first, wanted.first + wanted.count)
+        wanted = merge_pairs(
+            (first, count)
+            for (first, count), there in zip(wanted.pairs, counts.tolist(), strict=True)
+            if there < count
+        )
+    entries = yield from read_overlapping(state, dimension, wanted)
+    if coordinates is None or len(entries) > _MOST_SEARCHES or not _have_bounds(entries, dimension):
+        return [(0, (yield from read_runs(state, dimension)))]
+    memo: Memo = {}
+    lookup = RowLookup(state, dimension, memo)
+    stretches = [(rows.table_rows, rows.tail)]
+    for entry in entries:
+        first, _ = entry.rows[dimension]
+        inside = wanted.intersect(*entry.rows[dimension])
+        values = (yield from coordinates(entry))[inside.ids(0, len(inside)) - first]
+        end = len(rows)
+        start = yield from bisect(lookup, end, coordinates, values.min(), "left")
+        stop = yield from bisect(lookup, end, coordinates, values.max(), "right")
+        if start < min(stop, rows.table_rows):
+            stretches.append((yield from read_runs_between(state, dimension, start, stop, memo)))
+    return stretches
+
+
+def _have_bounds(entries: Iterable[Entry], dimension: str) -> bool:
+    return all(dimension in entry.bounds for entry in entries)
+
+
+def merge_pairs(pairs: Pairs) -> Runs:
+    """Return ids by increasing value, each once.
+
+    Examples
+    --------
+    >>> merge_pairs([(8, 2), (0, 4), (2, 3)])
+    <Runs: 7 rows: 0-4, 8-9>
+    """
+    table = np.array([*pairs], np.int64).reshape(-1, 2)
+    table = table[np.argsort(table[:, 0], kind="stable")]
+    first, stop = table[:, 0], np.maximum.accumulate(table.sum(axis=1))
+    at = np.flatnonzero(np.concatenate([[True], first[1:] > stop[:-1]])[: len(first)])
+    ends = stop[np.append(at[1:], len(first)) - 1] if len(at) else stop
+    return Runs(first[at], ends - first[at])
+
+
+def locate(stretches: Iterable[tuple[int, Runs]], pairs: Pairs) -> list[tuple[int, int]]:
+    """Return the positions of ids as ranges, in order, from what `find_ids` returns."""
+    pairs = [*pairs]
+    parts = [
+        runs.locate_ids(first, count) + begin for begin, runs in stretches for first, count in pairs
+    ]
+    start, stop = np.concatenate([np.empty((2, 0), np.int64), *parts], axis=1)
+    merged = merge_pairs(zip(start.tolist(), (stop - start).tolist(), strict=True))
+    return [(first, first + count) for first, count in merged.pairs]
