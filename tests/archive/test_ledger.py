@@ -1,19 +1,24 @@
 """Ledgers: what was scanned is not scanned again, and nothing that may have changed is believed."""
 
+import contextlib
 import os
+import shutil
 import signal
 import sqlite3
-import subprocess
-import sys
 
 import numpy as np
 import pytest
 
 import virtualzarr as vz
-from tests.archive.archives import make_old
-from virtualzarr.archive import inventory, ledger
-from virtualzarr.archive.ledger import Ledger, Outcome, Version, find_file_system, strip_secrets
+from tests.archive.archives import make_old, write
+from virtualzarr.archive import inventory
 from virtualzarr.errors import LedgerError, LedgerWarning, SourceError
+from virtualzarr.formats.hdf5.templates.template import Template
+from virtualzarr.ingest import ledger_file, noted_scans, template_cache
+from virtualzarr.ingest.ledger import Ledger, strip_secrets
+from virtualzarr.ingest.ledger_file import find_file_system
+from virtualzarr.ingest.scan_files import ScannedFile
+from virtualzarr.ingest.versions import Version
 
 
 def write_arrays(folder, count):
@@ -27,13 +32,14 @@ def write_arrays(folder, count):
 @pytest.fixture
 def scanned(monkeypatch):
     """Return a list of the files that are scanned."""
-    files, scan_each = [], inventory.scan_each
+    files, scan_items = [], inventory.scan_items
 
-    def count(some, *arguments, **options):
+    def count(some, *arguments):
         files.extend(os.path.basename(file) for file in some)
-        return scan_each(some, *arguments, **options)
+        return scan_items(some, *arguments)
 
-    monkeypatch.setattr(inventory, "scan_each", count)
+    monkeypatch.setattr(inventory, "scan_items", count)
+    monkeypatch.setattr(noted_scans, "scan_items", count)
     return files
 
 
@@ -76,14 +82,14 @@ def test_files_that_were_just_written_are_scanned_again(tmp_path, scanned):
 def test_files_that_could_not_be_reached_are_asked_for_again(tmp_path, monkeypatch):
     asked = []
 
-    def fail(some, *arguments, **options):
+    def fail(some, *arguments):
         asked.extend(some)
         error = SourceError("503 Service Unavailable")
         error.__cause__ = OSError("no route to host")
-        return [error for _ in some]
+        return [ScannedFile(error, True) for _ in some]
 
     (file,) = write_arrays(tmp_path, 1)
-    monkeypatch.setattr(inventory, "scan_each", fail)
+    monkeypatch.setattr(inventory, "scan_items", fail)
     for _ in range(2):
         report = vz.survey(file, ledger=tmp_path / "arrays.ledger")
         assert [each.kind for each in report.anomalies] == ["unreachable"]
@@ -92,16 +98,16 @@ def test_files_that_could_not_be_reached_are_asked_for_again(tmp_path, monkeypat
 
 def test_a_file_that_changes_meanwhile_is_told_and_not_noted(tmp_path, monkeypatch):
     files = write_arrays(tmp_path, 2)
-    scan_each = inventory.scan_each
+    scan_items = inventory.scan_items
 
-    def change(some, *arguments, **options):
-        for file, group in zip(some, scan_each(some, *arguments, **options), strict=True):
+    def change(some, *arguments):
+        for file, scanned in zip(some, scan_items(some, *arguments), strict=True):
             if file == files[1]:
                 os.utime(file, (5, 5))
-            yield group
+            yield scanned
 
     with monkeypatch.context() as patch:
-        patch.setattr(inventory, "scan_each", change)
+        patch.setattr(inventory, "scan_items", change)
         report = vz.survey(files, ledger=tmp_path / "arrays.ledger")
     assert [(each.kind, each.files) for each in report.anomalies] == [
         ("changed during the scan", (files[1],))
@@ -109,30 +115,86 @@ def test_a_file_that_changes_meanwhile_is_told_and_not_noted(tmp_path, monkeypat
     assert vz.survey(files, ledger=tmp_path / "arrays.ledger").reused == 1
 
 
-KILLED = """
-import os, signal, sys
-import virtualzarr as vz
-from virtualzarr.archive.ledger import Ledger
-put, count = Ledger.put, [0]
-def put_and_die(*arguments):
-    put(*arguments)
-    count[0] += 1
-    if count[0] == 60:
-        os.kill(os.getpid(), signal.SIGKILL)
-Ledger.put = put_and_die
-vz.survey(sys.argv[2:], ledger=sys.argv[1])
-"""
-
-
-@pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="no such signal")
-def test_a_run_that_was_killed_goes_on(tmp_path):
-    files = write_arrays(tmp_path, 70)
-    path = tmp_path / "arrays.ledger"
-    ended = subprocess.run([sys.executable, "-c", KILLED, str(path), *files], timeout=100)
-    assert ended.returncode == -signal.SIGKILL
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
+def test_runs_that_are_killed_lose_fifty_files_at_most(tmp_path, monkeypatch):
+    files = write_arrays(tmp_path, 300)
+    files[:100] = copies_of_a_day(tmp_path, 100)
+    path, log = tmp_path / "all.ledger", str(tmp_path / "scanned.log")
+    log_scans(monkeypatch, log)
+    numbers = np.random.default_rng(0).integers(1, 60, 20).tolist()
+    lost = []
+    for number in numbers:
+        before = count_lines(log)
+        noted = count_noted(path)
+        if kill_after(number, lambda: vz.survey(files, ledger=path)):
+            lost.append(count_lines(log) - before - (count_noted(path) - noted))
+    assert len(lost) > 5
+    assert max(lost) <= 50
     report = vz.survey(files, ledger=path)
-    assert 60 - ledger.AT_ONCE <= report.reused <= 60
-    assert (report.files, len(report.eras)) == (70, 1)
+    assert report.files == 300
+    assert count_noted(path) == 300
+    # Nothing that was noted has been scanned again.
+    assert count_lines(log) == 300 + sum(lost)
+
+
+def copies_of_a_day(folder, count):
+    """Return files that templates fit: of one day, under many names."""
+    first = write(str(folder / "day000.nc"), 0.0, 4)
+    files = [first] + [shutil.copy(first, folder / f"day{k:03}.nc") for k in range(1, count)]
+    make_old(map(str, files))
+    return list(map(str, files))
+
+
+def log_scans(monkeypatch, log):
+    """Write a line for each file that is read, by a template or a parser."""
+    read, parse = Template.read, template_cache.TemplateCache._parse
+
+    def note(count):
+        with open(log, "a") as file:
+            file.write("a file\n" * count)
+
+    def log_read(self, locations):
+        read_files = read(self, locations)
+        note(sum(one is not None for one in read_files))
+        return read_files
+
+    def log_parse(self, file):
+        note(1)
+        return parse(self, file)
+
+    monkeypatch.setattr(Template, "read", log_read)
+    monkeypatch.setattr(template_cache.TemplateCache, "_parse", log_parse)
+
+
+def count_lines(log):
+    return len(open(log).readlines()) if os.path.exists(log) else 0
+
+
+def count_noted(path):
+    if not path.exists():
+        return 0
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        return connection.execute("SELECT COUNT(*) FROM file").fetchone()[0]
+
+
+def kill_after(count, work):
+    """Work in a child that kills itself when it has noted some files; tell whether it did."""
+    child = os.fork()
+    if not child:
+        put, noted = Ledger.put, [0]
+
+        def put_and_die(*arguments, **options):
+            put(*arguments, **options)
+            noted[0] += 1
+            if noted[0] == count:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+        Ledger.put = put_and_die
+        try:
+            work()
+        finally:
+            os._exit(0)
+    return os.waitpid(child, 0)[1] == signal.SIGKILL
 
 
 def test_a_second_process_hears_of_the_first(tmp_path):
@@ -183,7 +245,7 @@ def test_newer_ledgers_and_network_file_systems_are_errors(tmp_path, monkeypatch
     with pytest.raises(LedgerError, match="of version 7"):
         Ledger(path, {})
     assert path.exists()
-    monkeypatch.setattr(ledger, "find_file_system", lambda folder: "nfs4")
+    monkeypatch.setattr(ledger_file, "find_file_system", lambda folder: "nfs4")
     with pytest.raises(LedgerError, match="network file system"):
         Ledger(tmp_path / "new.ledger", {})
     assert find_file_system("/proc") == ("proc" if os.path.exists("/proc/self/mounts") else None)
@@ -196,10 +258,11 @@ def test_secrets_are_not_written(tmp_path):
     uri = "https://me:hidden@host/a.nc?version=2&X-Amz-Signature=hidden&sig=hidden"
     version = Version(4, 'etag "a"')
     with Ledger(path, {}) as opened:
-        opened.put(uri, version, Outcome(None, ("truncated", "cut off")))
+        opened.put(uri, version, error=("truncated", "cut off"))
         opened.flush()
-        assert opened.find(uri, version) == Outcome(None, ("truncated", "cut off"))
-        assert opened.find(uri, Version(5, 'etag "a"')) is None
-        assert opened.find(uri, Version(4, 'etag "b"')) is None
+        (entry,) = opened.find([uri], [version])
+        assert entry.error == ("truncated", "cut off")
+        others = [Version(5, 'etag "a"'), Version(4, 'etag "b"')]
+        assert [opened.find([uri], [other]) for other in others] == [[None], [None]]
     assert b"hidden" not in path.read_bytes()
     assert strip_secrets("/a/b?c@d") == "/a/b?c@d"

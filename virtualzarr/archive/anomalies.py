@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from os.path import commonprefix
-from typing import Any, Literal
+from typing import Any, Literal, cast, get_args
 
 Kind = Literal[
     "empty", "truncated", "no permission", "not the format", "not supported", "damaged metadata",
@@ -19,6 +19,13 @@ Kind = Literal[
     "format",
 ]  # fmt: skip
 """What can be odd."""
+
+
+def as_kind(text: str) -> Kind:
+    """Return a kind by its name. Raises `ValueError` if it is none."""
+    if text not in get_args(Kind):
+        raise ValueError(f"there is no kind {text!r}")
+    return cast(Kind, text)
 
 
 @dataclass(frozen=True)

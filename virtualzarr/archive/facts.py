@@ -69,6 +69,16 @@ class FileFacts:
                 properties[path] |= _digest_values(values)
         return cls(format, properties, axes, digest.hexdigest())
 
+    @classmethod
+    def from_json(cls, properties: Properties, document: Any) -> FileFacts:
+        """Return facts as `to_json` gave them, with the properties."""
+        format, axes, digest = document
+        return cls(format, properties, axes, digest)
+
+    def to_json(self) -> list[Any]:
+        """Return all but the properties, which many files share."""
+        return [self.format, self.axes, self.digest]
+
     def fingerprints(self) -> tuple[str, str, str]:
         """Return digests of structure, of meaning, and of the values of coordinates.
 
@@ -95,7 +105,11 @@ def digest_json(value: Any) -> str:
     >>> digest_json(1) == digest_json(1.0)
     False
     """
-    text = json.dumps(value, sort_keys=True, separators=(",", ":"))
+    return digest_text(json.dumps(value, sort_keys=True, separators=(",", ":")))
+
+
+def digest_text(text: str) -> str:
+    """Return the digest of a text."""
     return blake2b(text.encode(), digest_size=16).hexdigest()
 
 

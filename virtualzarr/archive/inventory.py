@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
-import time
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from virtualzarr.archive.anomalies import Kind
-from virtualzarr.archive.facts import FileFacts
-from virtualzarr.archive.ledger import Ledger, Outcome, Version
+from virtualzarr.archive.anomalies import Kind, as_kind
+from virtualzarr.archive.facts import FileFacts, digest_text
+from virtualzarr.batches import Row
 from virtualzarr.errors import (
     MissingDependencyError,
     OutOfMemoryError,
@@ -23,13 +23,14 @@ from virtualzarr.errors import (
     UnsupportedError,
     VirtualZarrError,
 )
+from virtualzarr.hierarchy.group import Group
 from virtualzarr.ingest.detect import detect
-from virtualzarr.ingest.scan_files import scan_each
-from virtualzarr.stores.files import Fingerprint, is_url, take_fingerprint
+from virtualzarr.ingest.ledger import Ledger
+from virtualzarr.ingest.noted_scans import as_storable
+from virtualzarr.ingest.scan_files import Item, count_skipped, scan_items
+from virtualzarr.ingest.versions import Version, take_version
+from virtualzarr.stores.files import is_url
 from virtualzarr.stores.location import Location
-
-WEAK_SECONDS = 2
-"""A file that was modified so shortly before its scan may change without another time."""
 
 _TRUNCATED = re.compile(r"truncated|cut off|the file ends at")
 _NO_PERMISSION = re.compile(r"permission denied|forbidden|\b40[13]\b", re.IGNORECASE)
@@ -42,11 +43,12 @@ _FINAL_REMOTE: tuple[Kind, ...] = ("empty", "not the format")
 
 @dataclass(frozen=True)
 class FileReport:
-    """A file of an archive, and what came of its scan."""
+    """A file of an archive, and what came of its scan: facts, or kind and text of an error."""
 
     uri: str
     size: int | None
-    outcome: Outcome
+    facts: FileFacts | None
+    error: tuple[Kind, str] | None = None
 
 
 def take_inventory(
@@ -55,73 +57,108 @@ def take_inventory(
     options: Mapping[str, Any],
     parallel: Any = None,
     progress: bool | None = None,
-) -> list[FileReport]:
-    """Return a report of each file; those that the ledger has are not scanned."""
-    reports: dict[int, FileReport] = {}
-    versions: dict[int, Version] = {}
-    storage_options = options.get("storage_options")
+) -> tuple[list[FileReport], int]:
+    """Return a report of each file, and how many were not scanned, as the ledger had them."""
+    reports: list[FileReport | None] = [None] * len(files)
+    versions: list[Version | None] = [None] * len(files)
     for number, file in enumerate(files):
         try:
-            fingerprint = take_fingerprint(Location.of(file, storage_options))
+            version = take_version(file, options.get("storage_options"))
         except VirtualZarrError as error:
-            reports[number] = FileReport(file, None, _as_outcome(file, None, error))
-            continue
-        version = versions[number] = _version_of(fingerprint)
-        outcome = None if ledger is None else ledger.find(_uri_of(file), version)
-        if outcome is None and version.size == 0:
-            outcome = Outcome(None, ("empty", "the file is empty"))
-        if outcome is not None:
-            reports[number] = FileReport(file, version.size, outcome)
-    unscanned = [number for number in range(len(files)) if number not in reports]
+            reports[number] = _report_error(file, None, error)
+        else:
+            versions[number] = version
+            if version.size == 0:
+                reports[number] = FileReport(file, 0, None, ("empty", "the file is empty"))
+    nreused = 0 if ledger is None else _take_noted(files, versions, reports, ledger, options)
+    unscanned = [number for number, report in enumerate(reports) if report is None]
     with warnings.catch_warnings():
         # What is skipped is reported of each file and variable.
         warnings.simplefilter("ignore", SkippedVariableWarning)
-        scans = scan_each(
-            [files[k] for k in unscanned], parallel, progress, **{**options, "on_error": "warn"}
+        scans = scan_items(
+            [files[k] for k in unscanned], parallel, progress, {**options, "on_error": "warn"}
         )
         for number, scanned in zip(unscanned, scans, strict=True):
-            file, version = files[number], versions[number]
-            outcome = _look_at(file, version, scanned, options)
-            reports[number] = FileReport(file, version.size, outcome)
-            final = _FINAL_REMOTE if is_url(file) else _FINAL
-            is_final = outcome.error is None or outcome.error[0] in final
-            if ledger is not None and is_final:
-                ledger.put(_uri_of(file), version, outcome)
-    return [reports[number] for number in range(len(files))]
+            noted = versions[number]
+            assert noted is not None
+            report = reports[number] = _look_at(files[number], noted, scanned.item, options)
+            if ledger is not None and scanned.is_alone and _is_final(report):
+                _note(ledger, report, noted, scanned.item)
+    return [report for report in reports if report is not None], nreused
 
 
-def _uri_of(file: str) -> str:
-    return Location.of(file).uri
+def _take_noted(
+    files: Sequence[str],
+    versions: Sequence[Version | None],
+    reports: list[FileReport | None],
+    ledger: Ledger,
+    options: Mapping[str, Any],
+) -> int:
+    """Put reports of files that the ledger has into their places; return how many."""
+    uris = [Location.of(file).uri for file in files]
+    entries = ledger.find(uris, versions)
+    hashes = {entry.properties for entry in entries if entry and entry.properties}
+    properties = ledger.load_properties(hashes)
+    noted = 0
+    for number, entry in enumerate(entries):
+        version = versions[number]
+        if entry is None or version is None or reports[number] is not None:
+            continue
+        size = version.size
+        if entry.error is not None:
+            kind, text = entry.error
+            reports[number] = FileReport(files[number], size, None, (as_kind(kind), text))
+        elif entry.facts is not None and entry.properties is not None:
+            facts = FileFacts.from_json(properties[entry.properties], json.loads(entry.facts))
+            reports[number] = FileReport(files[number], size, facts)
+        elif row := ledger.load(entry):
+            # Virtualized before, but not surveyed: facts are noted, too.
+            report = reports[number] = _look_at(files[number], version, row, options)
+            if _is_final(report):
+                _note(ledger, report, version, row)
+        noted += reports[number] is not None
+    return noted
 
 
-def _version_of(fingerprint: Fingerprint) -> Version:
-    if fingerprint.etag is not None:
-        return Version(fingerprint.size, f"etag {fingerprint.etag}")
-    modified = fingerprint.mtime_ns
-    age = None if modified is None else time.time_ns() - modified
-    return Version(
-        fingerprint.size, f"modified {modified}", age is None or age < WEAK_SECONDS * 10**9
-    )
+def _is_final(report: FileReport) -> bool:
+    """Tell whether the same comes of the file again as long as it does not change."""
+    if report.error is None:
+        return True
+    return report.error[0] in (_FINAL_REMOTE if is_url(report.uri) else _FINAL)
 
 
-def _look_at(file: str, version: Version, scanned: Any, options: Mapping[str, Any]) -> Outcome:
+def _note(ledger: Ledger, report: FileReport, version: Version, item: Item) -> None:
+    uri = Location.of(report.uri).uri
+    if report.facts is None:
+        ledger.put(uri, version, error=report.error)
+        return
+    properties = json.dumps(report.facts.properties)
+    nskipped = count_skipped(item) if isinstance(item, Group) else 0
+    ledger.put(
+        uri, version, as_storable(item, uri), nskipped=nskipped,
+        properties=(digest_text(properties), properties), facts=json.dumps(report.facts.to_json()),
+    )  # fmt: skip
+
+
+def _look_at(file: str, version: Version, item: Item, options: Mapping[str, Any]) -> FileReport:
     """Return the facts of what was scanned, if the file is still as it was."""
     try:
-        if isinstance(scanned, VirtualZarrError):
-            raise scanned
+        if isinstance(item, VirtualZarrError):
+            raise item
+        group = item.group() if isinstance(item, Row) else item
         format = options.get("format") or detect(file, options.get("storage_options"))
-        facts = FileFacts.of(scanned, format)
-        location = Location.of(file, options.get("storage_options"))
-        now = _version_of(take_fingerprint(location))
+        facts = FileFacts.of(group, format)
+        now = take_version(file, options.get("storage_options"))
     except VirtualZarrError as error:
-        return _as_outcome(file, version.size, error)
-    if (now.size, now.tag) != (version.size, version.tag):
-        return Outcome(None, ("changed during the scan", "it has another size or date now"))
-    return Outcome(facts)
+        return _report_error(file, version.size, error)
+    if not now.is_same(version):
+        changed: Kind = "changed during the scan"
+        return FileReport(file, version.size, None, (changed, "it has another size or date now"))
+    return FileReport(file, version.size, facts)
 
 
-def _as_outcome(file: str, size: int | None, error: VirtualZarrError) -> Outcome:
-    return Outcome(None, (classify_error(file, size, error), error.message))
+def _report_error(file: str, size: int | None, error: VirtualZarrError) -> FileReport:
+    return FileReport(file, size, None, (classify_error(file, size, error), error.message))
 
 
 def classify_error(file: str, size: int | None, error: VirtualZarrError) -> Kind:

@@ -14,7 +14,7 @@ from virtualzarr.archive.axis_checks import axis_of, check_axis, check_names, ch
 from virtualzarr.archive.eras import Era, find_eras
 from virtualzarr.archive.facts import digest_json
 from virtualzarr.archive.inventory import FileReport, take_inventory
-from virtualzarr.archive.ledger import Ledger, strip_secrets
+from virtualzarr.ingest.ledger import Ledger, scan_options
 from virtualzarr.ingest.scan_files import Paths, find_files, natural_key
 from virtualzarr.keywords import strict_keywords
 from virtualzarr.stores.files import is_url
@@ -101,7 +101,8 @@ def survey(
         which differs between files.
     ledger : path, optional
         A file that says what was scanned; it is created if there is none. Files that have not
-        changed since are not scanned again, and a run that was ended goes on.
+        changed since are not scanned again, and a run that was ended goes on. `virtualize` and
+        appends share it.
     format, storage_options, allowed, parallel, progress
         As in `virtualzarr.virtualize`.
 
@@ -124,18 +125,9 @@ def survey(
     options = {"format": format, "storage_options": storage_options, "allowed": allowed}
     if ledger is None:
         return _survey(files, dim, None, options, parallel, progress)
-    # Secrets are in no file, not even by a digest: options of access count by their names.
-    places = None if allowed is None else [allowed] if isinstance(allowed, str) else list(allowed)
-    access = {"access": sorted(storage_options or {}), "endpoint": _find_endpoint(storage_options)}
-    with Ledger(ledger, {"format": format, "allowed": places, **access}) as opened:
+    noted = scan_options(format, allowed, storage_options)
+    with Ledger(ledger, noted, storage_options) as opened:
         return _survey(files, dim, opened, options, parallel, progress)
-
-
-def _find_endpoint(options: Mapping[str, Any] | None) -> str | None:
-    """Return which server URLs are of, if options say so."""
-    client = (options or {}).get("client_kwargs") or {}
-    endpoint = (options or {}).get("endpoint_url") or client.get("endpoint_url")
-    return None if endpoint is None else strip_secrets(str(endpoint))
 
 
 def _survey(
@@ -146,11 +138,11 @@ def _survey(
     parallel: Any,
     progress: bool | None,
 ) -> Survey:
-    reports = take_inventory(files, ledger, options, parallel, progress)
+    reports, nreused = take_inventory(files, ledger, options, parallel, progress)
     reports.sort(key=lambda report: natural_key(report.uri))
-    scanned = [report for report in reports if report.outcome.facts is not None]
+    scanned = [report for report in reports if report.facts is not None]
     anomalies = _collect_errors(reports)
-    facts = [report.outcome.facts for report in scanned if report.outcome.facts is not None]
+    facts = [report.facts for report in scanned if report.facts is not None]
     dim = choose_dim(facts) if dim is None else dim
     axes = [axis_of(one, dim) for one in facts]
     path = next((path for path, _ in axes if path), "")
@@ -169,15 +161,15 @@ def _survey(
     return Survey(
         len(files), sum(report.size or 0 for report in reports),
         dict(Counter(one.format for one in facts)), dim if path else None,
-        0 if ledger is None else ledger.nreused, tuple(eras), (*anomalies, *changes),
+        nreused, tuple(eras), (*anomalies, *changes),
     )  # fmt: skip
 
 
 def _collect_errors(reports: Sequence[FileReport]) -> list[Anomaly]:
     errors: dict[tuple[Any, str], list[str]] = {}
     for report in reports:
-        if report.outcome.error is not None:
-            errors.setdefault(report.outcome.error, []).append(report.uri)
+        if report.error is not None:
+            errors.setdefault(report.error, []).append(report.uri)
     return [Anomaly(kind, tuple(names), "", text) for (kind, text), names in errors.items()]
 
 
@@ -185,7 +177,7 @@ def _find_copies(scanned: Sequence[FileReport]) -> list[tuple[str, ...]]:
     """Return local files with the same bytes; only those whose metadata are the same are read."""
     alike: dict[tuple[Any, ...], list[str]] = {}
     for report in scanned:
-        facts = report.outcome.facts
+        facts = report.facts
         if facts is not None and not is_url(report.uri) and os.path.isfile(report.uri):
             coordinates = digest_json(facts.axes)
             alike.setdefault((report.size, facts.digest, coordinates), []).append(report.uri)

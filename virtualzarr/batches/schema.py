@@ -116,6 +116,16 @@ class Schema:
                 schema.members[name] = array, cls(node.path, node.metadata.attributes, {})
         return schema
 
+    def list_uris(self) -> set[str]:
+        """Return the files that references of the schema's own manifests point into."""
+        uris: set[str] = set()
+        for member in self.members.values():
+            if isinstance(member, Schema):
+                uris |= member.list_uris()
+            else:
+                uris |= {one.uri for one in member[0].manifest.sources if not one.is_inline}
+        return uris
+
     def find_attributes(self, path: str) -> Mapping[str, Any]:
         """Return the attributes of a node; raises `KeyError` if there is none at the path."""
         if path == self.path:

@@ -78,7 +78,7 @@ def row_arguments(options: argparse.Namespace) -> dict[str, Any]:
         rules["drop_variables"] = options.drop_variables.split(",")
     if options.bad_files == "retry":
         options.parser.error("--bad-files retry is for --watch")
-    for name, default in {"format": None, "on_error": "raise"}.items():
+    for name, default in {"format": None, "on_error": "raise", "ledger": None}.items():
         if getattr(options, name) != default:
             rules[name] = getattr(options, name)
     if options.harmonize:

@@ -56,6 +56,15 @@ def add_files(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("files", nargs="+", metavar="FILE", help="paths, URLs or patterns")
 
 
+def add_ledger(parser: Options) -> None:
+    """Add the file that says what was scanned."""
+    parser.add_argument(
+        "--ledger", metavar="LEDGER",
+        help="file that says what was scanned (created if there is none): only files that are new "
+        "or have changed are",
+    )  # fmt: skip
+
+
 def add_dim(parser: argparse.ArgumentParser, *, required: bool) -> None:
     """Add the dimension along which files are joined."""
     parser.add_argument(
@@ -103,6 +112,7 @@ def scanning_options() -> argparse.ArgumentParser:
     add_format(parser)
     add_on_error(parser, "virtualized")
     add_flags(parser, harmonize="resolve differences in packing, time units and fill values")
+    add_ledger(parser)
     return parser
 
 
@@ -162,6 +172,7 @@ def scan_arguments(options: argparse.Namespace) -> dict[str, Any]:
     return {
         "format": options.format,
         "on_error": options.on_error,
+        "ledger": options.ledger,
         # JSON on stdout is for programs, which also record stderr.
         "progress": False if options.quiet or options.json else None,
         **({"harmonize": True} if options.harmonize else {}),

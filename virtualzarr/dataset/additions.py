@@ -6,6 +6,7 @@ ones alike.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from importlib import import_module
 from typing import Any, cast
@@ -42,11 +43,12 @@ class AppendOptions(CombineOptions, total=False):
     on_error: OnError
     bad_files: BadFiles
     parallel: Any
+    ledger: str | os.PathLike[str] | None
     progress: bool | None
     step: Any
 
 
-_FOR_ONCE = frozenset({"parallel", "progress", "storage_options", "allowed"})
+_FOR_ONCE = frozenset({"parallel", "ledger", "progress", "storage_options", "allowed"})
 """Options that say nothing of what the rows are: not remembered (and some are secrets)."""
 
 _SCAN = frozenset(

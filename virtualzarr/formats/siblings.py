@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from virtualzarr.errors import SourceNotFoundError
+from virtualzarr.formats.other_files import note_other_file
 from virtualzarr.manifest import Source
 from virtualzarr.stores.files import is_url, resolve_uri
 
@@ -34,6 +35,7 @@ def find_sibling(
 
     Raises `SourceNotFoundError` if none exists.
     """
+    note_other_file()
     tried = []
     for candidate in candidates:
         try:

@@ -10,7 +10,16 @@ from typing import Any
 
 from virtualzarr.choices import OnError, check_choice
 from virtualzarr.errors import SourceError, UnsupportedError, VirtualZarrError, as_memory_error
-from virtualzarr.formats.registry import FORMATS, ZSTD, Format, get_format, list_formats, plugins
+from virtualzarr.formats.other_files import note_other_file
+from virtualzarr.formats.registry import (
+    BUILT_IN,
+    FORMATS,
+    ZSTD,
+    Format,
+    get_format,
+    list_formats,
+    plugins,
+)
 from virtualzarr.hierarchy.group import Group
 from virtualzarr.stores.files import is_url, open_file, take_fingerprint
 from virtualzarr.stores.location import Location
@@ -155,6 +164,9 @@ def scan(
             limits["recorder"] = recorder
         else:
             recorder.forbid(f"files of the format {name}")
+    # References name others; what a format of another package looks at, only that knows.
+    if name not in BUILT_IN or (matched.reaches_files and not matched.records):
+        note_other_file()
     started = time.perf_counter()
     # A file's index may claim anything: a MemoryError of numpy is named after the file, too.
     try:

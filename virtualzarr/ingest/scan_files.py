@@ -9,10 +9,12 @@ import sys
 import threading
 import time
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
+from importlib import import_module
 from typing import Any
 
 from virtualzarr.batches import Batch, Row, has_manifests, make_batches
@@ -22,8 +24,10 @@ from virtualzarr.errors import (
     SourceNotFoundError,
     UnsupportedError,
     VirtualZarrError,
+    count_warnings,
     warn_caller,
 )
+from virtualzarr.formats.other_files import count_other_files
 from virtualzarr.hierarchy.group import Group
 from virtualzarr.ingest.detect import scan
 from virtualzarr.ingest.template_cache import TemplateCache, uses_templates
@@ -101,40 +105,112 @@ def scan_files(
 ) -> list[Group]:
     """Return the group of each file; parameters are those of `scan_each`."""
     groups = []
-    for group in scan_each(files, parallel, progress, **options):
-        if isinstance(group, VirtualZarrError):
-            raise group
-        groups.append(group)
+    # Closed also if a file is an error: a ledger is there for others then.
+    with closing(scan_each(files, parallel, progress, **options)) as scanned:
+        for group in scanned:
+            if isinstance(group, VirtualZarrError):
+                raise group
+            groups.append(group)
     return groups
 
 
 def scan_each(
-    files: Sequence[str], parallel: Any, progress: bool | None, **options: Any
-) -> Iterator[Group | VirtualZarrError]:
+    files: Sequence[str],
+    parallel: Any,
+    progress: bool | None,
+    *,
+    ledger: str | os.PathLike[str] | None = None,
+    **options: Any,
+) -> Generator[Group | VirtualZarrError]:
     """Yield the group of each file in order, or what is wrong with the file.
 
     Parameters
     ----------
     parallel : concurrent.futures.Executor or dask.distributed.Client or None
+    ledger : path, optional
+        What is in it is not scanned again, and what is scanned is noted.
     **options
         Of `virtualzarr.virtualize`.
     """
+    if ledger is None:
+        for one in scan_items(files, parallel, progress, options):
+            yield _as_group(one.item)
+        return
+    # By its name: it is above this module, and most scans need no SQLite.
+    noted = import_module("virtualzarr.ingest.noted_scans").scan_noted
+    with closing(noted(files, ledger, parallel, progress, options)) as items:
+        yield from map(_as_group, items)
+
+
+def _as_group(item: Item) -> Group | VirtualZarrError:
+    return item.group() if isinstance(item, Row) else item
+
+
+def scan_items(
+    files: Sequence[str], parallel: Any, progress: bool | None, options: Mapping[str, Any]
+) -> Iterator[ScannedFile]:
+    """Yield what came of each file in order; parameters are those of `scan_each`."""
     # A dask Client is no Executor, but offers one; dask itself is never imported for that.
     if hasattr(parallel, "get_executor"):
         parallel = parallel.get_executor()
     if parallel is None:
-        groups: Iterable[Any] = _scan_serial(files, options)
+        scanned: Iterable[ScannedFile] = _watch(_scan_serial(files, options))
     else:
-        groups = _scan_parallel(files, parallel, options)
+        scanned = _scan_parallel(files, parallel, dict(options))
     if progress is None:
         progress = len(files) >= PROGRESS_FROM and sys.stderr.isatty()
     if progress:
         from tqdm import tqdm
 
-        groups = tqdm(groups, total=len(files), unit="file", desc="virtualize")
+        scanned = tqdm(scanned, total=len(files), unit="file", desc="virtualize")
     started = time.perf_counter()
-    yield from groups
+    yield from scanned
     _log.info("scanned %d files in %.1f s", len(files), time.perf_counter() - started)
+
+
+Item = Row | Group | VirtualZarrError
+
+
+@dataclass(frozen=True, slots=True)
+class ScannedFile:
+    """What came of a file.
+
+    Parameters
+    ----------
+    item : Row, Group or VirtualZarrError
+    is_alone : bool
+        Whether nothing but the file decided what came of it, and all that was warned of are skipped
+        variables: then the same comes of it as long as it does not change.
+    """
+
+    item: Item
+    is_alone: bool
+
+
+def _watch(items: Iterator[Item]) -> Iterator[ScannedFile]:
+    """Yield items, and whether nothing but the file decided what came of each."""
+    while True:
+        warned, others = count_warnings(), count_other_files()
+        try:
+            item = next(items)
+        except StopIteration:
+            return
+        nskipped = count_skipped(item) if isinstance(item, Group) else 0
+        is_alone = count_other_files() == others and count_warnings() - warned == nskipped
+        yield ScannedFile(item, is_alone)
+
+
+def count_skipped(group: Group) -> int:
+    """Return how many variables a scan skipped.
+
+    Examples
+    --------
+    >>> count_skipped(Group({}, skipped={"air": "it is no array"}))
+    1
+    """
+    return len(group.skipped) + sum(
+        count_skipped(node) for _, node in group.members(None) if isinstance(node, Group)
+    )
 
 
 def scan_rows(
@@ -163,20 +239,16 @@ def scan_rows(
         yield Row.of(one) if isinstance(one, Group) and has_manifests(one) else one
 
 
-def _scan_serial(
-    files: Sequence[str], options: Mapping[str, Any]
-) -> Iterator[Group | VirtualZarrError]:
+def _scan_serial(files: Sequence[str], options: Mapping[str, Any]) -> Iterator[Item]:
     """Scan one file after the other, by templates where they are alike."""
     if len(files) < 2 or not uses_templates(options):
-        yield from map(partial(_scan_one, **options), files)
-        return
-    for scanned in TemplateCache(options).scan_each(files):
-        yield scanned.group() if isinstance(scanned, Row) else scanned
+        return map(partial(_scan_one, **options), files)
+    return TemplateCache(options).scan_each(files)
 
 
 def _scan_parallel(
     files: Sequence[str], executor: Any, options: dict[str, Any]
-) -> Iterator[Group | VirtualZarrError]:
+) -> Iterator[ScannedFile]:
     """Scan some files at a time elsewhere: a message for each would cost as much as its scan.
 
     Their warnings are given here, and the settings of this process hold there.
@@ -193,7 +265,7 @@ def _scan_parallel(
     for packed, caught in executor.map(work, batches):
         for message, category in caught:
             warn_caller(message, category)
-        yield from packed if isinstance(packed, list) else packed.groups()
+        yield from packed if isinstance(packed, list) else packed.items()
 
 
 Warnings = list[tuple[str, type[Warning]]]
@@ -201,20 +273,21 @@ Warnings = list[tuple[str, type[Warning]]]
 
 def _scan_batch(
     files: Sequence[str], home: int, settings: Mapping[str, Any], options: Mapping[str, Any]
-) -> tuple[list[Group | VirtualZarrError] | Packed, Warnings]:
+) -> tuple[list[ScannedFile] | Packed, Warnings]:
     """Scan files in whatever process this is; return what the first one, `home`, is to warn of."""
     if os.getpid() == home:
-        return list(_scan_serial(files, options)), []
+        return list(_watch(_scan_serial(files, options))), []
     # A worker starts with default settings: limits that the user raised have to hold there, too.
     vars(config).update(settings)
     if threading.current_thread() is not threading.main_thread():
         # Only one thread of a process can listen to its warnings.
-        groups = list(_scan_serial(files, options))
-        return groups, [warning for file, group in zip(files, groups, strict=True)
-                        for warning in _skip_warnings(file, group)]  # fmt: skip
+        scanned = list(_watch(_scan_serial(files, options)))
+        return scanned, [warning for file, one in zip(files, scanned, strict=True)
+                         for warning in skip_warnings(file, one.item)]  # fmt: skip
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        packed = Packed.of(list(scan_rows(files, options, _find_cache(options, settings))))
+        rows = scan_rows(files, options, _find_cache(options, settings))
+        packed = Packed.of(list(_watch(rows)))
     return packed, [(str(item.message), item.category) for item in caught]
 
 
@@ -230,25 +303,30 @@ class Packed:
         Batches, and the number of the file of each row.
     others : dict
         Errors, and groups that are no rows, by number of the file.
+    alone : frozenset of int
+        Files of which nothing else decided what came of them.
     """
 
     count: int
     batches: list[tuple[Batch, list[int]]]
     others: dict[int, Group | VirtualZarrError]
+    alone: frozenset[int]
 
     @classmethod
-    def of(cls, scanned: Sequence[Row | Group | VirtualZarrError]) -> Packed:
-        """Pack what `scan_rows` yields."""
-        numbers = [n for n, one in enumerate(scanned) if isinstance(one, Row)]
-        rows = [one for one in scanned if isinstance(one, Row)]
+    def of(cls, scanned: Sequence[ScannedFile]) -> Packed:
+        """Pack what was scanned."""
+        items = [one.item for one in scanned]
+        numbers = [n for n, one in enumerate(items) if isinstance(one, Row)]
+        rows = [one for one in items if isinstance(one, Row)]
         batches = [
             (batch, [numbers[number] for number in some]) for batch, some in make_batches(rows)
         ]
-        others = {n: one for n, one in enumerate(scanned) if not isinstance(one, Row)}
-        return cls(len(scanned), batches, others)
+        others = {n: one for n, one in enumerate(items) if not isinstance(one, Row)}
+        alone = frozenset(n for n, one in enumerate(scanned) if one.is_alone)
+        return cls(len(scanned), batches, others, alone)
 
-    def groups(self) -> Iterator[Group | VirtualZarrError]:
-        """Yield the group of each file in order, or what is wrong with the file."""
+    def items(self) -> Iterator[ScannedFile]:
+        """Yield the row of each file in order, or its group, or what is wrong with the file."""
         places = {
             number: (batch, row)
             for batch, numbers in self.batches
@@ -256,10 +334,11 @@ class Packed:
         }
         for number in range(self.count):
             if number in self.others:
-                yield self.others[number]
+                item: Item = self.others[number]
             else:
                 batch, row = places[number]
-                yield batch.group(row)
+                item = batch.row(row)
+            yield ScannedFile(item, number in self.alone)
 
 
 # Of the run that this process works for: templates of one message serve the next.
@@ -275,7 +354,8 @@ def _find_cache(options: Mapping[str, Any], settings: Mapping[str, Any]) -> Temp
     return _caches[key]
 
 
-def _skip_warnings(file: str, group: Group | VirtualZarrError) -> Warnings:
+def skip_warnings(file: str, group: Item) -> Warnings:
+    """Return what is warned of a file: the variables that its scan skipped."""
     skipped = group.skipped if isinstance(group, Group) else {}
     return [
         (f"could not be virtualized: {why} [file {file}, variable {path}]", SkippedVariableWarning)

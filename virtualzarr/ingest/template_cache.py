@@ -26,8 +26,8 @@ MAX_MISSES = 32
 
 _RARELY = 16
 _AUDITED = 1000
-# Files that are read together, and the memory for that.
-_AHEAD = 64
+# Files that are read together, which a kill loses, and the memory for that.
+_AHEAD = 24
 _AHEAD_BYTES = 8 << 20
 _MAX_OUTLINES = 4096
 

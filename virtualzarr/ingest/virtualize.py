@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import closing
 from difflib import get_close_matches
 from typing import Any, Unpack
 
@@ -42,6 +43,7 @@ def virtualize(
     on_error: OnError = "raise",
     bad_files: BadFiles = "raise",
     parallel: Any = None,
+    ledger: str | os.PathLike[str] | None = None,
     storage_options: Mapping[str, Any] | None = None,
     allowed: str | Iterable[str] | None = None,
     progress: bool | None = None,
@@ -86,6 +88,10 @@ def virtualize(
         Scans files side by side; by default one after another. Threads pay for remote files only.
         Settings of this process (`virtualzarr.config`) hold in others, too, and what they warn of
         is warned of here.
+    ledger : path, optional
+        A file that says what was scanned, and what came of it; it is created if there is none. A
+        run that was killed goes on, and the next one scans only files that are new or have changed.
+        See `virtualzarr.survey`, which can share it.
     storage_options : mapping, optional
         How fsspec opens URLs.
     allowed : str or iterable of str, optional
@@ -107,6 +113,8 @@ def virtualize(
         A file is not there, or a pattern finds none.
     UnsupportedError
         A format, or a variable in it, is not supported.
+    LedgerError
+        The ledger cannot be used: another process has it, or it lies on a network file system.
     MismatchError
         Files differ in what must be equal; see `virtualzarr.concat`.
     ValueError
@@ -134,7 +142,8 @@ def virtualize(
     inputs = scan_inputs(
         files, coordinate=coordinate, drop_variables=drop_variables, preprocess=preprocess,
         format=format, on_error=on_error, bad_files=bad_files, parallel=parallel,
-        storage_options=storage_options, allowed=allowed, progress=progress, **options,
+        ledger=ledger, storage_options=storage_options, allowed=allowed, progress=progress,
+        **options,
     )  # fmt: skip
     if combine == "by_coords":
         return inputs.by_coords(None if concat_dim is None else [str(dim) for dim in dims])
@@ -151,6 +160,7 @@ def scan_inputs(
     on_error: OnError = "raise",
     bad_files: BadFiles = "raise",
     parallel: Any = None,
+    ledger: str | os.PathLike[str] | None = None,
     storage_options: Mapping[str, Any] | None = None,
     allowed: str | Iterable[str] | None = None,
     progress: bool | None = None,
@@ -161,7 +171,9 @@ def scan_inputs(
     scan["storage_options"] = storage_options
     if allowed is not None:
         scan["allowed"] = allowed
-    groups = _handle_bad_files(scan_each(files, parallel, progress, **scan), bad_files)
+    # Closed also if a file is an error: a ledger is there for others then.
+    with closing(scan_each(files, parallel, progress, ledger=ledger, **scan)) as scanned:
+        groups = _handle_bad_files(scanned, bad_files)
     # Missing values need a length, which only files before or after can tell: combine does it.
     if any(isinstance(group, _UnreadableGroup) for group in groups):
         options["missing"] = "fill"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping
 from concurrent.futures import Executor
 from typing import Any
@@ -29,6 +30,7 @@ def append(
     format: str | None = None,
     on_error: OnError = "raise",
     parallel: Executor | None = None,
+    ledger: str | os.PathLike[str] | None = None,
     storage_options: Mapping[str, Any] | None = None,
     allowed: str | Iterable[str] | None = None,
     progress: bool | None = None,
@@ -55,7 +57,7 @@ def append(
     single_writer : bool
         Whether you answer for it that nobody else writes at the same time: then references are
         changed also where nothing keeps writers apart.
-    format, on_error, parallel, storage_options, allowed, progress
+    format, on_error, parallel, ledger, storage_options, allowed, progress
         As for `virtualize` and `open`.
     **options
         As for `concat`, such as `harmonize`. By default, attributes stay as they are
@@ -108,8 +110,9 @@ def append(
     form = find_form(location)
     files = find_files(paths, storage_options)
     groups = scan_files(
-        files, parallel, progress, format=format, on_error=on_error, storage_options=storage_options
-    )
+        files, parallel, progress, ledger=ledger, format=format, on_error=on_error,
+        storage_options=storage_options,
+    )  # fmt: skip
     request = AppendRequest(
         files=files,
         groups=groups,

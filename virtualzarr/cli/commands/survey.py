@@ -18,10 +18,7 @@ def add_command(commands: Any, common: argparse.ArgumentParser) -> None:
     shared.add_files(parser)
     shared.add_dim(parser, required=False)
     shared.add_format(parser)
-    parser.add_argument(
-        "--ledger", metavar="LEDGER",
-        help="file that says what was scanned (created if there is none): only what is new is",
-    )  # fmt: skip
+    shared.add_ledger(parser)
 
 
 def run(options: argparse.Namespace) -> int:

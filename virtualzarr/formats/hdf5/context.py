@@ -12,6 +12,7 @@ from itertools import count
 from virtualzarr.config import config
 from virtualzarr.errors import AccessError, SourceNotFoundError, UnsupportedError
 from virtualzarr.formats.hdf5.open_file import OpenFile
+from virtualzarr.formats.other_files import note_other_file
 from virtualzarr.manifest import Source
 from virtualzarr.stores.files import is_url
 from virtualzarr.stores.location import Location
@@ -69,6 +70,7 @@ class FileContext:
         variable : str
             ``HDF5_VDS_PREFIX`` or ``HDF5_EXT_PREFIX``.
         """
+        note_other_file()
         if self.file.recorder is not None:
             self.file.recorder.forbid("files that it names")
         home = self.file.source.uri
@@ -102,6 +104,7 @@ class FileContext:
 
         Raises `AccessError` if it may not be reached; `SourceError` if it is not there.
         """
+        note_other_file()
         if self.file.recorder is not None:
             self.file.recorder.forbid("files that it names")
         for prefix in _list_prefixes(

@@ -1,0 +1,382 @@
+"""Ledger of scans: an SQLite file that says what was scanned, and what came of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from hashlib import blake2b
+from importlib.metadata import PackageNotFoundError, version
+from types import TracebackType
+from typing import Any
+from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+
+from virtualzarr.batches import Batch, Row, Schema, make_batches
+from virtualzarr.batches.stored import dump_batch, dump_schema, load_batch, load_schema
+from virtualzarr.config import config
+from virtualzarr.errors import LedgerError, LedgerWarning, VirtualZarrError, warn_caller
+from virtualzarr.ingest.differences import find_difference
+from virtualzarr.ingest.ledger_file import open_ledger, take_lock
+from virtualzarr.ingest.versions import Version
+from virtualzarr.stores.files import is_url
+
+SCANNER = 2
+"""Version of scans and of facts: rows of another one, or of another release, are not believed."""
+
+AT_ONCE = 16
+"""Files of one transaction, at most; with those that are read ahead, what a kill loses."""
+
+SECONDS = 0.25
+"""A file does not wait longer than this for its transaction when the next one comes."""
+
+_ASKED_AT_ONCE = 500
+_SCHEMAS = 64
+_BATCHES = 4
+_SECRETS = ("sig", "se", "sp", "sv", "sr", "st", "token", "awsaccesskeyid", "signature", "expires",
+            "googleaccessid", "key", "access_token", "policy", "key-pair-id")  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """What the ledger has of a file.
+
+    Attributes
+    ----------
+    batch, row : int or None
+        Where its scan is; None if that is not stored.
+    nskipped : int
+        Variables that the scan skipped.
+    properties, facts : str or None
+        What a survey noted: the hash of properties, which many files share, and the rest.
+    error : (str, str) or None
+        Kind and text of an error, which a survey noted.
+    """
+
+    batch: int | None
+    row: int | None
+    nskipped: int
+    properties: str | None
+    facts: str | None
+    error: tuple[str, str] | None
+
+
+class Ledger:
+    """What was scanned with some options; the only writer of its file.
+
+    Parameters
+    ----------
+    path : str
+        A local file; it is created if it is not there.
+    options : mapping
+        What changes scans, as JSON: rows with other options are not seen.
+    storage_options : mapping, optional
+        How files are opened; never written.
+
+    Raises
+    ------
+    LedgerError
+        Another process uses it, it is no ledger or one of a newer version, or it lies on a network
+        file system.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        options: Mapping[str, Any],
+        storage_options: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.path = os.path.abspath(os.fspath(path))
+        self._storage_options = storage_options
+        self._pending: list[tuple[tuple[Any, ...], Row | None, tuple[Any, ...]]] = []
+        self._began = 0.0
+        self._hashes: dict[int, tuple[Schema, bytes | None]] = {}
+        self._schemas: dict[bytes, Schema] = {}
+        self._batches: dict[int, Batch] = {}
+        if is_url(os.fspath(path)):
+            raise LedgerError("a ledger is a local file", file=os.fspath(path))
+        self._lock = take_lock(self.path)
+        try:
+            self._connection = open_ledger(self.path)
+            with self._report_errors():
+                self._run = self._find_run(json.dumps(dict(options), sort_keys=True))
+        except BaseException:
+            self._lock.close()
+            raise
+
+    @contextmanager
+    def _report_errors(self) -> Iterator[None]:
+        try:
+            yield
+        except sqlite3.Error as error:
+            raise LedgerError(f"the ledger cannot be used: {error}", file=self.path) from error
+
+    def _find_run(self, options: str) -> int:
+        row = (options, f"{SCANNER} {_release()}")
+        self._connection.execute("INSERT OR IGNORE INTO run(options, scanner) VALUES(?, ?)", row)
+        query = "SELECT id FROM run WHERE options=? AND scanner=?"
+        number: int = self._connection.execute(query, row).fetchone()[0]
+        return number
+
+    # -- reading --------------------------------------------------------------------------------
+
+    def find(self, uris: Sequence[str], versions: Sequence[Version | None]) -> list[Entry | None]:
+        """Return what there is of versions of files; None where there is nothing."""
+        found: list[Entry | None] = [None] * len(uris)
+        keys = [None if version is None or version.is_weak else _key(uri)
+                for uri, version in zip(uris, versions, strict=True)]  # fmt: skip
+        numbers = {key: number for number, key in enumerate(keys) if key is not None}
+        for key, size, tag, batch, row, nskipped, properties, facts, error in self._select(
+            list(numbers)
+        ):
+            number = numbers[key]
+            wanted = versions[number]
+            if wanted is not None and (size, tag) == (wanted.size, wanted.tag):
+                said = None if error is None else tuple(json.loads(error))
+                found[number] = Entry(batch, row, nskipped, properties, facts, said)
+        # The same file twice in a list: both are asked for.
+        for number, key in enumerate(keys):
+            if key is not None and numbers[key] != number:
+                found[number] = found[numbers[key]]
+        return found
+
+    def _select(self, keys: Sequence[bytes]) -> Iterator[tuple[Any, ...]]:
+        columns = "key, size, tag, batch, row, nskipped, properties, facts, error"
+        for start in range(0, len(keys), _ASKED_AT_ONCE):
+            some = keys[start : start + _ASKED_AT_ONCE]
+            marks = ",".join("?" * len(some))
+            query = f"SELECT {columns} FROM file WHERE run=? AND NOT weak AND key IN ({marks})"
+            with self._report_errors():
+                yield from self._connection.execute(query, [self._run, *some])
+
+    def load(self, entry: Entry) -> Row | None:
+        """Return the scan of a file; None if it is not stored, or is damaged."""
+        if entry.batch is None or entry.row is None:
+            return None
+        try:
+            if entry.batch not in self._batches:
+                _shrink(self._batches, _BATCHES)
+                self._batches[entry.batch] = self._load_batch(entry.batch)
+            return self._batches[entry.batch].row(entry.row)
+        except (VirtualZarrError, ValueError, KeyError, TypeError, IndexError) as error:
+            if isinstance(error, LedgerError):
+                raise
+            warn_caller(
+                f"a scan in the ledger {self.path} is damaged ({error}); its files are scanned "
+                "again",
+                LedgerWarning,
+            )
+            return None
+
+    def _load_batch(self, number: int) -> Batch:
+        with self._report_errors():
+            query = "SELECT schema, columns FROM batch WHERE id=?"
+            key, columns = self._connection.execute(query, (number,)).fetchone()
+            if key not in self._schemas:
+                query = "SELECT body FROM schema WHERE hash=?"
+                (body,) = self._connection.execute(query, (key,)).fetchone()
+                _shrink(self._schemas, _SCHEMAS)
+                self._schemas[key] = load_schema(body, self._storage_options)
+        return load_batch(self._schemas[key], columns, self._storage_options)
+
+    def load_properties(self, hashes: Iterable[str]) -> dict[str, Any]:
+        """Return properties of files by their hashes, as JSON."""
+        loaded = {}
+        with self._report_errors():
+            for each in set(hashes):
+                query = "SELECT body FROM properties WHERE hash=?"
+                loaded[each] = json.loads(self._connection.execute(query, (each,)).fetchone()[0])
+        return loaded
+
+    # -- writing --------------------------------------------------------------------------------
+
+    def put(
+        self,
+        uri: str,
+        version: Version,
+        row: Row | None = None,
+        *,
+        nskipped: int = 0,
+        properties: tuple[str, str] | None = None,
+        facts: str | None = None,
+        error: tuple[str, str] | None = None,
+    ) -> None:
+        """Note what came of a scan; it is safe from kills at the latest with the 16th after it.
+
+        Parameters
+        ----------
+        row : Row, optional
+            The scan; without one, only what else is given is noted.
+        nskipped : int
+            Variables that it skipped.
+        properties : (str, str), optional
+            A hash, and the text that it is of.
+        facts : str, optional
+        error : (str, str), optional
+            Kind and text.
+        """
+        if not self._pending:
+            self._began = time.monotonic()
+        if properties is not None:
+            with self._report_errors():
+                query = "INSERT OR IGNORE INTO properties VALUES(?, ?)"
+                self._connection.execute(query, properties)
+        first = (_key(uri), self._run, strip_secrets(uri), version.size, version.tag,
+                 version.is_weak)  # fmt: skip
+        noted = None if properties is None else properties[0]
+        rest = (nskipped, noted, facts, None if error is None else json.dumps(error))
+        self._pending.append((first, row, rest))
+        if len(self._pending) >= AT_ONCE or time.monotonic() - self._began >= SECONDS:
+            self.flush()
+
+    def flush(self) -> None:
+        """Write what waits, as one transaction."""
+        if not self._pending:
+            return
+        with self._report_errors():
+            self._connection.execute("BEGIN IMMEDIATE")
+            try:
+                self._write(self._pending)
+            except BaseException:
+                self._connection.execute("ROLLBACK")
+                raise
+            self._connection.execute("COMMIT")
+        self._pending = []
+
+    def _write(self, pending: Sequence[tuple[tuple[Any, ...], Row | None, Any]]) -> None:
+        numbers = [n for n, (_, row, _) in enumerate(pending)
+                   if row is not None and _is_public(row) and self._hash_schema(row)]  # fmt: skip
+        places: dict[int, tuple[int, int]] = {}
+        rows = [row for n in numbers if (row := pending[n][1]) is not None]
+        for batch, members in make_batches(rows):
+            key = self._hashes[id(batch.schema)][1]
+            try:
+                columns = dump_batch(batch)
+            except VirtualZarrError:  # a source that is more than a name: scanned each time
+                continue
+            query = "INSERT INTO batch(schema, columns) VALUES(?, ?)"
+            number = self._connection.execute(query, (key, columns)).lastrowid
+            assert number is not None
+            places |= {numbers[m]: (number, k) for k, m in enumerate(members)}
+        self._connection.executemany(
+            "INSERT OR REPLACE INTO file VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            [(*first, *places.get(n, (None, None)), *rest)
+             for n, (first, _, rest) in enumerate(pending)],
+        )  # fmt: skip
+
+    def _hash_schema(self, row: Row) -> bytes | None:
+        """Return the key under which the schema of a row is stored; None if it cannot be.
+
+        What is stored once is read back once: a schema of which not exactly the same group is made
+        again is of no use.
+        """
+        key = id(row.schema)
+        if key not in self._hashes:
+            _shrink(self._hashes, _SCHEMAS)
+            self._hashes[key] = row.schema, self._store_schema(row)
+        return self._hashes[key][1]
+
+    def _store_schema(self, row: Row) -> bytes | None:
+        # Signatures and passwords would be in the file.
+        if any(strip_secrets(uri) != uri for uri in row.schema.list_uris()):
+            return None
+        try:
+            body = dump_schema(row.schema)
+            again = load_schema(body, self._storage_options)
+        except (VirtualZarrError, ValueError, TypeError):
+            return None  # of what has no form in documents: its files are scanned each time
+        digest = blake2b(body, digest_size=16).digest()
+        query = "SELECT 1 FROM schema WHERE hash=?"
+        if self._connection.execute(query, (digest,)).fetchone():
+            return digest
+        twin = Row(again, row.source, row.addresses, row.lengths, row.attributes)
+        if find_difference(row.group(), twin.group()):
+            return None
+        self._connection.execute("INSERT INTO schema VALUES(?, ?)", (digest, body))
+        return digest
+
+    def close(self) -> None:
+        """Write what waits, and let others have the ledger."""
+        try:
+            self.flush()
+        finally:
+            self._connection.close()
+            self._lock.close()
+
+    def __enter__(self) -> Ledger:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def scan_options(
+    format: str | None,
+    allowed: str | Iterable[str] | None,
+    storage_options: Mapping[str, Any] | None,
+) -> dict[str, Any]:
+    """Return what changes scans, as JSON.
+
+    Secrets are in no file, not even by a digest: options of access count by their names.
+    """
+    places = None if allowed is None else [allowed] if isinstance(allowed, str) else list(allowed)
+    options = storage_options or {}
+    client = options.get("client_kwargs") or {}
+    endpoint = options.get("endpoint_url") or client.get("endpoint_url")
+    return {
+        "format": format,
+        "allowed": places,
+        "access": sorted(options),
+        "endpoint": None if endpoint is None else strip_secrets(str(endpoint)),
+        "inline_bytes": config.inline_bytes,
+        "limits": {name: repr(value) for name, value in vars(config.limits).items()},
+    }
+
+
+def _release() -> str:
+    try:
+        return version("virtualzarr")
+    except PackageNotFoundError:  # used from its sources
+        return "unknown"
+
+
+def _is_public(row: Row) -> bool:
+    return row.source is None or strip_secrets(row.source.uri) == row.source.uri
+
+
+def _shrink(cache: dict[Any, Any], most: int) -> None:
+    """Make room for one more: what came first goes first."""
+    while len(cache) >= most:
+        del cache[next(iter(cache))]
+
+
+def _key(uri: str) -> bytes:
+    return blake2b(strip_secrets(uri).encode(errors="surrogateescape"), digest_size=16).digest()
+
+
+def strip_secrets(uri: str) -> str:
+    """Return a URI without user, password and signatures.
+
+    Examples
+    --------
+    >>> strip_secrets("https://me:secret@host/a.nc?version=2&X-Amz-Signature=ab&sig=c")
+    'https://host/a.nc?version=2'
+    """
+    if not is_url(uri):
+        return uri
+    parts = urlsplit(uri)
+    query = [
+        (name, value)
+        for name, value in parse_qsl(parts.query, keep_blank_values=True)
+        if name.lower() not in _SECRETS and not name.lower().startswith(("x-amz-", "x-goog-"))
+    ]
+    host = parts.netloc.rpartition("@")[2]
+    return urlunsplit((parts.scheme, host, parts.path, urlencode(query), ""))

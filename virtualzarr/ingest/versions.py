@@ -1,0 +1,57 @@
+"""Versions of files: what tells that a file still is the one that was scanned."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from virtualzarr.stores.files import Fingerprint, take_fingerprint
+from virtualzarr.stores.location import Location
+
+WEAK_SECONDS = 2
+"""A file that was modified so shortly before its scan may change without another time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    """Which version of a file was scanned.
+
+    Parameters
+    ----------
+    size : int or None
+    tag : str
+        Its entity tag, or else its modification time.
+    is_weak : bool
+        Whether the file may have been changed since without another tag.
+    """
+
+    size: int | None
+    tag: str
+    is_weak: bool = False
+
+    @classmethod
+    def of(cls, fingerprint: Fingerprint) -> Version:
+        """Return the version that a fingerprint, taken now, tells of.
+
+        Examples
+        --------
+        >>> Version.of(Fingerprint(3, etag='"a"'))
+        Version(size=3, tag='etag "a"', is_weak=False)
+        """
+        if fingerprint.etag is not None:
+            return cls(fingerprint.size, f"etag {fingerprint.etag}")
+        modified = fingerprint.mtime_ns
+        age = None if modified is None else time.time_ns() - modified
+        is_weak = age is None or age < WEAK_SECONDS * 10**9
+        return cls(fingerprint.size, f"modified {modified}", is_weak)
+
+    def is_same(self, other: Version) -> bool:
+        """Tell whether two versions are one, as far as their tags say."""
+        return (self.size, self.tag) == (other.size, other.tag)
+
+
+def take_version(file: str, storage_options: Mapping[str, Any] | None = None) -> Version:
+    """Return the version of a file as it is now. Raises `SourceError` if it cannot be reached."""
+    return Version.of(take_fingerprint(Location.of(file, storage_options)))
