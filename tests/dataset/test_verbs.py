@@ -21,6 +21,7 @@ from virtualzarr.errors import (
     MismatchError,
     NodeNotFoundError,
     SourceChangedError,
+    SourceNotFoundError,
     UnsupportedError,
     VersionExpiredError,
 )
@@ -470,6 +471,35 @@ def test_what_was_dropped_before_does_not_come_back(tmp_path, dataset):
     assert dataset.drop(before=3).version == dataset.version
     write(tmp_path / "3.h5", -4)
     check(dataset.rollback(2).append(tmp_path / "3.h5"), range(-4, 8))
+
+
+def test_a_file_that_begins_before_what_was_dropped_is_refused_or_cut(tmp_path, dataset):
+    write(tmp_path / "1.h5", 4)
+    write(tmp_path / "2.h5", 8)
+    dataset = dataset.append(tmp_path / "2.h5").drop(before=6)
+    with pytest.raises(BelowFloorError, match="rows from 4 to 5 along 'time' are below 6"):
+        dataset.append(tmp_path / "1.h5")
+    with pytest.raises(BelowFloorError):
+        dataset.commit([dataset.stage(tmp_path / "1.h5")])
+    dataset = dataset.append(tmp_path / "1.h5", duplicates="skip")
+    check(dataset, range(6, 12))
+    assert dataset.append(tmp_path / "1.h5", duplicates="skip").version == dataset.version
+
+
+def test_what_cannot_be_read_says_nothing_of_earlier_attempts(tmp_path, dataset):
+    note = "one before it with commit_id='day', if there was one, may still be done"
+    verbs = [
+        lambda **more: dataset.append(tmp_path / "gone.h5", **more),
+        lambda **more: dataset.replace(tmp_path / "gone.h5", **more),
+        lambda **more: vz.create_dataset(tmp_path / "new", tmp_path / "gone.h5", "time", **more),
+    ]
+    for verb in verbs:
+        with pytest.raises(SourceNotFoundError) as first:
+            verb()
+        assert not getattr(first.value, "__notes__", ())
+        with pytest.raises(SourceNotFoundError) as repeated:
+            verb(commit_id="day")
+        assert [note in text for text in repeated.value.__notes__] == [True]
 
 
 def test_a_rolling_window(tmp_path, dataset):

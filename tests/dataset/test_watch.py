@@ -321,6 +321,20 @@ class TestWatch:
         assert times(dataset) == list(range(7))
         assert dataset.refresh().history()[-1].about["verb"] == "replace"
 
+    def test_a_changed_file_that_begins_before_a_moving_window(self, dataset, folder, clock):
+        feed = Feed(dataset, folder, clock, replace_changed=True)
+        write(folder / "04.nc", 4)
+        assert feed.run() == [("commit", ["04.nc"])]
+        dataset.refresh().drop(before=6)
+        write(folder / "04.nc", 4, 6)
+        assert feed.run() == [("commit", ["04.nc"])]
+        assert times(dataset) == list(range(6, 10))
+        # Started anew: all that the folder has is there, or was.
+        assert {kind for kind, _ in Feed(dataset, folder, clock, replace_changed=True).run()} == {
+            "present"
+        }
+        assert times(dataset) == list(range(6, 10))
+
     def test_two_watches_replace_a_file_once(self, dataset, folder, clock, monkeypatch):
         write(folder / "04.nc", 4)
         feeds = [Feed(dataset, folder, clock, replace_changed=True) for _ in range(2)]

@@ -21,6 +21,7 @@ from virtualzarr.dataset.additions import (
 from virtualzarr.dataset.commit import Change, create
 from virtualzarr.dataset.dataset import Dataset
 from virtualzarr.dataset.describe import describe_commit, list_sources
+from virtualzarr.dataset.editing import note_repeats
 from virtualzarr.dataset.entry import Entry
 from virtualzarr.dataset.fitting import (
     NO_FILES,
@@ -137,7 +138,8 @@ def create_dataset(
         group = as_group(source)
         names: FileRanges = dict.fromkeys(list_sources(group))
     else:
-        group, names = scan_addition(files, dimension, parameters | access)
+        with note_repeats(commit_id):
+            group, names = scan_addition(files, dimension, parameters | access)
     addition = describe_first(group, Schema(growing=dimension, relative=relative))
     parameters = _with_exact_step(addition, parameters)
     described, callables = describe_options(parameters)

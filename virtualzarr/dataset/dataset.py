@@ -19,6 +19,7 @@ from virtualzarr.dataset.editing import (
     as_paths,
     check_seen,
     commit_request,
+    note_repeats,
     request_append,
     request_attributes,
     request_drop,
@@ -117,6 +118,8 @@ class Dataset(DatasetVersion):
             must be equal.
         SourceChangedError
             A file is there already, but was another one when it was scanned: `replace` it.
+        BelowFloorError
+            There are rows older than what `drop` has dropped with `before`.
         CommitFailedError
             Nothing was changed, and will not be.
         CommitUnknownError
@@ -186,7 +189,8 @@ class Dataset(DatasetVersion):
             The first and the last coordinate to drop; by default the first and last there are.
         before : number, str or datetime, optional
             All rows with lesser coordinates go, and such rows do not come back: files that have
-            none but these are left out from then on, or refused (see `duplicates` of `append`).
+            any are refused from then on, or come without these rows (``duplicates="skip"`` of
+            `append`).
         message, commit_id
             As for `append`.
 
@@ -464,7 +468,8 @@ class Dataset(DatasetVersion):
     def commit_change(self, change: Change, commit_id: str | None = None) -> Dataset:
         """Commit one change, which is made to the newest version."""
         name = commit_id or self._place.run(new_id(self.head))
-        head = self._place.run(commit(self.head, change, name, is_first=commit_id is None))
+        with note_repeats(commit_id):
+            head = self._place.run(commit(self.head, change, name, is_first=commit_id is None))
         try:
             return self._at(head)
         except SourceError as error:

@@ -7,7 +7,8 @@ commit has changed what it was prepared by.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -53,8 +54,10 @@ from virtualzarr.dataset.verbs import (
     replace_ranges,
 )
 from virtualzarr.errors import (
+    AccessError,
     MetadataError,
     MismatchError,
+    SourceError,
     SourceNotFoundError,
     UnsupportedError,
     VersionExpiredError,
@@ -101,6 +104,28 @@ def commit_request(
     dataset: Dataset, request: Request, message: str | None, commit_id: str | None
 ) -> Dataset:
     """Commit what a request makes of the newest version; again if that changes meanwhile."""
+    with note_repeats(commit_id):
+        return _commit_request(dataset, request, message, commit_id)
+
+
+@contextmanager
+def note_repeats(commit_id: str | None) -> Iterator[None]:
+    """Say with errors of what cannot be read that they are not about attempts of before."""
+    try:
+        yield
+    except (SourceError, AccessError) as error:
+        note = (
+            f"nothing was changed by this attempt; one before it with commit_id={commit_id!r}, if "
+            "there was one, may still be done"
+        )
+        if commit_id is not None and note not in getattr(error, "__notes__", ()):
+            error.add_note(note)
+        raise
+
+
+def _commit_request(
+    dataset: Dataset, request: Request, message: str | None, commit_id: str | None
+) -> Dataset:
     for attempt in range(_ATTEMPTS):
         newest, is_last = dataset.refresh(), attempt == _ATTEMPTS - 1
         try:
@@ -232,7 +257,8 @@ def request_replace(addable: Addable, sources: Collection[str]) -> Request:
             changes.append(
                 add_rows(
                     rows, dataset.open_segment.coordinates, {},
-                    overlap=options.get("overlap", "raise"), unfilled=find_unfilled(dataset),
+                    overlap=options.get("overlap", "raise"), old_rows=addable.duplicates,
+                    unfilled=find_unfilled(dataset),
                 )
             )  # fmt: skip
         changes += _gap_changes(dataset, addition, options)

@@ -191,9 +191,12 @@ def _above_floor(rows: Rows, state: Snapshot, old_rows: Duplicates) -> NDArray[n
     if floor is None or rows.coordinates is None or rows.coordinates[0] >= floor:
         return None
     if old_rows == "raise":
+        # Rows that come are never left out in silence, also where others of the file can stay.
+        last = rows.coordinates[np.searchsorted(rows.coordinates, floor) - 1]
         raise BelowFloorError(
-            f"rows from {rows.coordinates[0]} along {rows.dimension!r} are below {floor}, before "
-            'which all was dropped; duplicates="skip" leaves them out'
+            f"rows from {rows.coordinates[0]} to {last} along {rows.dimension!r} are below "
+            f"{floor}, "
+            'before which all was dropped; append(duplicates="skip") leaves these rows out'
         )
     keep: NDArray[np.bool_] = rows.coordinates >= floor
     return keep

@@ -17,6 +17,7 @@ from typing import Any, Literal
 
 from virtualzarr.dataset.arrivals import Arrivals
 from virtualzarr.dataset.dataset import Dataset
+from virtualzarr.dataset.editing import Addable, request_replace
 from virtualzarr.dataset.head import find_version, walk_log
 from virtualzarr.errors import (
     AccessError,
@@ -268,9 +269,10 @@ class Watch:
                 self._finish(before, before, [file], "")
                 return
         commit_id = _new_id(before)
-        after = before.replace(
-            file, replaced=file, message=self.message, commit_id=commit_id, **self.options
-        )
+        # A window may have moved on, so that only some rows can take their place again.
+        addable = Addable(file, {**before.access, **self.options}, "skip")
+        request = request_replace(addable, [file])
+        after = before.change(request, self.message, commit_id).merge()
         self._finish(before, after, [file], commit_id)
 
     def _recover(self) -> None:
