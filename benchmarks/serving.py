@@ -15,7 +15,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+import urllib.request
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -48,7 +49,7 @@ def run(quick: bool = False) -> list[Row]:
         for label in _CHUNKS:
             rows += _compare_passing(folder, label, spans[label], seconds)
         for width in (512, 128):
-            rows += _compare_encoded(folder, width, 16 if quick else 48, seconds)
+            rows += _compare_encoded(folder, width, 16 if quick else 96, seconds)
         return rows + _measure_memory(folder)
 
 
@@ -125,12 +126,15 @@ def _compare_encoded(folder: Path, width: int, count: int, seconds: float) -> li
     _write_packed(path, count, width)
     ours = [(f"/v3/a/c/{i}/0/0", "") for i in range(count)]
     theirs = [(f"/zarr/a/c/{i}/0/0", "") for i in range(count)]
+    # Each server on both cores, which the client shares.
     makers = {"ours": lambda: _serve(path, ours)}
     if importlib.util.find_spec("xpublish_zarr"):
         makers["xpublish"] = lambda: _serve_xpublish(path, theirs)
     cold: dict[str, float] = {}
     cost: dict[str, float] = {}
     warm: dict[str, float] = {}
+    if shutil.which("nginx"):
+        warm["nginx"] = _measure_files(folder / f"sent-{width}", makers["ours"], seconds / 2)
     for _ in range(3):
         for name, make in makers.items():
             with make() as server:
@@ -147,6 +151,20 @@ def _compare_encoded(folder: Path, width: int, count: int, seconds: float) -> li
         _as_row(f"{name}, cold, CPU time a chunk", cost, "ms"),
         _as_row(f"{name}, again", warm, "chunks/s", ">= 5 x xpublish"),
     ]
+
+
+def _measure_files(
+    folder: Path, serve: Callable[[], contextlib.AbstractContextManager[Server]], seconds: float
+) -> float:
+    """Return how often nginx sends what was encoded, from files: sending takes so long."""
+    folder.mkdir()
+    with serve() as server:
+        for number, (path, _) in enumerate(server.requests[1:9]):
+            with urllib.request.urlopen(f"http://127.0.0.1:{server.port}{path}") as answer:
+                (folder / str(number)).write_bytes(answer.read())
+    with _serve_nginx(folder, [(f"/{number}", "") for number in range(8)]) as server:
+        loads = [_ask(server, server.requests, seconds) for _ in range(3)]
+    return max(load.requests / load.seconds for load in loads)
 
 
 def _ask(server: Server, requests: list[tuple[str, str]], seconds: float | None) -> Load:

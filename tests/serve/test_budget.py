@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import http.client
 import socket
 import threading
 import time
@@ -175,11 +176,26 @@ def read_to_end(connection):
         yield len(data)
 
 
-def test_heads_that_do_not_end_are_cut_off(path, monkeypatch):
+@pytest.mark.parametrize("head", [b"GET /v3/zarr.json HTTP/1.1\r\nHost: loc", b""])
+def test_heads_that_do_not_end_are_cut_off(path, monkeypatch, head):
     monkeypatch.setattr(server, "HEAD_SECONDS", 0.2)
     with run_in_thread(create_app(path)) as url:
         connection = socket.create_connection(("127.0.0.1", int(url.rsplit(":", 1)[1])), 5)
-        connection.sendall(b"GET /v3/zarr.json HTTP/1.1\r\nHost: loc")
+        connection.sendall(head)
         connection.settimeout(5)
         assert connection.recv(100) == b""
+        connection.close()
+
+
+def test_connections_wait_between_requests(path, monkeypatch):
+    monkeypatch.setattr(server, "HEAD_SECONDS", 0.2)
+    with run_in_thread(create_app(path)) as url:
+        connection = http.client.HTTPConnection(url.removeprefix("http://"), timeout=5)
+        ports = set()
+        for seconds in (0.1, 0.5, 0):
+            connection.request("GET", "/healthz")
+            assert connection.getresponse().read() == b"ok\n"
+            ports.add(connection.sock.getsockname()[1])
+            time.sleep(seconds)
+        assert len(ports) == 1
         connection.close()

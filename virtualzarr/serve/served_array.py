@@ -10,6 +10,7 @@ import threading
 import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
@@ -25,17 +26,21 @@ from virtualzarr.metadata import ArrayMetadata
 from virtualzarr.references.canonical import make_canonical
 from virtualzarr.references.materialize import encode_exactly, fill_block
 from virtualzarr.references.virtual_store import manifest_of
-from virtualzarr.serve.cells import find_overlapped, find_same_cell
+from virtualzarr.serve.cells import MAX_ENCODED_CELL, find_overlapped, find_same_cell
 from virtualzarr.serve.codecs import encode_block, is_lossless
 from virtualzarr.serve.source_reads import read_range
 from virtualzarr.serve.tags import SourceTags, describe_encoding, digest, is_versioned, tag_cell
 from virtualzarr.stores.files import ByteFile, is_url, take_fingerprint
 from virtualzarr.stores.lru_cache import LRUCache
+from virtualzarr.stores.scratch import ScratchBuffer
 from virtualzarr.virtual.derived import split_chunks
 
 PieceKind = Literal["passthrough", "rewrapped", "encoded", "fill"]
 
 _OPEN_FILES = 1024
+
+_decoded = ScratchBuffer(MAX_ENCODED_CELL)
+"""Decoded cells, each until it is encoded."""
 
 _FOUND = 4096
 """Cells of an array whose chunks stay found."""
@@ -129,6 +134,11 @@ class Stored:
         grid = self.array.grid
         return grid.axes if isinstance(grid, SeparableGrid) else None
 
+    @cached_property
+    def largest_block(self) -> int:
+        """Elements of the longest chunk along each axis; 1 where axes are not cut on their own."""
+        return math.prod(int(axis.runs()[0].max(initial=1)) for axis in self.axes or ())
+
     def is_misread(self, cell: tuple[int, ...]) -> bool:
         """Tell whether others would read a chunk wrong."""
         number = int(np.ravel_multi_index(cell, self.canonical.shape)) if cell else 0
@@ -207,6 +217,7 @@ class ServedArray:
         self._lock = threading.Lock()
         self._found: LRUCache[tuple[int, ...], Piece] = LRUCache(_FOUND)
         self._described: dict[str, bytes] = {}
+        self._same_codecs: bool | None = None
 
     @property
     def is_ready(self) -> bool:
@@ -266,9 +277,7 @@ class ServedArray:
         spans: Sequence[tuple[int, int]],
     ) -> Piece | None:
         """Return a chunk that passes as it is, or with another head."""
-        own = stored.array.metadata
-        declared = own.pipeline.decoding_key(own.dtype)
-        passes = declared == self.metadata.pipeline.decoding_key(self.metadata.dtype)
+        passes = self._passes(stored)
         if not (passes or self.choice.rewraps) or stored.is_misread(same):
             return None
         found = stored.locate(same)
@@ -293,6 +302,14 @@ class ServedArray:
             2 * length + decoded,
             lambda: rewrap(read_range(file, offset, offset + length), decoded),
         )
+
+    def _passes(self, stored: Stored) -> bool:
+        """Tell whether the face declares the codecs that chunks are stored with."""
+        if self._same_codecs is None:
+            own, declared = stored.array.metadata, self.metadata
+            key = own.pipeline.decoding_key(own.dtype)
+            self._same_codecs = key == declared.pipeline.decoding_key(declared.dtype)
+        return self._same_codecs
 
     def _tag(
         self, stored: Stored, cell: tuple[int, ...], spans: Sequence[tuple[int, int]], kind: str
@@ -335,24 +352,25 @@ class ServedArray:
                 )
 
     def _encode(self, stored: Stored, cell: tuple[int, ...], tag: str | None) -> Piece:
-        shape = self.metadata.grid.cell_shape(cell)
         itemsize = 8 * 8 if self.metadata.dtype.hasobject else self.metadata.itemsize
-        nbytes = math.prod(shape) * itemsize
+        nbytes = math.prod(self.metadata.grid.cell_shape(cell)) * itemsize
         # A stored block is decoded whole where the cell is a part of it.
-        blocks = [axis.runs()[0].max(initial=1) for axis in stored.axes or ()]
-        largest = max(nbytes, math.prod(map(int, blocks)) * itemsize) if blocks else nbytes
+        largest = max(nbytes, stored.largest_block * itemsize)
         return Piece("encoded", tag, 2 * nbytes + 2 * largest, lambda: self._read(stored, cell))
 
     def _read(self, stored: Stored, cell: tuple[int, ...]) -> bytes:
-        grid = self.metadata.grid
+        grid, dtype = self.metadata.grid, self.metadata.dtype
         origin, extent = grid.cell_origin(cell), grid.cell_extent(cell)
         where = tuple(slice(o, o + n) for o, n in zip(origin, extent, strict=True))
-        block = np.asarray(stored.array[where], self.metadata.dtype).reshape(extent)
         shape = grid.cell_shape(cell)
         if extent != shape:
-            padded = fill_block(self.metadata, shape)
-            padded[tuple(slice(n) for n in extent)] = block
-            block = padded
+            block = fill_block(self.metadata, shape)
+            block[tuple(slice(n) for n in extent)] = stored.array.read(where)
+        elif stored.array.dtype == dtype and dtype.isbuiltin == 1 and not dtype.hasobject:
+            flat = _decoded.take(math.prod(shape) * dtype.itemsize)
+            block = stored.array.read(where, out=flat.view(dtype).reshape(shape))
+        else:
+            block = np.asarray(stored.array.read(where), dtype)
         return self._encode_block(block)
 
     def _encode_block(self, block: np.ndarray[Any, Any]) -> bytes:
@@ -373,6 +391,8 @@ def find_overlapped_of(
 
 
 def _has_any(manifest: Manifest, spans: Sequence[tuple[int, int]]) -> bool:
+    if all(stop - first == 1 for first, stop in spans):
+        return bool(manifest.source[tuple([first for first, _ in spans])] >= 0)
     box = tuple(slice(*span) for span in spans)
     return bool((np.asarray(manifest.source[box]) >= 0).any())
 

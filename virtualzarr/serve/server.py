@@ -19,7 +19,7 @@ MAX_HEAD = 32 << 10
 """Bytes of the head of a request."""
 
 HEAD_SECONDS = 20.0
-"""For a head to arrive, from its first byte."""
+"""For a head to arrive: the first from the connection on, others from their first byte on."""
 
 STALL_SECONDS = 60.0
 """For which a client may take nothing of an answer."""
@@ -124,6 +124,13 @@ def _make_protocol() -> Any:
             # first. Sockets that come ready to asyncio are not set so.
             open_socket = transport.get_extra_info("socket")
             open_socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            # Who connects and sends nothing would have the socket for ever.
+            self._head = 0
+            self._start_timer()
+
+        def _start_timer(self) -> None:
+            if self._timer is None:
+                self._timer = asyncio.get_running_loop().call_later(HEAD_SECONDS, self._end_waiting)
 
         def data_received(self, data: bytes) -> None:
             if self._head is None:
@@ -132,9 +139,7 @@ def _make_protocol() -> Any:
             if self._head is None or self.transport.is_closing():
                 return
             # Most heads come whole; the others have so much time, and so much room.
-            if self._timer is None:
-                loop = asyncio.get_running_loop()
-                self._timer = loop.call_later(HEAD_SECONDS, self._end_waiting)
+            self._start_timer()
             # What the parser keeps until a line ends.
             self._pending += len(data)
             if self._pending > 2 * MAX_HEAD:
