@@ -253,3 +253,17 @@ def test_staged_rows_are_of_their_files_and_may_come_in_place_of_others(tmp_path
     dataset.compact(4)
     dataset = dataset.refresh().drop(18, 21)
     assert dataset.find_files([tmp_path / "4.h5", tmp_path / "5.h5"]) == {str(tmp_path / "4.h5")}
+
+
+@pytest.mark.parametrize("overlap", ["first", "last"])
+def test_files_that_overlap_come_at_once(tmp_path, dataset, overlap):
+    write(tmp_path / "3.h5", 12)
+    write(tmp_path / "4.h5", 14)
+    dataset = dataset.append([tmp_path / "3.h5", tmp_path / "4.h5"], overlap=overlap)
+    alone = vz.virtualize(tmp_path / ("3.h5" if overlap == "first" else "4.h5"), "time")
+    at = slice(12, 16) if overlap == "first" else slice(14, 18)
+    assert times(dataset) == list(range(18))
+    np.testing.assert_array_equal(dataset.group["air"][at], alone["air"][...])
+    dataset.compact(6)
+    last = dataset.refresh().drop(12, 15 if overlap == "first" else 13)
+    assert last.find_files([tmp_path / "3.h5", tmp_path / "4.h5"]) == {str(tmp_path / "4.h5")}

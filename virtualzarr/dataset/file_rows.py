@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from grids import RegularGrid
 from virtualzarr.array import Array
-from virtualzarr.codecs import Pipeline
+from virtualzarr.codecs import Pipeline, make
 from virtualzarr.dataset.describe import build_cells, find_growing
 from virtualzarr.dataset.segment import Cells
 from virtualzarr.hierarchy.group import Group
@@ -130,8 +130,8 @@ def _build_mark(uri: str, count: int, dimension: str) -> Array:
     # Nothing is ever read of it. Data that are missing are NaN, as in any array of floats.
     grid = RegularGrid((count,), (max(count, 1),))
     metadata = ArrayMetadata(
-        (count,), np.dtype("<f4"), grid, Pipeline(["bytes"]), np.float32(np.nan),
-        dimension_names=(dimension,),
+        (count,), np.dtype("<f4"), grid, Pipeline([make("bytes", endian="little")]),
+        np.float32(np.nan), dimension_names=(dimension,),
     )  # fmt: skip
     manifest = Manifest(grid.grid_shape, Sources([Source(uri)]), 0, 0, 4 * count)
     return Array.from_manifest(metadata, manifest, _MARKS)
