@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain, repeat
 from typing import Any
@@ -54,7 +54,7 @@ MANY_CHUNKS, TINY_CHUNK = 1024, 4096
 """From this many chunks below this size on, reading uncompressed local ones beats the cache."""
 
 MAX_RETRIES = 100
-"""Retries for a shard that is replaced while it is read."""
+"""How often shards are read that are replaced meanwhile."""
 
 
 def read(
@@ -117,11 +117,7 @@ def read(
         request = ReadRequest(
             metadata, located, projection, output, fill, variable, fill_missing, cache_lookup
         )
-        tasks = request.plan_tasks()
-        large = request.decoded_nbytes > config.batch_bytes
-        if request.remote:
-            tasks = run_streamed(tasks)
-        run_tasks(tasks, request.remote, large, io_bound=request.is_io_bound)
+        request.run()
     if out is None:
         return projection.finish(output)
     # `spread` gives a view of `out` unless its layout cannot be viewed as the work shape.
@@ -142,8 +138,8 @@ class ReadRequest:
     variable: str
     fill_missing: bool
     cache_lookup: CacheLookup | None = None
-    retries_left: int = MAX_RETRIES
     cached: CachedBlocks | None = None
+    replaced: dict[int, SourceChangedError] = field(default_factory=dict)  # by number of the file
 
     def __post_init__(self) -> None:
         # The files of a store are all of one kind.
@@ -238,6 +234,22 @@ class ReadRequest:
         cell = self.projection.cells(self.located.cell[i : i + 1])[0]
         uri = self.located.open_file(int(self.located.file[i])).uri
         return {"file": uri, "variable": self.variable, "chunk": format_cell(cell)}
+
+    def run(self) -> None:
+        """Read all chunks, those of files that are replaced meanwhile again."""
+        request = self
+        for _ in range(MAX_RETRIES):
+            if len(request.located):
+                tasks = request.plan_tasks()
+                large = request.decoded_nbytes > config.batch_bytes
+                if request.remote:
+                    tasks = run_streamed(tasks)
+                run_tasks(tasks, request.remote, large, io_bound=request.is_io_bound)
+            if not request.replaced:
+                return
+            row, error = next(iter(request.replaced.items()))
+            request = request._locate_replaced()
+        raise error.at(file=self.located.open_file(row).uri, variable=self.variable)
 
     def plan_tasks(self) -> list[Task]:
         """Copy cached chunks into the output, and return tasks that read all others.
@@ -419,18 +431,27 @@ class ReadRequest:
             self.add_context(i, error)
             raise
 
-    def retry_replaced(self, chunks: NDArray[np.int64], error: SourceChangedError) -> None:
-        """Locate and read chunks again whose file was replaced after they had been located."""
+    def note_replaced(self, i: int, error: SourceChangedError) -> None:
+        """Note that the file of a chunk was replaced after it had been located.
+
+        Raises the error where chunks cannot be located again.
+        """
+        if self.located.relocate is None:
+            raise error.at(**self.chunk_context(i))
+        self.replaced[int(self.located.file[i])] = error
+
+    def _locate_replaced(self) -> ReadRequest:
+        """Return a request for all chunks of files that were replaced, located anew.
+
+        Chunks that were read before the file was replaced are among them: those of one file are of
+        one version.
+        """
         located = self.located
-        if located.relocate is None or self.retries_left <= 0:
-            raise error.at(**self.chunk_context(int(chunks[0])))
-        cells = located.cell[chunks]
-        retries_left = self.retries_left - 1
+        assert located.relocate is not None
+        cells = located.cell[np.isin(located.file, [*self.replaced])]
         # A fresh request, since lengths, codecs and files of the old one describe the replaced
         # file.
-        fresh = replace(
-            self, located=located.relocate(cells), retries_left=retries_left, cached=None
-        )
+        fresh = replace(self, located=located.relocate(cells), replaced={}, cached=None)
         gone = np.setdiff1d(cells, fresh.located.cell)
         if len(gone) and not self.fill_missing:
             raise ChunkNotFoundError("the chunk is missing").at(
@@ -438,9 +459,7 @@ class ReadRequest:
             )
         for _, out_sel, _ in self.projection.parts(gone):
             self.output[(*out_sel, ...)] = self.fill
-        if len(fresh.located):
-            for task in fresh.plan_tasks():
-                task()
+        return fresh
 
     def _plan_partial_reads(self, i: int) -> list[Task]:
         """Return tasks that read only the bytes needed of one uncompressed block."""

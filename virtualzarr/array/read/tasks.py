@@ -49,7 +49,7 @@ class PartialReads:
                 self.request, self.i, error, lambda: self.out.fill(self.request.fill)
             )
         except SourceChangedError as error:
-            self.request.retry_replaced(np.array([self.i]), error)
+            self.request.note_replaced(self.i, error)
             return
         except Exception as error:
             self.request.add_context(self.i, error)
@@ -164,7 +164,7 @@ class CoalescedReads:
                 fill = partial(request.output.__setitem__, (*out_sel, ...), request.fill)
                 fill_missing_chunk(request, i, error, fill)
         except SourceChangedError as error:
-            request.retry_replaced(chunks, error)
+            request.note_replaced(numbers[0], error)
         except Exception as error:
             request.add_context(numbers[done], error)
             raise
