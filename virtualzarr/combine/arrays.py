@@ -136,7 +136,7 @@ class _JoinPlan:
         # The joined array has one fill value: chunks missing from an input with another one become
         # inline references to a single element.
         if not is_same_fill_value(fill, self.fill_value, dtype) and can_inline_fill(array):
-            result = _inline_missing_chunks(result)
+            result = inline_missing_chunks(result)
         # Pipelines that decode alike, such as gzip of two levels, need no decoder: other readers
         # have none, and publishing such a chunk would mean a copy.
         if pipeline != declared and pipeline.decoding_key(dtype) != declared.decoding_key(dtype):
@@ -348,7 +348,7 @@ def _is_portable(pipeline: Pipeline) -> bool:
     return "cast_value" not in names and not any(n.startswith("virtualzarr.") for n in names)
 
 
-def _inline_missing_chunks(array: Array) -> Array:
+def inline_missing_chunks(array: Array) -> Array:
     """Return an array whose missing chunks are references to its own fill value."""
     missing = array.manifest.source < 0
     if not missing.any():

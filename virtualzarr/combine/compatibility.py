@@ -16,7 +16,7 @@ from virtualzarr.errors import UnsupportedError
 from virtualzarr.metadata import ArrayMetadata, default_fill
 from virtualzarr.metadata.dimension_names import find_differing_names, real_name
 from virtualzarr.metadata.dtypes import vlen_kind
-from virtualzarr.metadata.fill import is_same_fill
+from virtualzarr.metadata.fill import is_same_fill, show_fills
 
 Difference = tuple[str, Any, Any]
 
@@ -197,7 +197,7 @@ def choose_fill_input(
             continue
         matters = has_missing_chunks(array) and not (resolve and can_inline_fill(array))
         if matters or are_masks:
-            value, expected = repr(array.fill_value), repr(fill)
+            value, expected = show_fills(array.fill_value, fill)
             report.add_difference(variable, index, chosen, "fill value", value, expected)
             report.remedies["packing" if are_masks else "fill"] = "harmonize"
     return chosen

@@ -11,8 +11,13 @@ from numpy.typing import NDArray
 
 from grids import Axis, SeparableGrid
 from virtualzarr.array import Array
+from virtualzarr.combine.arrays import inline_missing_chunks
 from virtualzarr.combine.cf_packing import is_missing
-from virtualzarr.combine.compatibility import has_missing_chunks
+from virtualzarr.combine.compatibility import (
+    can_inline_fill,
+    has_missing_chunks,
+    is_same_fill_value,
+)
 from virtualzarr.combine.concat_stack import concat_rows
 from virtualzarr.combine.harmonize_to_stored import harmonize_to_stored
 from virtualzarr.combine.missing import missing_array
@@ -226,12 +231,14 @@ def join(ends: Group, schema: Schema, group: Group, options: Mapping[str, Any]) 
     """Return new arrays in the terms of stored ones, joined with the last row of these."""
     dimension = schema.growing
     addition = harmonize_to_stored(ends, group, options)
-    if "packing" in ParsedOptions.parse(**options).harmonize:
+    parsed = ParsedOptions.parse(**options)
+    if "packing" in parsed.harmonize:
         addition = pack_group_like_stored(ends, addition)
     # Attributes stay as they are stored, unless the user says how they are combined.
     rules = {"combine_attrs": "override", **options}
     joined = concat_rows([ends, addition], dimension, **rules)
-    rows = joined.map_arrays(lambda array: _new_rows(array, ends, dimension))
+    may_fill = parsed.missing == "fill" or "fill" in parsed.harmonize
+    rows = joined.map_arrays(lambda array: _new_rows(array, ends, dimension, may_fill))
     new_schema = schema
     known = {path for path, _ in ends.members(None)}
     growing = find_growing(rows, dimension)
@@ -273,7 +280,7 @@ def _check_data(group: Group) -> Group:
     return group
 
 
-def _new_rows(array: Array, ends: Group, dimension: str) -> Array:
+def _new_rows(array: Array, ends: Group, dimension: str, may_fill: bool) -> Array:
     """Return the new rows of an array that was joined with the last stored one, checked."""
     if dimension not in array.dims:
         return array
@@ -281,7 +288,7 @@ def _new_rows(array: Array, ends: Group, dimension: str) -> Array:
     last = ends.get(array.path)
     skipped = 0
     if isinstance(last, Array):
-        array = _with_fill_of(array, last)
+        array = _with_fill_of(array, last, may_fill)
         check_alike(last, array, axis, same_chunks=False)
         array = _with_pipeline_of(array, last)
         skipped = last.shape[axis]
@@ -296,14 +303,20 @@ def _new_rows(array: Array, ends: Group, dimension: str) -> Array:
     return array.lazy[tuple(slice(skipped if i == axis else 0, None) for i in range(array.ndim))]
 
 
-def _with_fill_of(array: Array, stored: Array) -> Array:
-    """Return an array with the stored fill value, where none of its own chunks is missing.
+def _with_fill_of(array: Array, stored: Array, may_fill: bool) -> Array:
+    """Return an array with the stored fill value, where no chunk of its own reads as another.
 
-    Joined with a stored array without rows, it has that of the new rows.
+    Joined with a stored array that lacks no chunk, it has that of the new rows. If missing chunks
+    may have values of their own (`may_fill`), they become references to it.
     """
     fill = stored.metadata.fill_value
-    if array.dtype != stored.dtype or has_missing_chunks(array):
+    if array.dtype != stored.dtype:
         return array
+    if has_missing_chunks(array):
+        is_same = is_same_fill_value(array.fill_value, fill, array.dtype)
+        if is_same or not (may_fill and can_inline_fill(array)):
+            return array
+        array = inline_missing_chunks(array)
     return array.replace(array.metadata.replace(fill_value=fill), array.manifest)
 
 

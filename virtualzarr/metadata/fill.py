@@ -441,3 +441,24 @@ def is_same_fill(a: Any, b: Any) -> bool:
         return type(a) is type(b) and bool(a == b)
     a, b = (np.asarray(x, x.dtype.newbyteorder("=")) for x in (a, b))
     return bool(a.dtype == b.dtype and a.tobytes() == b.tobytes())
+
+
+def show_fills(a: Any, b: Any) -> tuple[str, str]:
+    """Return two fill values that differ as text that shows in what: NaN with its bits.
+
+    Examples
+    --------
+    >>> show_fills(*np.array([0x7E00, 0xFE01], "u2").view("f2"))
+    ('np.float16(nan) of bits 0x7e00', 'np.float16(nan) of bits 0xfe01')
+    >>> show_fills(np.int8(1), None)
+    ('np.int8(1)', 'None')
+    """
+    texts = repr(a), repr(b)
+    if texts[0] != texts[1] or not isinstance(a, np.generic):
+        return texts
+    return f"{texts[0]} of bits {_bits(a)}", f"{texts[1]} of bits {_bits(b)}"
+
+
+def _bits(value: Any) -> str:
+    native = np.asarray(value, value.dtype.newbyteorder(">"))
+    return f"0x{native.tobytes().hex()}"

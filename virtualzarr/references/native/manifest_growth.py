@@ -19,7 +19,7 @@ from virtualzarr.errors import MismatchError, UnsupportedError
 from virtualzarr.manifest import Manifest
 from virtualzarr.metadata import ArrayMetadata, attribute_dtypes
 from virtualzarr.metadata.dimension_names import find_differing_names
-from virtualzarr.metadata.fill import is_same_fill
+from virtualzarr.metadata.fill import is_same_fill, show_fills
 from virtualzarr.metadata.portable import with_typed_mask
 from virtualzarr.references.native.manifest_chunks import NativeChunks
 from virtualzarr.references.native.parts import save_part
@@ -196,7 +196,8 @@ def check_alike(array: Array, joined: Array, axis: int, *, same_chunks: bool = T
     if old.dtype != new.dtype:
         wrong.append(f"data type: {new.dtype}, not {old.dtype}")
     elif not is_same_fill(*fills):
-        wrong.append(f"fill value: {fills[1]!r}, not {fills[0]!r}")
+        stored, appended = show_fills(*fills)
+        wrong.append(f"fill value: {appended}, not {stored}")
     before, after = (with_typed_mask(metadata).attributes for metadata in (old, new))
     for name, mine, its in _iter_changed_meaning(before, after):
         wrong.append(f"attribute {name}: {its!r}, not {mine!r}, which stays")
