@@ -175,6 +175,21 @@ def test_a_lacking_tile_is_an_error_or_missing_values() -> None:
     np.testing.assert_array_equal(joined["a"][...], [[0, 1], [np.nan, 11]])
 
 
+def test_overlaps_of_stores_are_resolved(tmp_path: Any) -> None:
+    for number, start in enumerate((0, 3)):
+        node = vz.create_group(tmp_path / f"{number}.zarr")
+        rows = np.arange(start, start + 5)
+        node.create_array("t", data=rows, chunks=(2,), dimension_names=["t"])
+        node.create_array("a", data=rows + 10 * number, chunks=(2,), dimension_names=["t"])
+    files = [tmp_path / "0.zarr", tmp_path / "1.zarr"]
+    for how, expected in (
+        ("first", [0, 1, 2, 3, 4, 15, 16, 17]),
+        ("last", [0, 1, 2, *range(13, 18)]),
+    ):
+        joined = vz.virtualize(files, "t", combine="by_coords", overlap=how)
+        assert joined["a"][...].tolist() == expected
+
+
 @pytest.mark.parametrize("t", [[1, 3, 2], [1, 1], [1.0, np.nan]])
 def test_coordinates_must_be_sorted(t: list[float]) -> None:
     odd = group(t=(("t",), t), v=(("t",), np.zeros(len(t))))

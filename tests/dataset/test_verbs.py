@@ -409,6 +409,11 @@ def test_replacing_by_coordinates_and_by_file(tmp_path, dataset):
     check(vz.Dataset(tmp_path / "d", version=2), range(8))
     with pytest.raises(MismatchError, match="no rows of the file"):
         after.replace(tmp_path / "1-final.h5", replaced=tmp_path / "1.h5")
+    with pytest.raises(MismatchError, match="no rows of the file") as caught:
+        after.replace(tmp_path / "1.h5", replaced=[tmp_path / "0.h5", tmp_path / "1.h5"])
+    assert caught.value.file == str(tmp_path / "1.h5")
+    with pytest.raises(ValueError, match="names no file"):
+        after.replace(tmp_path / "1.h5", replaced=[])
     diff = after.diff(2)
     assert [(r.first, r.last) for r in diff.replaced] == [(4, 6)]
     assert [(r.first, r.count) for r in diff.dropped] == [(7, 1)]

@@ -22,6 +22,7 @@ from virtualzarr.combine.value_checks import view_unsigned
 from virtualzarr.errors import MismatchError
 from virtualzarr.hierarchy.group import Group
 from virtualzarr.virtual.axis_slices import AxisSlices
+from virtualzarr.virtual.from_store import as_virtual
 from virtualzarr.virtual.rechunk import apply_axis_slices, get_axes
 
 NO_COORDINATES = -1
@@ -261,7 +262,8 @@ def slice_group(group: Group, dim: str, cut: Callable[[Axis], AxisSlices]) -> Gr
             return array
         axes = zip(array.dims, get_axes(array), strict=True)
         return apply_axis_slices(
-            array, [cut(axis) if name == dim else AxisSlices.identity(axis) for name, axis in axes]
+            as_virtual(array),
+            [cut(axis) if name == dim else AxisSlices.identity(axis) for name, axis in axes],
         )
 
     return group.map_arrays(cut_array)

@@ -150,8 +150,9 @@ class Dataset(DatasetVersion):
         source
             As for `append`.
         replaced : path or several, optional
-            Files whose rows go, whatever their coordinates. By default, all rows from the first to
-            the last of the new coordinates go. There may be more or fewer rows than before.
+            Files whose rows go, whatever their coordinates; each must have some. By default, all
+            rows from the first to the last of the new coordinates go. There may be more or fewer
+            rows than before.
         message, commit_id, **options
             As for `append`.
 

@@ -232,6 +232,8 @@ def request_append(addable: Addable, *, replaced: bool = False) -> Request:
 def request_replace(addable: Addable, sources: Collection[str]) -> Request:
     """Rows come in place of those that refer to some files."""
     uris = [resolve_uri(source) for source in sources]
+    if not uris:
+        raise ValueError("replaced= names no file: which rows go?")
 
     def prepare(dataset: Dataset) -> Edit:
         group, files = addable.find(dataset, again=True)
@@ -240,12 +242,11 @@ def request_replace(addable: Addable, sources: Collection[str]) -> Request:
         rows = addition.rows(dataset.snapshot.schema, files)
 
         def find(state: Snapshot) -> Protocol[list[tuple[int, int]]]:
-            ranges = yield from find_rows(
-                state, dataset.dimension, dataset.open_segment, dataset.path, uris
+            return (
+                yield from find_rows(
+                    state, dataset.dimension, dataset.open_segment, dataset.path, uris
+                )
             )
-            if not ranges:
-                raise MismatchError("no rows of the file are in the dataset", file=uris[0])
-            return ranges
 
         # Without a coordinate, rows take the place of those before; with one, they come where they
         # belong, which may be elsewhere.

@@ -153,12 +153,13 @@ def find_rows(
 
     Raises
     ------
+    MismatchError
+        No rows came from one of them.
     UnsupportedError
         Rows that refer to no file came with one of them, and with others.
     """
     read = _reader(open_segment)
-    names = yield from file_names.read_names(state, dimension, uris, folder)
-    pairs = [pair for each in names.values() for pair in each]
+    pairs = yield from file_names.read_names(state, dimension, uris, folder)
     for uri, pair in (yield from _find_unclear(state, dimension, folder, uris)):
         stretches = yield from find_ids(state, dimension, [pair], read)
         if not locate(stretches, [pair]):
@@ -170,8 +171,13 @@ def find_rows(
                 "other files, refer to none of them; replace or drop rows by their coordinates",
                 file=uri,
             )
-        pairs.append(pair)
-    return locate((yield from find_ids(state, dimension, pairs, read)), pairs)
+        pairs.setdefault(uri, []).append(pair)
+    every = [pair for each in pairs.values() for pair in each]
+    stretches = yield from find_ids(state, dimension, every, read)
+    for uri in uris:
+        if not locate(stretches, pairs.get(uri, [])):
+            raise MismatchError("no rows of the file are in the dataset", file=uri)
+    return locate(stretches, every)
 
 
 def _find_unclear(
