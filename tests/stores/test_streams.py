@@ -9,7 +9,7 @@ import zarr
 
 import virtualzarr as vz
 from tests.stores.webserver import web_server
-from virtualzarr.errors import SourceError, VirtualZarrError
+from virtualzarr.errors import SourceError
 from virtualzarr.stores.streams import AnswerStream
 
 pytest.importorskip("aiohttp")
@@ -117,12 +117,27 @@ def test_references_to_several_servers(tmp_path, server):
         assert np.array_equal(joined[...], np.concatenate([VALUES, VALUES]))
 
 
-def test_reads_within_the_event_loop_are_errors_that_do_not_hang(server):
-    array = vz.open(f"{server.url}/a")
+@pytest.mark.parametrize("name", ["a", "raw", "large", "shards"])
+@pytest.mark.parametrize("threads", [1, 3])
+def test_reads_within_the_event_loop_of_fsspec(tmp_path, server, name, threads, monkeypatch):
+    """Requests are made in another: a thread that waits in that loop would keep it from them."""
+    monkeypatch.setattr(vz.config, "partial_read_bytes", 64)
+    monkeypatch.setattr(vz.config, "remote_gap", 0)
+    values = np.arange(4000, dtype="i4").reshape(40, 100)
+    zarr.create_array(tmp_path / "large", data=values, chunks=(20, 50), compressors=None)
+    zarr.create_array(tmp_path / "shards", data=values, chunks=(2, 50), shards=(20, 50))
+    expected = VALUES if name in ("a", "raw") else values
 
     async def read():
-        return array[...]
+        with vz.config.set(threads=threads):
+            virtual = vz.virtualize(f"{server.url}/{name}")
+            refs = tmp_path / "refs.json"
+            virtual.publish(refs)
+            array = next(array for _, array in vz.open(refs, allowed="*").members())
+            return array[...], array[3:30:7, 2:9], vz.open(f"{server.url}/{name}")[...]
 
     future = asyncio.run_coroutine_threadsafe(read(), fsspec_asyn.get_loop())
-    with pytest.raises(VirtualZarrError, match="running loop"):
-        future.result(20)
+    whole, part, stored = future.result(60)
+    assert np.array_equal(whole, expected)
+    assert np.array_equal(stored, expected)
+    assert np.array_equal(part, expected[3:30:7, 2:9])

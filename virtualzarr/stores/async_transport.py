@@ -40,7 +40,7 @@ class AsyncTransport(Listings):
     def _run(self, function: Callable[..., Awaitable[Any]], *values: Any) -> Any:
         from fsspec.asyn import sync
 
-        # fsspec has one event loop in a thread of its own; its sessions belong to that loop.
+        # A thread of its own runs the event loop; sessions belong to that.
         return sync(self._fs.loop, function, *values)
 
     async def fetch_in_loop(

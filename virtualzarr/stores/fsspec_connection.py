@@ -15,6 +15,7 @@ from virtualzarr.stores.async_transport import AsyncTransport
 from virtualzarr.stores.fingerprints import Fingerprint, as_source_error
 from virtualzarr.stores.listing import Entry, glob
 from virtualzarr.stores.location import Location
+from virtualzarr.stores.request_loop import with_request_loop
 from virtualzarr.stores.retry import retry_blocking
 from virtualzarr.stores.s3 import without_own_retries
 from virtualzarr.stores.transport import Answer, Transport, transport_for
@@ -40,7 +41,7 @@ def filesystem(location: Location) -> tuple[Any, str]:
     if uri.startswith(("s3://", "s3a://")) and "::" not in uri:
         options = without_own_retries(options)
     try:
-        fs, path = fsspec.core.url_to_fs(uri, **options)
+        fs, path = fsspec.core.url_to_fs(uri, **with_request_loop(uri, options))
     except ImportError as error:
         raise MissingDependencyError(
             f"{error}. The usual protocols come with pip install 'virtualzarr[remote]'", file=uri

@@ -184,7 +184,7 @@ class HttpTransport(AsyncTransport):
             return self._fs
         from fsspec.implementations.http import HTTPFileSystem
 
-        return HTTPFileSystem(**without_credentials(self._options))
+        return HTTPFileSystem(**without_credentials(self._options), loop=self._fs.loop)
 
 
 class _LinkParser(HTMLParser):

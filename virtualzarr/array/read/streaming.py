@@ -10,7 +10,6 @@ from operator import itemgetter
 from virtualzarr.array.read.tasks import CoalescedReads
 from virtualzarr.array.thread_pools import Task, run_shared
 from virtualzarr.config import config
-from virtualzarr.errors import UnsupportedError
 from virtualzarr.stores.streams import AnswerStream, StreamedRead
 
 _ADDED_AT_ONCE = 64
@@ -24,12 +23,6 @@ def run_streamed(tasks: Sequence[Task]) -> list[Task]:
     loop = next(filter(None, map(_loop_of, tasks)), None)
     if len(tasks) < 2 or loop is None:
         return [*tasks]
-    if asyncio._get_running_loop() is loop:
-        # Waiting for its answers there would be waiting for ever.
-        raise UnsupportedError(
-            "chunks elsewhere cannot be read within the running loop that makes the requests; "
-            "read in another thread"
-        )
     stream, errors = AnswerStream(loop), []
     others: list[Task] = []
     begun: list[tuple[CoalescedReads, StreamedRead]] = []
