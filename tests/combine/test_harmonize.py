@@ -316,6 +316,36 @@ def test_bounds_have_the_unit_of_their_times() -> None:
     np.testing.assert_array_equal(joined["edges"].values, expected["edges"].values)
 
 
+@pytest.mark.parametrize(
+    ("first", "second", "mask"),
+    [("i4", "f8", None), ("f4", "i4", None), ("i4", "i4", -9)],
+)
+def test_bounds_follow_times_that_get_another_unit(
+    first: str, second: str, mask: int | None
+) -> None:
+    """The units are equal, but times that are integers, floats or masked are counted anew."""
+    groups, datasets = [], []
+    for dtype, start, fill in ((first, 0, None), (second, 2, mask)):
+        times = np.array([start, start + 1], dtype)
+        attributes: dict[str, Any] = {"units": "days since 2000-01-01", "bounds": "edges"}
+        attributes |= {} if fill is None else {"_FillValue": fill}
+        variables = {
+            "time": (("time",), times, attributes),
+            "edges": (("time", "n"), np.stack([times, times + 1], 1), {}),
+        }
+        datasets.append(xr.decode_cf(xr.Dataset(variables)))
+        groups.append(
+            Group({}, {
+                name: virtual_array(values, dims=dims, attrs=dict(attrs), path=name)
+                for name, (dims, values, attrs) in variables.items()
+            })
+        )  # fmt: skip
+    joined = to_dataset(vz.concat(groups, dim="time", harmonize=True))
+    expected = xr.concat(datasets, "time")
+    np.testing.assert_array_equal(joined["time"].values, expected["time"].values)
+    np.testing.assert_array_equal(joined["edges"].values, expected["edges"].values)
+
+
 def test_packed_arrays_are_joined_along_an_axis() -> None:
     packed = numbers((3, 2), "i2")
     attributes = [

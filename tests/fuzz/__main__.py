@@ -1,7 +1,7 @@
 """``python -m tests.fuzz FORMAT``: look for files that a scanner does not survive.
 
 ``python -m tests.fuzz joins``: look for joins of random files that are not equal to those of numpy
-and xarray.
+and xarray; ``python -m tests.fuzz appends``: for appends that are not equal to joins.
 """
 
 from __future__ import annotations
@@ -26,11 +26,14 @@ MODULES = {
     "templates": "tests.fuzz.templates",
 }
 
+# Cases that a number makes: modules with `run(seed, folder)` and `find(seed, seconds)`.
+SEEDED = {"appends": "tests.fuzz.appends", "joins": "tests.fuzz.joins"}
+
 
 def main() -> int:
     """Run, and return how many kinds of findings there were, at most 100."""
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
-    parser.add_argument("format", choices=sorted([*EXTENSIONS, *MODULES, "joins"]))
+    parser.add_argument("format", choices=sorted([*EXTENSIONS, *MODULES, *SEEDED]))
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--findings", type=Path, help="folder to keep the files in")
     parser.add_argument("--seed", type=int, default=0)
@@ -38,10 +41,10 @@ def main() -> int:
     help_ = "compare values with the format's own reader, without guidance"
     parser.add_argument("--compare", action="store_true", help=help_)
     parser.add_argument("--unguided", action="store_true", help="do without atheris")
-    parser.add_argument("--only", type=int, help="of joins: run this seed alone")
+    parser.add_argument("--only", type=int, help="of joins and appends: run this seed alone")
     given = parser.parse_args()
-    if given.format == "joins":
-        return _joins(given)
+    if given.format in SEEDED:
+        return _seeded(given)
     if given.format in MODULES:
         return _random(given)
     files = corpus(given.format, real_folder(given.format) if given.real else None)
@@ -69,10 +72,10 @@ def _random(given: argparse.Namespace) -> int:
     return min(count, 100)
 
 
-def _joins(given: argparse.Namespace) -> int:
-    """Run random joins, each of a seed, which is all that is needed to run it again."""
-    from tests.fuzz.joins import find, run
-
+def _seeded(given: argparse.Namespace) -> int:
+    """Run random cases, each of a seed, which is all that is needed to run it again."""
+    module = import_module(SEEDED[given.format])
+    find, run = module.find, module.run
     if given.only is not None:
         with tempfile.TemporaryDirectory() as folder:
             print(run(given.only, Path(folder)))
@@ -85,7 +88,7 @@ def _joins(given: argparse.Namespace) -> int:
             continue
         for outcome, number in outcomes.most_common(20):
             print(f"{number:6} {outcome}")
-        print(f"{count} of {count + outcomes.total()} joins fail")
+        print(f"{count} of {count + outcomes.total()} {given.format} fail")
     return min(count, 100)
 
 

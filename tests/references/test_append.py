@@ -172,6 +172,53 @@ def test_what_is_there_is_copied_if_what_is_new_decodes_otherwise(tmp_path, form
     )
 
 
+def _write_bounded(path, time, bounds, unit):
+    group = vz.create_group(path)
+    shape = {"time": ("time",), "edges": ("time", "n")}
+    for name, values in (("time", np.array(time)), ("edges", np.array(bounds))):
+        # 64-bit integers have no common data type with floats.
+        values = values.astype("i4" if values.dtype.kind == "i" else "f8")
+        group.create_array(name, data=values, dimension_names=shape[name])
+    group["time"].attrs.update({"units": f"{unit} since 2000-01-01", "bounds": "edges"})
+    return path
+
+
+@pytest.mark.parametrize(
+    ("unit", "time", "bounds"),
+    [
+        ("hours", [72.0, 96.0], [[60.0, 84], [84, 108]]),  # both have a form in days
+        ("hours", [72, 96], [[60, 84], [84, 108]]),  # halves of days are no integers
+        ("hours", [60, 84], [[48, 72], [72, 96]]),  # as for their bounds, which are
+        ("days", [2.5, 3.5], [[2, 3], [3, 4]]),  # times in the stored unit, but not of its kind
+        ("days", [2, 3], [[1.5, 2.5], [2.5, 3.5]]),
+    ],
+)
+@pytest.mark.parametrize("form", ["json", "zarr"])
+def test_bounds_are_counted_as_their_times_or_say_otherwise(tmp_path, form, unit, time, bounds):
+    xr = pytest.importorskip("xarray")
+    old = _write_bounded(tmp_path / "old", [0, 1], [[0, 1], [1, 2]], "days")
+    new = _write_bounded(tmp_path / "new", time, bounds, unit)
+    refs = tmp_path / f"refs.{form}"
+    publish(vz.open(old), refs)
+    try:
+        append(refs, new, "time", harmonize=True, **({} if form == "zarr" else {"copy": True}))
+    except MismatchError:
+        assert form == "zarr"  # where what is stored keeps its attributes
+        return
+    grown = vz.open(refs)
+    units = dict(grown["time"].attrs), {**grown["time"].attrs, **grown["edges"].attrs}
+    for name, attributes in zip(("time", "edges"), units, strict=True):
+        expected = [0, 1, *time] if name == "time" else [[0, 1], [1, 2], *bounds]
+        dates = [
+            xr.coding.times.decode_cf_datetime(np.array(part, "f8"), f"{word} since 2000-01-01")
+            for part, word in ((expected[:2], "days"), (expected[2:], unit))
+        ]
+        np.testing.assert_array_equal(
+            xr.coding.times.decode_cf_datetime(grown[name][...], attributes["units"]),
+            np.concatenate(dates),
+        )
+
+
 @pytest.mark.parametrize("form", FORMS)
 def test_a_changed_file_is_not_added(tmp_path, files, form):
     refs = tmp_path / f"refs.{form}"

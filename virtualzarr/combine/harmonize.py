@@ -19,6 +19,9 @@ from virtualzarr.combine.attributes import PACKING_ATTRIBUTES
 from virtualzarr.combine.error_report import ErrorReport
 from virtualzarr.hierarchy.group import Group
 
+UNIT_WORDS = ("units", "calendar")
+"""Attributes that say how times are counted."""
+
 MAX_TIMES_READ = 1 << 20
 """So many times are read; coordinates are hardly ever more."""
 
@@ -60,16 +63,11 @@ def harmonize_times(
     """Return arrays of times in one unit; None where they are none, or have one unit already."""
     units = [cf_time.TimeUnit.from_attributes(array.attrs) for array in arrays]
     time_units = [unit for unit in units if unit is not None]
-    if len(time_units) < len(units) or any(array.dtype.kind not in "iuf" for array in arrays):
-        return None
-    # Packed times are rare, and the product of factors has no exact unit: left to packing.
-    if any(name in array.attrs for array in arrays for name in ("scale_factor", "add_offset")):
+    if len(time_units) < len(units) or any(not _is_count(array) for array in arrays):
         return None
     masks = [cf_packing.mask_values(array) for array in arrays]
-    kinds = {array.dtype.kind == "f" for array in arrays}
     # One unit under several spellings needs no codec, only one spelling.
-    is_same_unit = all(unit.same_as(time_units[0]) for unit in time_units)
-    if is_same_unit and len(set(masks)) == 1 and len(kinds) == 1:
+    if all(unit.same_as(time_units[0]) for unit in time_units) and _are_counted_alike(arrays):
         return [_with_unit_attributes(array, arrays[0]) for array in arrays]
     target = _choose_time_unit(arrays, time_units)
     if isinstance(target, str):
@@ -89,7 +87,11 @@ def harmonize_times(
         for array, unit, missing in zip(arrays, time_units, masks, strict=True)
     ]
     # Integers have no NaN: what is missing becomes NaT, whose bits `_FillValue` names.
-    if True in kinds or any(masks) or any(_fill_is_no_time(codec) for codec in codecs):
+    if (
+        any(array.dtype.kind == "f" for array in arrays)
+        or any(masks)
+        or any(_fill_is_no_time(codec) for codec in codecs)
+    ):
         unit_attributes["_FillValue"] = NAT
     return [
         cf_packing.with_decoding(
@@ -153,8 +155,8 @@ def _fill_is_no_time(codec: Codec) -> bool:
 
 def _with_unit_attributes(array: Array, template: Array) -> Array:
     """Return an array with the model's words for the unit of time it has, too."""
-    words = {name: template.attrs[name] for name in ("units", "calendar") if name in template.attrs}
-    attributes = {k: v for k, v in array.attrs.items() if k not in ("units", "calendar")} | words
+    words = {name: template.attrs[name] for name in UNIT_WORDS if name in template.attrs}
+    attributes = {k: v for k, v in array.attrs.items() if k not in UNIT_WORDS} | words
     return (
         cf_packing.with_decoding(array, None, attributes=attributes)
         if attributes != array.attrs
@@ -162,30 +164,32 @@ def _with_unit_attributes(array: Array, template: Array) -> Array:
     )
 
 
-def with_units_of_bounded(node: Array | Group, group: Group) -> Array | Group:
-    """Return the bounds of times with the unit of those times; anything else as it is.
+def with_units_of_bounded(array: Array, group: Group) -> Array:
+    """Return the bounds of times with the unit of those times; any other array as it is.
 
     Source: CF conventions 1.11, section 7.1: bounds need not repeat the units of what they bound.
     """
-    if not isinstance(node, Array) or "units" in node.attrs:
-        return node
-    for name in group:
-        owner = group[name]
+    owner = find_bounded(array, group)
+    if owner is None or "units" in array.attrs:
+        return array
+    words = {key: owner.attrs[key] for key in UNIT_WORDS if key in owner.attrs}
+    return cf_packing.with_decoding(array, None, attributes={**array.attrs, **words})
+
+
+def find_bounded(node: Array | Group, group: Group) -> Array | None:
+    """Return the times of which a member of a group is the bounds, if it is."""
+    for _, owner in group.arrays() if isinstance(node, Array) else ():
         # Climatological bounds are named by their own attribute (CF 1.11, section 7.4).
-        bounded = isinstance(owner, Array) and node.name in (
-            owner.attrs.get("bounds"),
-            owner.attrs.get("climatology"),
-        )
+        bounded = node.name in (owner.attrs.get("bounds"), owner.attrs.get("climatology"))
         if bounded and cf_time.TimeUnit.from_attributes(owner.attrs) is not None:
-            words = {key: owner.attrs[key] for key in ("units", "calendar") if key in owner.attrs}
-            return cf_packing.with_decoding(node, None, attributes={**node.attrs, **words})
-    return node
+            return owner
+    return None
 
 
 def harmonize_bounds(
     nodes: Mapping[int, Array | Group], groups: Sequence[Group]
 ) -> dict[int, Array | Group]:
-    """Return bounds of times with the units of those times, unless these are one for all anyway.
+    """Return bounds of times with the units of those times, unless these stay what they are.
 
     Parameters
     ----------
@@ -193,10 +197,36 @@ def harmonize_bounds(
         Members of one name, by the number of their group.
     groups : sequence of Group
     """
-    with_units = {i: with_units_of_bounded(node, groups[i]) for i, node in nodes.items()}
-    changed = [i for i, node in with_units.items() if node is not nodes[i]]
-    units = [cf_time.TimeUnit.from_attributes(node.attrs) for node in with_units.values()]
-    first = units[0]
-    # Units added to all alike would only be noise in the attributes of the result.
-    alike = first is not None and all(u is not None and u.same_as(first) for u in units)
-    return dict(nodes) if len(changed) == len(nodes) and alike else with_units
+    owners = [find_bounded(node, groups[i]) for i, node in nodes.items()]
+    bounded = [owner for owner in owners if owner is not None]
+    is_silent = all("units" not in node.attrs for node in nodes.values())
+    # Units added to all alike would only be noise in the attributes of the result. They are needed
+    # where the times get another unit, as they do where some are integers, and others floats.
+    if is_silent and len(bounded) == len(nodes) and _keep_their_unit(bounded):
+        return dict(nodes)
+    return {
+        i: with_units_of_bounded(node, groups[i]) if isinstance(node, Array) else node
+        for i, node in nodes.items()
+    }
+
+
+def _keep_their_unit(arrays: Sequence[Array]) -> bool:
+    """Tell whether times of several inputs are joined as they are counted in each."""
+    units = [cf_time.TimeUnit.from_attributes(array.attrs) for array in arrays]
+    if not all(unit and units[0] and unit.same_as(units[0]) for unit in units):
+        return False
+    # What is no count is never brought to another unit.
+    return not all(map(_is_count, arrays)) or _are_counted_alike(arrays)
+
+
+def _is_count(array: Array) -> bool:
+    """Tell whether the elements of an array of times count its unit as they are."""
+    # Packed times are rare, and the product of factors has no exact unit: left to packing.
+    packed = any(name in array.attrs for name in ("scale_factor", "add_offset"))
+    return array.dtype.kind in "iuf" and not packed
+
+
+def _are_counted_alike(arrays: Sequence[Array]) -> bool:
+    """Tell whether times of one unit can stay as they are: equal masks, and one kind of numbers."""
+    masks = {cf_packing.mask_values(array) for array in arrays}
+    return len(masks) == 1 and len({array.dtype.kind == "f" for array in arrays}) == 1

@@ -6,7 +6,7 @@ as it is, to be found when arrays are joined.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from fractions import Fraction
 from typing import Any, TypeVar
 
@@ -18,7 +18,12 @@ from virtualzarr.codecs.core.netcdf_fill import NETCDF_FILL, netcdf_fill
 from virtualzarr.combine.attributes import MEANING_ATTRIBUTES
 from virtualzarr.combine.cf_packing import is_missing, mask_values
 from virtualzarr.combine.cf_time import TimeUnit, exact_times
-from virtualzarr.combine.harmonize import MAX_TIMES_READ, with_units_of_bounded
+from virtualzarr.combine.harmonize import (
+    MAX_TIMES_READ,
+    UNIT_WORDS,
+    find_bounded,
+    with_units_of_bounded,
+)
 from virtualzarr.combine.options import ParsedOptions
 from virtualzarr.errors import VirtualZarrError
 from virtualzarr.hierarchy.group import Group
@@ -44,7 +49,7 @@ def harmonize_to_stored(stored: Node, new: Node, options: Mapping[str, Any]) -> 
     """
     rules = ParsedOptions.parse(**options).harmonize
     if isinstance(stored, Array):
-        return _harmonize_array(stored, new, rules, [stored.attrs, new.attrs])
+        return _harmonize_array(stored, new, rules)
     return _harmonize_group(stored, new, rules)
 
 
@@ -56,22 +61,34 @@ def _harmonize_group(stored: Group, new: Group, rules: Collection[str]) -> Group
             node = _harmonize_group(old, node, rules)
         elif isinstance(node, Array) and isinstance(old, Array):
             # Both sides of bounds take the unit of their own coordinate.
-            units = (
-                (with_units_of_bounded(old, stored), with_units_of_bounded(node, new))
-                if "time" in rules
-                else (old, node)
-            )
-            node = _harmonize_array(old, node, rules, [each.attrs for each in units])
+            if "time" in rules:
+                old, node = with_units_of_bounded(old, stored), with_units_of_bounded(node, new)
+            node = _harmonize_array(old, node, rules)
         members[name] = node
-    return new.replace(members=members)
+    result = new.replace(members=members)
+    silent = {name: node for name, node in new.items() if "units" not in node.attrs}
+    changes = {name: _without_unit_of_bounded(result[name], result) for name in silent}
+    return result.replace(members=members | changes)
 
 
-def _harmonize_array(
-    stored: Array, new: Array, rules: Collection[str], unit_attributes: Sequence[Mapping[str, Any]]
-) -> Array:
-    """Do so for an array; `unit_attributes` are attributes with the units of both."""
+def _without_unit_of_bounded(node: Array | Group, group: Group) -> Array | Group:
+    """Return bounds of times without a unit, if that of the times says the same.
+
+    It does not where the bounds could be counted in the stored unit, and their times could not.
+    """
+    owner = find_bounded(node, group)
+    unit, other = (
+        None if each is None else TimeUnit.from_attributes(each.attrs) for each in (owner, node)
+    )
+    if unit is None or other is None or not unit.same_as(other) or not isinstance(node, Array):
+        return node
+    attributes = {name: value for name, value in node.attrs.items() if name not in UNIT_WORDS}
+    return node.replace(node.metadata.replace(attributes=attributes))
+
+
+def _harmonize_array(stored: Array, new: Array, rules: Collection[str]) -> Array:
     new = _with_stored_mask(stored, new)
-    target, unit = (TimeUnit.from_attributes(attributes) for attributes in unit_attributes)
+    target, unit = (TimeUnit.from_attributes(array.attrs) for array in (stored, new))
     if "time" not in rules or unit is None or target is None:
         return new
     converted = _convert_times(stored, new, unit, target)
