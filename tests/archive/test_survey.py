@@ -148,7 +148,7 @@ def test_files_that_are_twice_there_are_told(tmp_path, alike):
     report = vz.survey([*alike, copy, again])
     assert told(report) == {
         ("same content twice", ("day004-copy.nc", "day004.nc"), ""),
-        ("same coordinates twice", ("day006-again.nc", "day006.nc"), "time"),
+        ("replaced", ("day006-again.nc", "day006.nc"), "time"),
     }
 
 

@@ -9,14 +9,20 @@ from os.path import commonprefix
 from typing import Any, Literal, cast, get_args
 
 Kind = Literal[
+    # files
     "empty", "truncated", "no permission", "not the format", "not supported", "damaged metadata",
-    "gone", "dangling link", "changed during the scan", "unreachable", "same content twice",
-    "same coordinates twice", "step missing", "overlap", "order unlike names", "not monotonic",
-    "value repeated", "missing value", "no rows", "no coordinate", "epoch", "calendar",
-    "variable gone", "variable added", "variable skipped", "dimension order", "dimensions",
-    "length off the axis", "static coordinate", "reversed", "data type", "byte order",
-    "chunk shape", "filters", "fill", "scale/offset", "units", "flags/valid range", "meaning",
-    "format",
+    "damaged chunk", "gone", "dangling link", "unreachable", "changed during the scan",
+    "same content twice", "replaced", "half-written", "name contradicts coordinate",
+    # the axis
+    "step missing", "span missing", "overlap", "order unlike names", "not monotonic",
+    "value repeated", "jitter", "step changes", "missing value", "no rows", "no coordinate",
+    "epoch", "calendar",
+    # structure
+    "variable gone", "variable added", "variable renamed", "variable skipped", "dimension order",
+    "dimensions", "length off the axis", "static coordinate", "reversed", "data type",
+    "byte order", "chunk shape", "filters", "lossy parameter", "format",
+    # meaning
+    "units", "scale/offset", "fill", "flags/valid range", "meaning",
 ]  # fmt: skip
 """What can be odd."""
 
@@ -43,6 +49,8 @@ class Anomaly:
         What exactly, in words.
     era : int, optional
         The number of the era that begins with it; None if it is of single files.
+    span : (str, str), optional
+        Between which coordinates it is, as text.
     """
 
     kind: Kind
@@ -50,6 +58,7 @@ class Anomaly:
     variable: str = ""
     detail: str = ""
     era: int | None = None
+    span: tuple[str, str] | None = None
 
     def __str__(self) -> str:
         names = ", ".join(self.files[:2]) + (", ..." if len(self.files) > 2 else "")
@@ -80,6 +89,8 @@ class Change:
     def kind(self) -> Kind:
         """Which kind of anomaly it is."""
         name = self.name
+        if name == "name":
+            return "variable renamed"
         if name == "variable":
             return "variable added" if self.before is None else "variable gone"
         if name == "skipped":
@@ -105,6 +116,10 @@ class Change:
         """
         if self.name == "variable":
             return "added" if self.before is None else "gone"
+        if self.name == "name":
+            return f"called {_show(self.before)} before"
+        if self.name == "chunks":
+            return "chunks are missing" if self.before is None else "no chunk is missing"
         if self.name in ("values", "reversed values"):
             return "other values"
         if self.name == "filters" and self.before is not None and self.after is not None:
@@ -128,6 +143,7 @@ _KINDS: dict[str, Kind] = {
     "valid_max": "flags/valid range", "valid_range": "flags/valid range",
     "flag_values": "flags/valid range", "flag_masks": "flags/valid range",
     "flag_meanings": "flags/valid range", "format": "format",
+    "lossy": "lossy parameter", "chunks": "half-written",
 }  # fmt: skip
 
 

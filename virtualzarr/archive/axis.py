@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from hashlib import blake2b
 from typing import Any
@@ -14,6 +15,8 @@ from numpy.typing import NDArray
 from virtualzarr.array import Array
 from virtualzarr.combine.cf_time import TimeUnit
 from virtualzarr.combine.value_checks import view_unsigned
+
+Number = int | Fraction
 
 MIN_STEPS = 20
 """No step is claimed of fewer differences than these."""
@@ -27,43 +30,90 @@ _ROUNDED = 10**6
 _EXACT_FLOAT = 2**52
 
 
-def axis_facts(values: NDArray[Any], array: Array) -> dict[str, Any]:
-    """Return extent, order and steps of a coordinate, as JSON.
+@dataclass(frozen=True, slots=True)
+class AxisFacts:
+    """Extent, order and steps of a coordinate in one file.
 
-    Returns
-    -------
-    dict
-        ``n`` values, ``missing`` and ``repeated`` among them, ``order`` (1, -1, or 0 if it is
-        neither), ``digest``; if they can be held against those of other files also ``low`` and
-        ``high``, fractions as text, in nanoseconds of the calendar for times; ``steps``, pairs of
-        a difference and how often there is it, or None if there are too many.
+    Parameters
+    ----------
+    n, missing, repeated : int
+        Values, and how many of them are missing, and were there before.
+    order : int
+        1, -1, or 0 if it is neither.
+    digest, reversed : str
+        Of the values as they are stored, and of those from the last to the first.
+    low, high : int or Fraction or None
+        For times in nanoseconds of the calendar; None if they cannot be held against those of
+        other files.
+    steps : tuple of (int, int), optional
+        Differences of neighbours and how often there is each; None if there are too many, or it
+        cannot be said.
+    calendar : str, optional
+        Of times.
     """
-    values = view_unsigned(values, array).reshape(-1)
-    valid = values[~find_missing(values, array)]
-    facts: dict[str, Any] = {
-        "n": len(values),
-        "missing": len(values) - len(valid),
-        "repeated": len(valid) - len(np.unique(valid)),
-        "order": _find_order(valid),
-        "digest": blake2b(np.ascontiguousarray(values).tobytes(), digest_size=16).hexdigest(),
-    }
-    attributes = array.metadata.attributes
-    unit = TimeUnit.from_attributes(attributes)
-    packed = "scale_factor" in attributes or "add_offset" in attributes
-    countable = values.dtype.kind in "iu" or (values.dtype.kind == "f" and np.isfinite(valid).all())
-    if not len(valid) or packed or not countable or (unit is not None and unit.epoch is None):
-        return facts
-    ends = [_position(value, unit) for value in (valid.min().item(), valid.max().item())]
-    facts |= {"low": str(ends[0]), "high": str(ends[1]), "steps": _count_steps(valid, unit)}
-    facts["calendar"] = None if unit is None else unit.calendar
-    return facts
+
+    n: int
+    missing: int
+    repeated: int
+    order: int
+    digest: str
+    reversed: str
+    low: Number | None = None
+    high: Number | None = None
+    steps: tuple[tuple[int, int], ...] | None = None
+    calendar: str | None = None
+
+    @classmethod
+    def of(cls, values: NDArray[Any], array: Array) -> AxisFacts:
+        """Return the facts of a coordinate whose stored values were read."""
+        digest, reverse = _digest(values), _digest(values[::-1] if values.ndim else values)
+        values = view_unsigned(values, array).reshape(-1)
+        missing = find_missing(values, array)
+        valid = values[~missing] if missing.any() else values
+        nsame, order = _find_order(valid)
+        nmissing = len(values) - len(valid)
+        facts = cls(len(values), nmissing, nsame, order, digest, reverse)
+        attributes = array.metadata.attributes
+        unit = TimeUnit.from_attributes(attributes)
+        packed = "scale_factor" in attributes or "add_offset" in attributes
+        countable = values.dtype.kind in "iu" or (
+            values.dtype.kind == "f" and bool(np.isfinite(valid).all())
+        )
+        if not len(valid) or packed or not countable or (unit is not None and unit.epoch is None):
+            return facts
+        low, high = (_position(value, unit) for value in (valid.min().item(), valid.max().item()))
+        calendar = None if unit is None else unit.calendar
+        return replace(
+            facts, low=low, high=high, steps=_count_steps(valid, unit), calendar=calendar
+        )
+
+    @property
+    def is_placed(self) -> bool:
+        """Whether it can be held against the coordinates of other files."""
+        return self.low is not None
+
+    def to_json(self) -> list[Any]:
+        """Return the facts as JSON."""
+        ends = [str(end) if isinstance(end, Fraction) else end for end in (self.low, self.high)]
+        first = [self.n, self.missing, self.repeated, self.order, self.digest, self.reversed]
+        return [*first, *ends, self.steps, self.calendar]
+
+    @classmethod
+    def from_json(cls, document: Any) -> AxisFacts:
+        """Return facts as `to_json` gave them."""
+        n, missing, repeated, order, digest, reverse, low, high, steps, calendar = document
+        low, high = (Fraction(end) if isinstance(end, str) else end for end in (low, high))
+        pairs = None if steps is None else tuple((step, count) for step, count in steps)
+        return cls(n, missing, repeated, order, digest, reverse, low, high, pairs, calendar)
+
+
+def _digest(values: NDArray[Any]) -> str:
+    return blake2b(np.ascontiguousarray(values).tobytes(), digest_size=16).hexdigest()
 
 
 def find_missing(values: NDArray[Any], array: Array) -> NDArray[np.bool_]:
     """Return which values are missing: NaN, or what the attributes say."""
-    missing = np.zeros(values.shape, bool)
-    if values.dtype.kind == "f":
-        missing |= np.isnan(values)
+    missing = np.isnan(values) if values.dtype.kind == "f" else np.zeros(values.shape, bool)
     if values.dtype.kind in "iuf":
         for name in ("_FillValue", "missing_value"):
             mask = array.metadata.attributes.get(name)
@@ -72,22 +122,38 @@ def find_missing(values: NDArray[Any], array: Array) -> NDArray[np.bool_]:
     return missing
 
 
-def _find_order(values: NDArray[Any]) -> int:
+def _find_order(values: NDArray[Any]) -> tuple[int, int]:
+    """Return how many values were there before, and the order."""
+    if len(values) < 2:
+        return 0, 1
     before, after = values[:-1], values[1:]
-    if (after >= before).all():
-        return 1
-    return -1 if (after <= before).all() else 0
+    if bool((after > before).all()):
+        return 0, 1
+    if bool((after < before).all()):
+        return 0, -1
+    nsame = len(values) - len(np.unique(values))
+    if bool((after >= before).all()):
+        return nsame, 1
+    return nsame, -1 if bool((after <= before).all()) else 0
 
 
-def _position(value: float, unit: TimeUnit | None) -> Fraction:
+def _position(value: float, unit: TimeUnit | None) -> Number:
     if unit is None:
-        return Fraction(value)
+        return value if isinstance(value, int) else _simplify(Fraction(value))
     assert unit.epoch is not None
-    return Fraction(value) * unit.length + unit.epoch
+    if isinstance(value, int) or value.is_integer():
+        return int(value) * unit.length + unit.epoch
+    return _simplify(Fraction(value) * unit.length + unit.epoch)
 
 
-def _count_steps(values: NDArray[Any], unit: TimeUnit | None) -> list[list[int]] | None:
+def _simplify(number: Fraction) -> Number:
+    return number.numerator if number.denominator == 1 else number
+
+
+def _count_steps(values: NDArray[Any], unit: TimeUnit | None) -> tuple[tuple[int, int], ...] | None:
     """Return differences of neighbours that are not zero, and how many there are of each."""
+    if len(values) < 2:
+        return () if unit is not None or values.dtype.kind in "iu" else None
     length = 1 if unit is None else unit.length
     if values.dtype.kind == "f":
         scaled = values.astype(np.float64) * (length / _ROUNDED)
@@ -98,23 +164,27 @@ def _count_steps(values: NDArray[Any], unit: TimeUnit | None) -> list[list[int]]
         return None
     else:
         numbers = values.astype(np.int64)
-    steps, counts = np.unique(np.abs(np.diff(numbers)), return_counts=True)
+    differences = np.abs(np.diff(numbers))
+    first = int(differences[0])
+    if bool((differences == first).all()):
+        return ((first * length, len(differences)),) if first else ()
+    steps, counts = np.unique(differences, return_counts=True)
     if len(steps) > _MAX_DIFFERENT_STEPS:
         return None
     pairs = zip(steps.tolist(), counts.tolist(), strict=True)
-    return [[step * length, count] for step, count in pairs if step]
+    return tuple((step * length, count) for step, count in pairs if step)
 
 
-def round_step(low: Fraction, high: Fraction, *, is_time: bool) -> int | None:
+def round_step(low: Number, high: Number, *, is_time: bool) -> int | None:
     """Return a difference as steps have it, None if it is no integer.
 
     Examples
     --------
-    >>> round_step(Fraction(1), Fraction(4), is_time=False)
+    >>> round_step(1, 4, is_time=False)
     3
     """
     difference = high - low
-    if difference.denominator == 1:
+    if isinstance(difference, int) or difference.denominator == 1:
         return int(difference)
     # Only times that are floats are no integers.
     return round(difference / _ROUNDED) * _ROUNDED if is_time else None

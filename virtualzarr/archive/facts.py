@@ -10,24 +10,43 @@ from typing import Any
 
 import numpy as np
 
-from virtualzarr.archive.axis import axis_facts
+from virtualzarr.archive.axis import AxisFacts
 from virtualzarr.array import Array
-from virtualzarr.codecs import Pipeline
+from virtualzarr.codecs import Codec, Pipeline
 from virtualzarr.combine.attributes import MEANING_ATTRIBUTES, attribute_dtype
 from virtualzarr.hierarchy.group import Group
+from virtualzarr.manifest import Manifest
 from virtualzarr.metadata.dimension_names import real_name
 
 MAX_COORDINATE_BYTES = 16 << 20
 """Coordinates that are larger are not read: their values are not compared."""
 
-STRUCTURE = ("data type", "byte order", "dimensions", "filters", "fill value")
-COORDINATES = ("values", "reversed values")
+LOSSY_ATTRIBUTES = (
+    "_QuantizeBitGroomNumberOfSignificantDigits",
+    "_QuantizeGranularBitRoundNumberOfSignificantDigits",
+    "_QuantizeBitRoundNumberOfSignificantBits",
+    "quantization_nsd", "quantization_nsb", "least_significant_digit",
+)  # fmt: skip
+"""Attributes that say how exact values were before they were compressed: netCDF, NCO, netCDF4."""
+
+_LOSSY_CODECS = frozenset(
+    ["bitround", "quantize", "fixedscaleoffset", "scaleoffset", "scale_offset", "zfp", "zfpy",
+     "sz", "sz3", "truncate", "hdf5_scaleoffset", "hdf5_zfp", "fits_quantized"]
+)  # fmt: skip
+
+COMPARED = frozenset((*MEANING_ATTRIBUTES, *LOSSY_ATTRIBUTES))
+"""Attributes that are compared."""
 
 Properties = dict[str, dict[str, Any]]
 """What is compared of each variable, by its path and the name of the property."""
 
+Places = tuple[int, int]
+"""Sums of addresses and of lengths of all chunks: other files have others, or are copies."""
 
-@dataclass(frozen=True)
+_MODULUS = 1 << 62
+
+
+@dataclass(frozen=True, slots=True)
 class FileFacts:
     """What a survey needs of a file that was scanned.
 
@@ -35,66 +54,72 @@ class FileFacts:
     ----------
     format : str
     properties : dict
-        What is compared with other files, by variable.
+        What is compared with other files, by variable, but for values of coordinates. Files that
+        are alike share one.
     axes : dict
-        Extent, order and steps of each dimension coordinate, by its path.
-    digest : str
-        Of all of its metadata and of where its chunks lie: other files have other ones, if they are
-        not copies.
+        Facts of each coordinate, by its path.
+    places : (int, int)
+        See `Places`.
     """
 
     format: str
     properties: Properties
-    axes: dict[str, dict[str, Any]]
-    digest: str
+    axes: dict[str, AxisFacts]
+    places: Places
 
     @classmethod
     def of(cls, group: Group, format: str) -> FileFacts:
         """Return the facts of a group that a scan returned; small coordinates are read."""
         properties: Properties = {}
-        axes: dict[str, dict[str, Any]] = {}
-        digest = blake2b(digest_size=16)
+        axes: dict[str, AxisFacts] = {}
+        places = (0, 0)
         for path, node in iter_nodes(group):
-            digest.update(f"{path} {dict(node.attrs)!r}".encode())
             if isinstance(node, Group):
                 properties |= {f"{path}/{name}".strip("/"): {"skipped": why}
                                for name, why in node.skipped.items()}  # fmt: skip
                 continue
-            for column in (node.manifest.offset, node.manifest.length):
-                digest.update(np.ascontiguousarray(column).tobytes())
+            places = add_places(places, node.manifest)
             properties[path] = _describe(node)
             if is_coordinate(node) and node.nbytes <= MAX_COORDINATE_BYTES:
-                values = node.read()
-                axes[path] = axis_facts(values, node)
-                properties[path] |= _digest_values(values)
-        return cls(format, properties, axes, digest.hexdigest())
+                axes[path] = AxisFacts.of(node.read(), node)
+        return cls(format, properties, axes, places)
 
     @classmethod
-    def from_json(cls, properties: Properties, document: Any) -> FileFacts:
-        """Return facts as `to_json` gave them, with the properties."""
-        format, axes, digest = document
-        return cls(format, properties, axes, digest)
+    def from_json(
+        cls, properties: Properties, document: Any, axes: dict[str, AxisFacts]
+    ) -> FileFacts:
+        """Return facts as `to_json` gave them.
+
+        Parameters
+        ----------
+        properties : dict
+        document : list
+        axes : dict
+            Facts by their text: those of static coordinates are the same in most files, and made
+            once.
+        """
+        format, texts, places = document
+        made = {}
+        for path, text in texts.items():
+            if text not in axes:
+                axes[text] = AxisFacts.from_json(json.loads(text))
+            made[path] = axes[text]
+        return cls(format, properties, made, tuple(places))
 
     def to_json(self) -> list[Any]:
         """Return all but the properties, which many files share."""
-        return [self.format, self.axes, self.digest]
+        axes = {path: json.dumps(axis.to_json()) for path, axis in self.axes.items()}
+        return [self.format, axes, list(self.places)]
 
-    def fingerprints(self) -> tuple[str, str, str]:
-        """Return digests of structure, of meaning, and of the values of coordinates.
 
-        Lengths are in none of them: which dimension is joined is not known.
-        """
-        parts: list[list[Any]] = [[], [], []]
-        for path, properties in sorted(self.properties.items()):
-            for name, value in sorted(properties.items()):
-                if name.startswith("length along"):
-                    continue
-                structural = name in STRUCTURE or name.startswith(("chunk along", "skipped"))
-                part = 0 if structural else 2 if name in COORDINATES else 1
-                parts[part].append([path, name, value])
-            parts[0].append([path])
-        structure, meaning, coordinates = (digest_json(part) for part in parts)
-        return structure, meaning, coordinates
+def add_places(places: Places, manifest: Manifest) -> Places:
+    """Return sums of addresses and lengths with those of a manifest."""
+    if not manifest.nrefs or manifest.sources[0].is_inline:
+        return places
+    stored = np.asarray(manifest.source) >= 0
+    columns = (np.asarray(column)[stored] for column in (manifest.offset, manifest.length))
+    first, second = (int(column.sum()) for column in columns)
+    return (places[0] + first) % _MODULUS, (places[1] + second) % _MODULUS
 
 
 def digest_json(value: Any) -> str:
@@ -152,7 +177,24 @@ def _describe(array: Array) -> dict[str, Any]:
         chunk = None if chunks is None else int(chunks[axis])
         # A chunk that has all there is says nothing of how longer files would be cut.
         properties[f"chunk along {dim}"] = None if chunk is None or chunk >= length else chunk
+    manifest = array.manifest
+    if 0 < manifest.nrefs < manifest.ncells:
+        properties["chunks"] = "some are not there"
+    if lossy := _describe_lossy(array):
+        properties["lossy"] = lossy
     return properties | _describe_meaning(metadata.attributes)
+
+
+def _describe_lossy(array: Array) -> list[str]:
+    """Return what says how exact values were before they were compressed."""
+    attributes = array.metadata.attributes
+    said = [f"{name}={attributes[name]!r}" for name in LOSSY_ATTRIBUTES if name in attributes]
+    codecs = [codec for codec in array.metadata.pipeline.codecs if _is_lossy(codec)]
+    return [*said, *map(repr, codecs)]
+
+
+def _is_lossy(codec: Codec) -> bool:
+    return codec.name.rpartition(".")[2].lower() in _LOSSY_CODECS
 
 
 def _describe_fill(value: Any) -> str:
@@ -165,7 +207,9 @@ def _describe_codecs(pipeline: Pipeline) -> list[str]:
     """Return the codecs that decode chunks, without what does not matter for that."""
     described = []
     for codec in pipeline.codecs:
-        if codec is not pipeline.serializer:
+        if _is_lossy(codec):
+            described.append(codec.name.removeprefix("numcodecs."))
+        elif codec is not pipeline.serializer:
             fields = codec.decoding_fields
             members = sorted(codec.configuration if fields is None else fields)
             values = [f"{name}={codec.configuration.get(name)!r}" for name in members]
@@ -183,11 +227,3 @@ def _describe_meaning(attributes: Mapping[str, Any]) -> dict[str, Any]:
             is_factor = name in ("scale_factor", "add_offset") and isinstance(value, int | float)
             meaning[name] = f"{value!r} ({attribute_dtype(value)})" if is_factor else repr(value)
     return meaning
-
-
-def _digest_values(values: Any) -> dict[str, Any]:
-    ways = {"values": values, "reversed values": values[::-1] if values.ndim else values}
-    return {
-        name: blake2b(np.ascontiguousarray(way).tobytes(), digest_size=16).hexdigest()
-        for name, way in ways.items()
-    }

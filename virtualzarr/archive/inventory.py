@@ -7,11 +7,14 @@ import os
 import re
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
 
 from virtualzarr.archive.anomalies import Kind, as_kind
+from virtualzarr.archive.axis import AxisFacts
+from virtualzarr.archive.damage import find_damage
 from virtualzarr.archive.facts import FileFacts, digest_text
+from virtualzarr.archive.row_facts import RowFacts
 from virtualzarr.batches import Row
 from virtualzarr.errors import (
     MissingDependencyError,
@@ -43,12 +46,24 @@ _FINAL_REMOTE: tuple[Kind, ...] = ("empty", "not the format")
 
 @dataclass(frozen=True)
 class FileReport:
-    """A file of an archive, and what came of its scan: facts, or kind and text of an error."""
+    """A file of an archive, and what came of its scan.
+
+    Parameters
+    ----------
+    uri : str
+    size : int, optional
+    facts : FileFacts, optional
+    error : (str, str), optional
+        Kind and text, where there are no facts.
+    damage : list of (str, str, str)
+        Kind, text and variable of chunks that do not decode.
+    """
 
     uri: str
     size: int | None
     facts: FileFacts | None
     error: tuple[Kind, str] | None = None
+    damage: list[tuple[Kind, str, str]] = field(default_factory=list)
 
 
 def take_inventory(
@@ -57,8 +72,12 @@ def take_inventory(
     options: Mapping[str, Any],
     parallel: Any = None,
     progress: bool | None = None,
+    decode: int | Literal["all"] = 0,
 ) -> tuple[list[FileReport], int]:
-    """Return a report of each file, and how many were not scanned, as the ledger had them."""
+    """Return a report of each file, and how many were not scanned, as the ledger had them.
+
+    Chunks that are to be decoded are in each run: a ledger says nothing of them.
+    """
     reports: list[FileReport | None] = [None] * len(files)
     versions: list[Version | None] = [None] * len(files)
     for number, file in enumerate(files):
@@ -70,7 +89,8 @@ def take_inventory(
             versions[number] = version
             if version.size == 0:
                 reports[number] = FileReport(file, 0, None, ("empty", "the file is empty"))
-    nreused = 0 if ledger is None else _take_noted(files, versions, reports, ledger, options)
+    look = _Look(options, decode)
+    nreused = 0 if ledger is None else _take_noted(files, versions, reports, ledger, look)
     unscanned = [number for number, report in enumerate(reports) if report is None]
     with warnings.catch_warnings():
         # What is skipped is reported of each file and variable.
@@ -81,7 +101,7 @@ def take_inventory(
         for number, scanned in zip(unscanned, scans, strict=True):
             noted = versions[number]
             assert noted is not None
-            report = reports[number] = _look_at(files[number], noted, scanned.item, options)
+            report = reports[number] = look.at(files[number], noted, scanned.item)
             if ledger is not None and scanned.is_alone and _is_final(report):
                 _note(ledger, report, noted, scanned.item)
     return [report for report in reports if report is not None], nreused
@@ -92,13 +112,14 @@ def _take_noted(
     versions: Sequence[Version | None],
     reports: list[FileReport | None],
     ledger: Ledger,
-    options: Mapping[str, Any],
+    look: _Look,
 ) -> int:
     """Put reports of files that the ledger has into their places; return how many."""
     uris = [Location.of(file).uri for file in files]
     entries = ledger.find(uris, versions)
     hashes = {entry.properties for entry in entries if entry and entry.properties}
     properties = ledger.load_properties(hashes)
+    axes: dict[str, AxisFacts] = {}
     noted = 0
     for number, entry in enumerate(entries):
         version = versions[number]
@@ -108,12 +129,16 @@ def _take_noted(
         if entry.error is not None:
             kind, text = entry.error
             reports[number] = FileReport(files[number], size, None, (as_kind(kind), text))
+        elif look.decode and (row := ledger.load(entry)):
+            reports[number] = look.at(files[number], version, row)
+        elif look.decode:
+            continue
         elif entry.facts is not None and entry.properties is not None:
-            facts = FileFacts.from_json(properties[entry.properties], json.loads(entry.facts))
+            facts = FileFacts.from_json(properties[entry.properties], json.loads(entry.facts), axes)
             reports[number] = FileReport(files[number], size, facts)
         elif row := ledger.load(entry):
             # Virtualized before, but not surveyed: facts are noted, too.
-            report = reports[number] = _look_at(files[number], version, row, options)
+            report = reports[number] = look.at(files[number], version, row)
             if _is_final(report):
                 _note(ledger, report, version, row)
         noted += reports[number] is not None
@@ -140,21 +165,40 @@ def _note(ledger: Ledger, report: FileReport, version: Version, item: Item) -> N
     )  # fmt: skip
 
 
-def _look_at(file: str, version: Version, item: Item, options: Mapping[str, Any]) -> FileReport:
-    """Return the facts of what was scanned, if the file is still as it was."""
-    try:
-        if isinstance(item, VirtualZarrError):
-            raise item
-        group = item.group() if isinstance(item, Row) else item
-        format = options.get("format") or detect(file, options.get("storage_options"))
-        facts = FileFacts.of(group, format)
-        now = take_version(file, options.get("storage_options"))
-    except VirtualZarrError as error:
-        return _report_error(file, version.size, error)
-    if not now.is_same(version):
-        changed: Kind = "changed during the scan"
-        return FileReport(file, version.size, None, (changed, "it has another size or date now"))
-    return FileReport(file, version.size, facts)
+class _Look:
+    """Makes facts of scans, those of files that are alike by what differs."""
+
+    def __init__(self, options: Mapping[str, Any], decode: int | Literal["all"]) -> None:
+        self.decode = decode
+        self._format = options.get("format")
+        self._storage_options = options.get("storage_options")
+        self._rows = RowFacts()
+
+    def at(self, file: str, version: Version, item: Item) -> FileReport:
+        """Return the facts of what was scanned, if the file is still as it was."""
+        try:
+            if isinstance(item, VirtualZarrError):
+                raise item
+            # Rows of files that are alike are of HDF5, of which alone there are templates.
+            is_alike = isinstance(item, Row) and item.source is not None
+            format = self._format or ("hdf5" if is_alike else detect(file, self._storage_options))
+            if isinstance(item, Row):
+                facts = self._rows.of(item, format)
+            else:
+                facts = FileFacts.of(item, format)
+            now = take_version(file, self._storage_options)
+        except VirtualZarrError as error:
+            return _report_error(file, version.size, error)
+        if not now.is_same(version):
+            changed: Kind = "changed during the scan"
+            return FileReport(
+                file, version.size, None, (changed, "it has another size or date now")
+            )
+        report = FileReport(file, version.size, facts)
+        if self.decode and not isinstance(item, VirtualZarrError):
+            group = item.group() if isinstance(item, Row) else item
+            return replace(report, damage=list(find_damage(group, file, self.decode)))
+        return report
 
 
 def _report_error(file: str, size: int | None, error: VirtualZarrError) -> FileReport:
@@ -181,7 +225,8 @@ def classify_error(file: str, size: int | None, error: VirtualZarrError) -> Kind
         isinstance(error, SourceError) and _NO_PERMISSION.search(error.message)
     ):
         return "no permission"
-    if isinstance(error, UnsupportedError):
+    # A library that was asked for what is damaged refuses it, too.
+    if isinstance(error, UnsupportedError) and "damaged" not in error.message:
         return "not the format" if "are of no known format" in error.message else "not supported"
     if not isinstance(error, SourceError):
         return "damaged metadata"

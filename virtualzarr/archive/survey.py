@@ -5,21 +5,25 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from hashlib import blake2b
-from typing import Any
+from typing import Any, Literal
 
 from virtualzarr.archive.anomalies import Anomaly
-from virtualzarr.archive.axis_checks import axis_of, check_axis, check_names, choose_dim, sort_files
+from virtualzarr.archive.axis_checks import check_axis, check_names
+from virtualzarr.archive.classes import Classes
 from virtualzarr.archive.eras import Era, find_eras
-from virtualzarr.archive.facts import digest_json
 from virtualzarr.archive.inventory import FileReport, take_inventory
+from virtualzarr.archive.moments import format_position
+from virtualzarr.archive.order import Axes, choose_dim, find_axis, sort_files
+from virtualzarr.archive.strands import find_strands
 from virtualzarr.ingest.ledger import Ledger, scan_options
 from virtualzarr.ingest.scan_files import Paths, find_files, natural_key
 from virtualzarr.keywords import strict_keywords
 from virtualzarr.stores.files import is_url
 
 _BLOCK = 1 << 20
+_HEAD = 1 << 16
 
 
 @dataclass(frozen=True, repr=False)
@@ -69,7 +73,10 @@ class Survey:
         if self.reused:
             lines.append(f"{self.reused:,} taken from the ledger")
         for number, era in enumerate(self.eras, 1):
-            lines.append(f"era {number}: {era.files:,} files, {era.first} to {era.last}")
+            strand = f" of {era.strand}" if era.strand else ""
+            span = f" ({era.start} to {era.stop})" if era.start else ""
+            files = f"{era.files:,} files{strand}, {era.first} to {era.last}"
+            lines.append(f"era {number}: {files}{span}")
             lines += [f"  {change}" for change in era.changes]
         single = [anomaly for anomaly in self.anomalies if anomaly.era is None]
         counts = sorted(Counter(anomaly.kind for anomaly in single).items())
@@ -83,6 +90,7 @@ def survey(
     paths: Paths,
     dim: str | None = None,
     *,
+    decode: int | Literal["all"] = 0,
     ledger: str | os.PathLike[str] | None = None,
     format: str | None = None,
     storage_options: Mapping[str, Any] | None = None,
@@ -99,6 +107,9 @@ def survey(
     dim : str, optional
         The dimension along which files follow; by default that of a time, or else of a coordinate,
         which differs between files.
+    decode : int or "all"
+        How many chunks of each variable of each file are read and decoded, or all. By default none
+        is: damaged chunks are not seen then.
     ledger : path, optional
         A file that says what was scanned; it is created if there is none. Files that have not
         changed since are not scanned again, and a run that was ended goes on. `virtualize` and
@@ -122,7 +133,10 @@ def survey(
     >>> survey("archive/air-*.nc", ledger="air.ledger")  # doctest: +SKIP
     """
     files = list(dict.fromkeys(find_files(paths, storage_options)))
-    options = {"format": format, "storage_options": storage_options, "allowed": allowed}
+    if decode != "all" and (isinstance(decode, bool) or decode < 0):
+        raise ValueError(f'decode is a number of chunks, or "all", not {decode!r}')
+    scan = {"format": format, "storage_options": storage_options, "allowed": allowed}
+    options = {"scan": scan, "decode": decode}
     if ledger is None:
         return _survey(files, dim, None, options, parallel, progress)
     noted = scan_options(format, allowed, storage_options)
@@ -138,39 +152,74 @@ def _survey(
     parallel: Any,
     progress: bool | None,
 ) -> Survey:
-    reports, nreused = take_inventory(files, ledger, options, parallel, progress)
+    reports, nreused = take_inventory(
+        files, ledger, options["scan"], parallel, progress, decode=options["decode"]
+    )
     reports.sort(key=lambda report: natural_key(report.uri))
     scanned = [report for report in reports if report.facts is not None]
     anomalies = _collect_errors(reports)
     facts = [report.facts for report in scanned if report.facts is not None]
     dim = choose_dim(facts) if dim is None else dim
-    axes = [axis_of(one, dim) for one in facts]
-    path = next((path for path, _ in axes if path), "")
+    found = [find_axis(one, dim) for one in facts]
+    path = next((path for path, _ in found if path), "")
+    axes = [axis for _, axis in found]
     # Copies of a file have its coordinates: they are told once, and left out of what follows.
     copies = _find_copies(scanned)
     anomalies += [Anomaly("same content twice", names) for names in copies]
     again = {name for names in copies for name in names[1:]}
-    order = [k for k in sort_files([axis for _, axis in axes]) if scanned[k].uri not in again]
-    names = [scanned[k].uri for k in order]
-    if path:
-        odd = check_axis(names, [axes[k][1] for k in order], path)
-        twice = {name for each in odd if each.kind == "same coordinates twice"
-                 for name in each.files[1:]}  # fmt: skip
-        anomalies += odd + check_names([name for name in names if name not in twice], path)
-    eras, changes = find_eras(names, [facts[k] for k in order], dim)
+    order = [k for k in sort_files(axes) if scanned[k].uri not in again]
+    names, axes = [scanned[k].uri for k in order], [axes[k] for k in order]
+    sizes = [scanned[k].size or 0 for k in order]
+    classes = Classes([facts[k] for k in order], dim)
+    for change, count in classes.varying:
+        words = f"{change.name}: {count:,} different ones in {len(names):,} files"
+        anomalies.append(Anomaly(change.kind, tuple(names), change.variable, words))
+    strands: dict[str, list[int]] = {}
+    for k, strand in enumerate(find_strands(names, classes.codes, axes)):
+        strands.setdefault(strand, []).append(k)
+    eras: list[Era] = []
+    for strand, members in sorted(strands.items()):
+        some, ends = [names[k] for k in members], [axes[k] for k in members]
+        if path:
+            anomalies += _check_coordinates(some, ends, path)
+        codes = [classes.codes[k] for k in members]
+        more, insides, changes = find_eras(some, codes, classes, len(eras) + 1)
+        for era, inside in zip(more, insides, strict=True):
+            nbytes = sum(sizes[members[k]] for k in inside)
+            start, stop = _find_ends([ends[k] for k in inside])
+            eras.append(replace(era, start=start, stop=stop, strand=strand, nbytes=nbytes))
+        anomalies += changes
     return Survey(
         len(files), sum(report.size or 0 for report in reports),
         dict(Counter(one.format for one in facts)), dim if path else None,
-        nreused, tuple(eras), (*anomalies, *changes),
+        nreused, tuple(eras), tuple(anomalies),
     )  # fmt: skip
 
 
+def _check_coordinates(names: Sequence[str], axes: Axes, path: str) -> list[Anomaly]:
+    odd = check_axis(names, axes, path)
+    twice = {name for each in odd if each.kind == "replaced" for name in each.files[1:]}
+    single = [k for k, name in enumerate(names) if name not in twice]
+    return odd + check_names([names[k] for k in single], [axes[k] for k in single], path)
+
+
+def _find_ends(axes: Axes) -> tuple[str, str]:
+    """Return the first and the last coordinate of files, as text."""
+    placed = [axis for axis in axes if axis is not None and axis.low is not None]
+    if not placed:
+        return "", ""
+    last = max(axis.high for axis in placed if axis.high is not None)
+    calendar = placed[0].calendar
+    return format_position(placed[0].low, calendar), format_position(last, calendar)
+
+
 def _collect_errors(reports: Sequence[FileReport]) -> list[Anomaly]:
-    errors: dict[tuple[Any, str], list[str]] = {}
+    errors: dict[tuple[Any, str, str], list[str]] = {}
     for report in reports:
-        if report.error is not None:
-            errors.setdefault(report.error, []).append(report.uri)
-    return [Anomaly(kind, tuple(names), "", text) for (kind, text), names in errors.items()]
+        for error in ([] if report.error is None else [(*report.error, "")]) + report.damage:
+            errors.setdefault(error, []).append(report.uri)
+    return [Anomaly(kind, tuple(names), variable, text)
+            for (kind, text, variable), names in errors.items()]  # fmt: skip
 
 
 def _find_copies(scanned: Sequence[FileReport]) -> list[tuple[str, ...]]:
@@ -178,20 +227,20 @@ def _find_copies(scanned: Sequence[FileReport]) -> list[tuple[str, ...]]:
     alike: dict[tuple[Any, ...], list[str]] = {}
     for report in scanned:
         facts = report.facts
-        if facts is not None and not is_url(report.uri) and os.path.isfile(report.uri):
-            coordinates = digest_json(facts.axes)
-            alike.setdefault((report.size, facts.digest, coordinates), []).append(report.uri)
+        if facts is not None and not is_url(report.uri):
+            coordinates = tuple(axis.digest for axis in facts.axes.values())
+            alike.setdefault((report.size, facts.places, coordinates), []).append(report.uri)
     copies = []
     for names in alike.values():
         if len(names) > 1:
-            copies += _group_by_bytes(names)
+            copies += _group_by_bytes([name for name in names if os.path.isfile(name)])
     return copies
 
 
 def _group_by_bytes(names: Sequence[str]) -> list[tuple[str, ...]]:
     heads: dict[bytes, list[str]] = {}
     for name in names:
-        heads.setdefault(_digest_bytes(name, _BLOCK), []).append(name)
+        heads.setdefault(_digest_bytes(name, _HEAD), []).append(name)
     by_digest: dict[bytes, list[str]] = {}
     for some in heads.values():
         if len(some) > 1:

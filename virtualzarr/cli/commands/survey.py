@@ -18,6 +18,10 @@ def add_command(commands: Any, common: argparse.ArgumentParser) -> None:
     shared.add_files(parser)
     shared.add_dim(parser, required=False)
     shared.add_format(parser)
+    parser.add_argument(
+        "--decode", type=_count, default=0, metavar="N",
+        help="read and decode so many chunks of each variable of each file, or all",
+    )  # fmt: skip
     shared.add_ledger(parser)
 
 
@@ -26,9 +30,14 @@ def run(options: argparse.Namespace) -> int:
     import virtualzarr
 
     report = virtualzarr.survey(
-        options.files, options.dim, ledger=options.ledger, format=options.format,
+        options.files, options.dim, decode=options.decode, ledger=options.ledger,
+        format=options.format,
         progress=False if options.quiet or options.json else None,
         **shared.open_arguments(options),
     )  # fmt: skip
     shared.print_report(options, report.to_json() if options.json else report)
     return 0
+
+
+def _count(text: str) -> Any:
+    return text if text == "all" else int(text)

@@ -1,0 +1,60 @@
+"""Facts of files that templates fit: equal to those of their groups in everything."""
+
+import shutil
+
+import h5py
+import numpy as np
+import pytest
+
+from tests.archive.archives import make_old, write
+from virtualzarr.archive import row_facts
+from virtualzarr.archive.facts import FileFacts
+from virtualzarr.archive.row_facts import RowFacts
+from virtualzarr.batches import Row
+from virtualzarr.ingest.scan_files import scan_rows
+
+OPTIONS = {"format": None, "on_error": "warn", "storage_options": None}
+
+
+def archive(folder, **options):
+    """Write files by patching copies of one: what is compared is not the same in all."""
+    first = write(str(folder / "0.nc"), 0.0, 4, **options)
+    files = [first] + [shutil.copy(first, folder / f"{k}.nc") for k in range(1, 8)]
+    for k, file in enumerate(map(str, files)):
+        with h5py.File(file, "a") as data:
+            data["time"][...] = 24 * k + 6 * np.arange(4)
+            data["x"][...] = (1, 2, 3, 4 + (k == 6))
+            data["air"].attrs.modify("scale_factor", 0.25 if k == 5 else 0.5)
+    make_old(map(str, files))
+    return list(map(str, files))
+
+
+@pytest.mark.parametrize("times", ["f8", "i4"])
+def test_facts_of_rows_are_those_of_groups(tmp_path, monkeypatch, times):
+    files = archive(tmp_path, time_type=times)
+    made = []
+    monkeypatch.setattr(row_facts.FileFacts, "of", counting(made, FileFacts.of))
+    rows = [one for one in scan_rows(files, OPTIONS) if isinstance(one, Row)]
+    facts = RowFacts()
+    for row in rows:
+        assert facts.of(row, "hdf5") == FileFacts.of(row.group(), "hdf5")
+    assert sum(row.source is not None for row in rows) >= 3
+    # Those that are alike were not made by a group.
+    assert len(made) - len(rows) < len(rows)
+
+
+def counting(made, function):
+    def of(group, format):
+        made.append(group)
+        return function(group, format)
+
+    return of
+
+
+def test_properties_are_shared_by_files_that_are_alike(tmp_path):
+    rows = [one for one in scan_rows(archive(tmp_path), OPTIONS) if isinstance(one, Row)]
+    facts = RowFacts()
+    made = [facts.of(row, "hdf5") for row in rows if row.source is not None]
+    assert len({id(one.properties) for one in made}) < len(made)
+    lows = [one.axes["time"].low for one in made]
+    np.testing.assert_array_equal(lows, sorted(set(lows)))
