@@ -15,7 +15,6 @@ from virtualzarr.array.read.engine import read
 from virtualzarr.codecs.sharding import find_sharding
 from virtualzarr.errors import UnsupportedError
 from virtualzarr.manifest import Manifest
-from virtualzarr.stores.files import take_fingerprint
 
 if TYPE_CHECKING:
     from virtualzarr.array.array import Array
@@ -126,21 +125,10 @@ def _chunk_lengths(manifest: Manifest) -> Int64:
     if len(to_end):
         # Each source is asked for its size once, however many chunks end with it.
         rows, inverse = np.unique(manifest.source.reshape(-1)[to_end], return_inverse=True)
-        sizes = np.array([_source_size(manifest, row) for row in rows.tolist()], np.int64)
+        sizes = np.array([manifest.sources[row].find_size() for row in rows.tolist()], np.int64)
         offset = np.asarray(manifest.offset).reshape(-1)[to_end]
         flat[to_end] = np.maximum(sizes[inverse] - offset, 0)
     return length
-
-
-def _source_size(manifest: Manifest, row: int) -> int:
-    """Return the bytes of a source, queried where its fingerprint does not have them."""
-    source = manifest.sources[row]
-    size = source.size if source.data is None else len(source.data)
-    if size is None:
-        size = take_fingerprint(source.location).size
-    if size is None:
-        raise UnsupportedError("the server does not say how large the file is", file=source.uri)
-    return size
 
 
 def _check_cells(array: ArrayProperties) -> None:

@@ -134,8 +134,11 @@ class ManifestChunks:
             # Cleared at once, as an LRU order would have to be updated for each chunk.
             if len(self._files) >= config.open_sources:
                 self._files.clear()
-            file = self._files[row] = open_source(self.manifest.sources[row])
+            file = self._files[row] = self._open_file(row)
         return file
+
+    def _open_file(self, row: int) -> ByteFile:
+        return open_source(self.manifest.sources[row])
 
 
 def check_grid_shape(metadata: ArrayMetadata, manifest: Manifest) -> None:

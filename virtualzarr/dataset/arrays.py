@@ -16,9 +16,8 @@ from numpy.typing import NDArray
 
 from grids import Axis, Projection, SeparableGrid, from_axes, refine, simplify
 from virtualzarr.array import Array
-from virtualzarr.array.chunk_source import LocatedChunks, ManifestChunks, open_source
+from virtualzarr.array.chunk_source import LocatedChunks, ManifestChunks
 from virtualzarr.array.read.layers import Layers
-from virtualzarr.config import config
 from virtualzarr.dataset.entry import ChunkRuns, Entry
 from virtualzarr.dataset.named import Named
 from virtualzarr.dataset.row_cells import CutCells, RowCells, UniformCells
@@ -26,7 +25,7 @@ from virtualzarr.dataset.row_finder import RowFinder
 from virtualzarr.dataset.segment import Segment
 from virtualzarr.dataset.segment_opener import SegmentOpener
 from virtualzarr.dataset.stretches import Stretches
-from virtualzarr.errors import MetadataError, SourceNotFoundError, VirtualZarrError
+from virtualzarr.errors import SourceNotFoundError, VirtualZarrError
 from virtualzarr.manifest import Decoder, Manifest, References
 from virtualzarr.manifest.manifest import CANONICAL
 from virtualzarr.metadata import ArrayMetadata
@@ -90,9 +89,6 @@ class VersionChunks(ManifestChunks):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return VersionChunks, self._args, {"layers": self.layers}
-
-    def __setstate__(self, state: Mapping[str, Any]) -> None:
-        self.layers = state["layers"]
 
     def without_layers(self) -> VersionChunks:
         """Return the chunks that all rows have."""
@@ -249,23 +245,10 @@ class VersionChunks(ManifestChunks):
             origin += refs.origin
         return References(refs.source, refs.offset, refs.length, decoder, origin), decoders
 
-    def _file(self, row: int) -> ByteFile:
-        file = self._files.get(row)
-        if file is None:
-            part = self._part(self._entries[row >> _SHIFT])
-            assert part is not None
-            source = part.source(row & ((1 << _SHIFT) - 1))
-            if source.uri:
-                file = open_source(source)
-            else:
-                inline = part.store.file(part.heap_key)
-                if inline is None:
-                    raise MetadataError("inline bytes are missing", file=part.heap_key)
-                file = inline
-            if len(self._files) >= config.open_sources:
-                self._files.clear()
-            self._files[row] = file
-        return file
+    def _open_file(self, row: int) -> ByteFile:
+        part = self._part(self._entries[row >> _SHIFT])
+        assert part is not None
+        return part.open_file(row & ((1 << _SHIFT) - 1))
 
     @cached_property
     def manifest(self) -> Manifest:  # type: ignore[override]

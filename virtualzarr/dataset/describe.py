@@ -14,9 +14,8 @@ from virtualzarr.array import Array
 from virtualzarr.dataset.segment import Cells, chunk_runs
 from virtualzarr.errors import MismatchError, UnsupportedError
 from virtualzarr.hierarchy.group import Group
-from virtualzarr.metadata import GroupMetadata, KeyEncoding, attribute_dtypes
-from virtualzarr.metadata.node_documents import to_documents
-from virtualzarr.metadata.portable import as_strict_attributes, to_portable_v3
+from virtualzarr.metadata import KeyEncoding
+from virtualzarr.metadata.portable import to_portable_v3
 from virtualzarr.references.native.save import SIMPLE, is_writable
 from virtualzarr.references.native.save import check_described as check_array_described
 from virtualzarr.virtual.axis_slices import AxisSlices
@@ -111,21 +110,6 @@ def read_coordinates(group: Group, dimension: str) -> NDArray[Any] | None:
             variable=array.path,
         )
     return np.asarray(values)
-
-
-def describe_nodes(group: Group) -> dict[str, Any]:
-    """Return the documents of all nodes by path, and the data types that JSON does not say."""
-    nodes: dict[str, Any] = {}
-    dtypes: dict[str, Any] = {}
-    for path, node in [("", group), *group.members(None)]:
-        if own_dtypes := attribute_dtypes(node.attrs):
-            dtypes[path] = own_dtypes
-        if isinstance(node, Group):
-            attributes, _ = as_strict_attributes(node.attrs)
-            nodes[path] = to_documents(GroupMetadata(attributes, 3))["zarr.json"]
-        else:
-            nodes[path] = to_documents(node.metadata)["zarr.json"]
-    return {"nodes": nodes, "dtypes": dtypes}
 
 
 def describe_commit(verb: str, message: str | None, files: Sequence[str] = ()) -> dict[str, Any]:

@@ -19,7 +19,13 @@ from virtualzarr.stores.file_systems import find_file_system, has_reliable_locks
 from virtualzarr.stores.files import read_small
 from virtualzarr.stores.fingerprints import as_source_error
 from virtualzarr.stores.invalidation import notify_change
-from virtualzarr.stores.local import LocalStore, lock_file, retry_while_open, unlock_file
+from virtualzarr.stores.local import (
+    LocalStore,
+    lock_file,
+    retry_while_open,
+    sync_folder,
+    unlock_file,
+)
 from virtualzarr.stores.location import Location
 from virtualzarr.stores.locks import WRITER
 from virtualzarr.stores.store import LOCK_SUFFIX
@@ -149,11 +155,7 @@ def _write_aside(path: str, data: bytes, mode: str) -> None:
 def _sync_folder(path: str) -> None:
     # Windows opens no folders; there a name is as durable as the system makes it.
     with suppress(PermissionError):
-        descriptor = os.open(path, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        sync_folder(path)
 
 
 def _take_lock(path: str) -> Callable[[], None]:

@@ -68,13 +68,6 @@ class Schema:
     relative: bool = False
 
     @classmethod
-    def of_options(
-        cls, growing: str, options: Mapping[str, Any], callables: Collection[str]
-    ) -> Schema:
-        """Return a schema without nodes."""
-        return cls({}, growing, {}, options, tuple(sorted(callables)))
-
-    @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> Schema:
         """Read what `to_json` returned."""
         return cls(

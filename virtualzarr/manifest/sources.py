@@ -9,6 +9,7 @@ from typing import Any, overload
 import numpy as np
 from numpy.typing import NDArray
 
+from virtualzarr.errors import UnsupportedError
 from virtualzarr.stores.archive import MemberChecksums
 from virtualzarr.stores.files import Fingerprint, take_fingerprint
 from virtualzarr.stores.fingerprints import check_unchanged
@@ -109,6 +110,21 @@ class Source:
         """
         if not self.location.is_remote:
             check_unchanged(self.uri, self.fingerprint, take_fingerprint(self.location))
+
+    def find_size(self) -> int:
+        """Return how many bytes there are: what a scan recorded, or what the file has now.
+
+        Raises
+        ------
+        UnsupportedError
+            The server does not say.
+        """
+        size = self.size
+        if size is None:
+            size = take_fingerprint(self.location).size
+        if size is None:
+            raise UnsupportedError("the server does not say how large the file is", file=self.uri)
+        return size
 
     @property
     def is_inline(self) -> bool:

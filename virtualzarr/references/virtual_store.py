@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import chain
-from typing import Any
 
 import numpy as np
 
@@ -18,15 +17,15 @@ from virtualzarr.references import portable
 from virtualzarr.references.canonical import Canonical, make_canonical
 from virtualzarr.references.ome_version import in_zarr_format
 from virtualzarr.stores import MemoryStore
-from virtualzarr.stores.files import Buffer, ByteFile, InlineFile, take_fingerprint
-from virtualzarr.stores.read_only import unwrap
-from virtualzarr.stores.store import ByteRange, Change, list_children, read_only_error, slice_bytes
+from virtualzarr.stores.files import ByteFile, InlineFile
+from virtualzarr.stores.read_only import UnwritableStore, unwrap
+from virtualzarr.stores.store import ByteRange, list_children, slice_bytes
 from virtualzarr.virtual.from_store import build_manifest
 
 _KEYS = portable.KEYS[3]
 
 
-class VirtualStore:
+class VirtualStore(UnwritableStore):
     """The keys and values that a hierarchy would have as a Zarr v3 store of its own.
 
     Chunks are read where they lie, when they are asked for.
@@ -40,9 +39,6 @@ class VirtualStore:
     >>> list(store.list_dir("")), store.get("c/0")
     (['zarr.json'], None)
     """
-
-    writable = False
-    guarantees = "nothing can be written"
 
     def __init__(self, node: Group | Array) -> None:
         self.node = node
@@ -106,7 +102,7 @@ class VirtualStore:
         if refs.source[0] < 0:
             return None
         length = int(refs.length[0])
-        return length if length >= 0 else _source_size(manifest, int(refs.source[0]))
+        return length if length >= 0 else manifest.sources[int(refs.source[0])].find_size()
 
     def file(self, key: str) -> ByteFile | None:
         """Return a value as a file; None where there is none."""
@@ -145,7 +141,7 @@ class VirtualStore:
         rows = source[index].reshape(-1)
         # Whole files as chunks have no length in the manifest; a file is asked for its size once.
         for row in np.unique(rows[length < 0]).tolist():
-            length[(length < 0) & (rows == row)] = _source_size(manifest, row)
+            length[(length < 0) & (rows == row)] = manifest.sources[row].find_size()
         lead = f"{path}/" if path else ""
         for key, size in zip(_KEYS.keys(cells), length.tolist(), strict=True):
             yield lead + key, size
@@ -214,32 +210,6 @@ class VirtualStore:
         if file is None:
             file = self._files[path, row] = open_source(canonical.manifest.sources[row])
         return file, int(refs.offset[0]), int(refs.length[0])
-
-    def set(self, key: str, data: Buffer) -> None:
-        """Refuse to write."""
-        raise read_only_error(self.uri)
-
-    def delete(self, key: str) -> None:
-        """Refuse to delete."""
-        raise read_only_error(self.uri)
-
-    def delete_dir(self, prefix: str) -> None:
-        """Refuse to delete."""
-        raise read_only_error(self.uri)
-
-    def update(self, key: str, change: Change) -> None:
-        """Refuse to write."""
-        raise read_only_error(self.uri)
-
-
-def _source_size(manifest: Manifest, row: int) -> int:
-    source: Any = manifest.sources[row]
-    size = source.size
-    if size is None:
-        size = take_fingerprint(source.location).size
-    if size is None:
-        raise UnsupportedError("the size of the file is not known", file=source.uri)
-    return int(size)
 
 
 def manifest_of(array: Array) -> Manifest:

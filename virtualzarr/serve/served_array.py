@@ -19,7 +19,7 @@ from grids import Axis, RegularGrid, SeparableGrid
 from virtualzarr.array import Array
 from virtualzarr.array.chunk_source import StoreChunks, open_source
 from virtualzarr.codecs import Pipeline
-from virtualzarr.errors import CodecError, PublishError, SourceChangedError, UnsupportedError
+from virtualzarr.errors import CodecError, PublishError, SourceChangedError
 from virtualzarr.manifest import Manifest, Source
 from virtualzarr.manifest.sources import Sources
 from virtualzarr.metadata import ArrayMetadata
@@ -158,7 +158,7 @@ class Stored:
                 self._files.clear()
             file = self._files[row] = open_source(source)
         length = int(refs.length[0])
-        return file, int(refs.offset[0]), _size_of(source) if length < 0 else length
+        return file, int(refs.offset[0]), source.find_size() if length < 0 else length
 
 
 def _with_versions(manifest: Manifest) -> Manifest:
@@ -178,13 +178,6 @@ def _with_version(source: Source) -> Source:
     if source.size is not None and source.size != taken.size:
         return source
     return dataclasses.replace(source, size=taken.size, mtime_ns=taken.mtime_ns)
-
-
-def _size_of(source: Source) -> int:
-    size = source.size if source.size is not None else take_fingerprint(source.location).size
-    if size is None:
-        raise UnsupportedError("the server does not say how large the file is", file=source.uri)
-    return int(size)
 
 
 class ServedArray:

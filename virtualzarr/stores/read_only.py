@@ -1,4 +1,4 @@
-"""Read-only views of stores, and views that protect some keys."""
+"""Read-only stores, read-only views of others, and views that protect some keys."""
 
 from __future__ import annotations
 
@@ -6,7 +6,31 @@ from typing import Any
 
 from virtualzarr.errors import AccessError, UnsupportedError, VirtualZarrError
 from virtualzarr.stores.files import Buffer
-from virtualzarr.stores.store import Change, Store
+from virtualzarr.stores.store import Change, Store, read_only_error
+
+
+class UnwritableStore:
+    """What stores that nothing can be written to have in common."""
+
+    uri: str
+    writable = False
+    guarantees = "nothing is written"
+
+    def set(self, key: str, data: Buffer) -> None:
+        """Refuse to write."""
+        raise read_only_error(self.uri)
+
+    def delete(self, key: str) -> None:
+        """Refuse to delete."""
+        raise read_only_error(self.uri)
+
+    def delete_dir(self, prefix: str) -> None:
+        """Refuse to delete."""
+        raise read_only_error(self.uri)
+
+    def update(self, key: str, change: Change) -> None:
+        """Refuse to write."""
+        raise read_only_error(self.uri)
 
 
 class ReadOnlyStore:

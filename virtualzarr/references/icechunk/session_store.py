@@ -6,11 +6,12 @@ from collections.abc import Iterator
 from typing import Any
 
 from virtualzarr.references.icechunk import bindings
-from virtualzarr.stores.files import Buffer, ByteFile, InlineFile
-from virtualzarr.stores.store import ByteRange, Change, read_only_error, slice_bytes
+from virtualzarr.stores.files import ByteFile, InlineFile
+from virtualzarr.stores.read_only import UnwritableStore
+from virtualzarr.stores.store import ByteRange, slice_bytes
 
 
-class SessionStore:
+class SessionStore(UnwritableStore):
     """The keys of a session, those of chunks included.
 
     Parameters
@@ -18,9 +19,6 @@ class SessionStore:
     session : icechunk.Session
         What it has set but not committed is seen, too.
     """
-
-    writable = False
-    guarantees = "nothing is written"
 
     def __init__(self, session: Any) -> None:
         self.uri = f"icechunk session at {session.snapshot_id}"
@@ -58,19 +56,3 @@ class SessionStore:
 
         with bindings.reading_errors(self.uri):
             yield from bindings.run(sizes())
-
-    def set(self, key: str, data: Buffer) -> None:
-        """Refuse to write."""
-        raise read_only_error(self.uri)
-
-    def delete(self, key: str) -> None:
-        """Refuse to write."""
-        raise read_only_error(self.uri)
-
-    def delete_dir(self, prefix: str) -> None:
-        """Refuse to write."""
-        raise read_only_error(self.uri)
-
-    def update(self, key: str, change: Change) -> None:
-        """Refuse to write."""
-        raise read_only_error(self.uri)

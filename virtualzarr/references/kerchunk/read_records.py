@@ -15,7 +15,6 @@ import numpy.typing as npt
 
 from grids import Projection
 from virtualzarr.array.chunk_source import LocatedChunks, ManifestChunks, open_source
-from virtualzarr.config import config
 from virtualzarr.errors import (
     BadReferenceError,
     UnsupportedError,
@@ -302,13 +301,8 @@ class RecordChunks(ManifestChunks):
             row = self._rows[source] = len(self._table) - 1
         return row
 
-    def _file(self, row: int) -> ByteFile:
-        file = self._files.get(row)
-        if file is None:
-            if len(self._files) >= config.open_sources:
-                self._files.clear()
-            file = self._files[row] = open_source(self._table[row])
-        return file
+    def _open_file(self, row: int) -> ByteFile:
+        return open_source(self._table[row])
 
     def __reduce__(self) -> tuple[Any, ...]:
         return RecordChunks, (self.shape, self.record_size, self._read)

@@ -10,8 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from grids import Projection
-from virtualzarr.array.chunk_source import LocatedChunks, ManifestChunks, StoreChunks, open_source
-from virtualzarr.config import config
+from virtualzarr.array.chunk_source import LocatedChunks, ManifestChunks, StoreChunks
 from virtualzarr.errors import MetadataError, VirtualZarrError
 from virtualzarr.manifest import Decoder, Manifest, References, Source, Sources
 from virtualzarr.manifest.manifest import CANONICAL, TO_END
@@ -225,22 +224,10 @@ class NativeChunks(ManifestChunks):
             "a chunk is missing that was written", file=f"{self.store.uri}/{key}"
         ).at(variable=self.path)
 
-    def _file(self, row: int) -> ByteFile:
-        file = self._files.get(row)
-        if file is None:
-            part = self.part(row >> _SHIFT)
-            assert part is not None
-            source = part.source(row & ((1 << _SHIFT) - 1))
-            if source.uri:
-                file = open_source(source)
-            elif (heap := self.store.file(part.heap_key)) is not None:
-                file = heap
-            else:
-                raise self._missing(part.heap_key)
-            if len(self._files) >= config.open_sources:
-                self._files.clear()
-            self._files[row] = file
-        return file
+    def _open_file(self, row: int) -> ByteFile:
+        part = self.part(row >> _SHIFT)
+        assert part is not None
+        return part.open_file(row & ((1 << _SHIFT) - 1))
 
     # -- everything at once ----------------------------------------------------------------------
 

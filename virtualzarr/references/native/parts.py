@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from virtualzarr.array.chunk_source import open_source
 from virtualzarr.codecs import Pipeline
 from virtualzarr.errors import BadReferenceError, MetadataError, VirtualZarrError
 from virtualzarr.manifest import Affine, Decoder, Manifest, References, Source, Sources
@@ -27,6 +28,7 @@ from virtualzarr.references.native.columns import LIMIT, Cells, Column, save_num
 from virtualzarr.references.native.relative_uris import absolute, folder_of, relative
 from virtualzarr.references.native.storage_transformer import FOLDER, VERSION
 from virtualzarr.stores import Store
+from virtualzarr.stores.files import ByteFile
 from virtualzarr.stores.fingerprints import Fingerprint
 from virtualzarr.stores.location import Location
 
@@ -380,6 +382,22 @@ class Part:
             error.at(file=f"{self.store.uri}/{self.folder}")
             raise
         return Source.at(location, Fingerprint(*_fingerprint(size, mtime_ns, etag)))
+
+    def open_file(self, row: int) -> ByteFile:
+        """Return the file of a source by its row, or the bytes that are kept with the part.
+
+        Raises
+        ------
+        MetadataError
+            These are missing.
+        """
+        source = self.source(row)
+        if source.uri:
+            return open_source(source)
+        heap = self.store.file(self.heap_key)
+        if heap is None:
+            raise MetadataError("inline bytes are missing", file=self.heap_key)
+        return heap
 
     def _heap(self) -> Source:
         data = self.store.get(self.heap_key)
