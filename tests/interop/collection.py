@@ -24,7 +24,7 @@ from tests.interop.generated_groups import list_makers
 from tests.interop.real_groups import FILES, open_file
 from virtualzarr.array import Array
 from virtualzarr.hierarchy.group import Group
-from virtualzarr.references.inventory import list_arrays, list_group_attributes
+from virtualzarr.hierarchy.inventory import list_arrays, list_group_attributes
 from virtualzarr.serve import create_app, run_in_thread
 from virtualzarr.verification.report import ClientResult
 from virtualzarr.verification.run_probe import as_target, judge, run_probe

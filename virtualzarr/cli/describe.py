@@ -29,8 +29,9 @@ def describe(node: Array | Group) -> str:
     """
     if isinstance(node, Array):
         return f"{node.info}\nStored     : {_describe_storage(node)}"
-    arrays = [one for _, one in node.members(None) if isinstance(one, Array)]
-    groups = 1 + sum(isinstance(one, Group) for _, one in node.members(None))
+    nodes = [one for _, one in node.members(None)]
+    arrays = [one for one in nodes if isinstance(one, Array)]
+    groups = 1 + len(nodes) - len(arrays)
     nbytes = sum(array.nbytes for array in arrays)
     chunks = sum(array.nchunks for array in arrays)
     lines = [f"/{node.path}", *_attributes(node, "│ "), *_members(node), ""]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, TypeVar, Unpack
 
 from virtualzarr.array import Array
@@ -12,6 +12,7 @@ from virtualzarr.combine.groups import ConcatJoin, StackJoin, coordinate_names, 
 from virtualzarr.combine.options import JoinOptions, ParsedOptions
 from virtualzarr.errors import suggest
 from virtualzarr.hierarchy.group import Group
+from virtualzarr.hierarchy.inventory import iter_arrays
 from virtualzarr.keywords import strict_keywords
 
 Node = TypeVar("Node", Array, Group)
@@ -213,19 +214,14 @@ def _check_no_dtype(options: ParsedOptions) -> None:
 
 def has_dimension(group: Group, dim: str) -> bool:
     """Tell whether any array in a group, at any depth, has a dimension."""
-    return any(dim in array.dims for array in _iter_arrays(group))
+    return any(dim in array.dims for _, array in iter_arrays(group))
 
 
 def explain_no_dimension(nodes: Iterable[Array | Group], dim: str) -> str:
     """Return the message that no array has a dimension, with the name that is likely meant."""
-    arrays = (array for node in nodes for array in _iter_arrays(node))
+    arrays = (array for node in nodes for _, array in iter_arrays(node))
     names = dict.fromkeys(name for array in arrays for name in array.dims if name)
     return f"no array has a dimension {dim!r}; {suggest(dim, names)}"
-
-
-def _iter_arrays(node: Array | Group) -> Iterator[Array]:
-    nodes = [node] if isinstance(node, Array) else [each for _, each in node.members(None)]
-    return (each for each in nodes if isinstance(each, Array))
 
 
 def _check_items(items: Sequence[Any], axis: Any) -> Sequence[Any]:

@@ -10,6 +10,7 @@ from virtualzarr.array import Array
 from virtualzarr.combine.options import DEFAULT, ParsedOptions
 from virtualzarr.errors import MismatchError
 from virtualzarr.hierarchy.group import Group
+from virtualzarr.hierarchy.inventory import list_uris
 
 MAX_LISTED = 5
 """How many problems an error lists."""
@@ -51,7 +52,7 @@ class InputLabels:
     def _label(self, index: int) -> str:
         if self._files is not None:
             return f"input {index} ({self._files[index]})"
-        uris = source_uris(self._items[index])
+        uris = list_uris(self._items[index])
         others = f" and {len(uris) - 1} more" if len(uris) > 1 else ""
         return f"input {index} ({uris[0]}{others})" if uris else f"input {index}"
 
@@ -59,7 +60,7 @@ class InputLabels:
         """Return the file of an input, if it is one."""
         if self._files is not None:
             return self._files[index]
-        uris = source_uris(self._items[index])
+        uris = list_uris(self._items[index])
         return uris[0] if len(uris) == 1 else None
 
 
@@ -77,18 +78,6 @@ class _SelectedLabels(InputLabels):
 
     def file(self, index: int) -> str | None:
         return self._labels.file(self._indices[index])
-
-
-def source_uris(item: Array | Group) -> list[str]:
-    """Return the files that the references of an array or group point into, each once."""
-    arrays = [item] if isinstance(item, Array) else [a for _, a in item.members(None)]
-    sources = (
-        source
-        for array in arrays
-        if isinstance(array, Array) and array.is_virtual
-        for source in array.manifest.sources
-    )
-    return list(dict.fromkeys(source.uri for source in sources if source.uri))
 
 
 @dataclass

@@ -17,6 +17,7 @@ from virtualzarr.combine.options import ParsedOptions
 from virtualzarr.combine.value_checks import check_equal, check_order, find_different_values
 from virtualzarr.errors import error_context, warn_caller
 from virtualzarr.hierarchy.group import Group
+from virtualzarr.hierarchy.inventory import iter_arrays
 from virtualzarr.metadata.dimension_names import join_names
 from virtualzarr.metadata.ome_axes import join_ome_attributes
 from virtualzarr.metadata.portable import with_typed_mask
@@ -112,7 +113,7 @@ def _update_ome_metadata(group: Group, join: Join, path: str) -> Group:
     """Have OME-Zarr metadata say what was joined, or leave out what they cannot say."""
     if not {"multiscales", "ome"} & set(group.attrs):
         return group
-    dims = {name: node.dims for name, node in group.members(None) if isinstance(node, Array)}
+    dims = {name: array.dims for name, array in iter_arrays(group)}
     attributes, left_out = join_ome_attributes(group.attrs, dims, join.dim, join.axis)
     for why in left_out:
         message = f"{path or '/'}: the attribute {why}; it was left out"
@@ -301,12 +302,10 @@ def _are_equal(arrays: Sequence[Array]) -> bool:
 def coordinate_names(group: Group) -> frozenset[str]:
     """Return the variables that describe others: scalars, and those that attributes refer to."""
     names: set[str] = set()
-    for path, node in group.members(None):
-        if not isinstance(node, Array):
-            continue
-        if node.ndim == 0:
+    for path, array in iter_arrays(group):
+        if array.ndim == 0:
             names.add(path.rsplit("/", 1)[-1])
-        names.update(_find_referenced_names(node.attrs))
+        names.update(_find_referenced_names(array.attrs))
     names.update(_find_referenced_names(group.attrs))
     return frozenset(names)
 

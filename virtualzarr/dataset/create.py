@@ -20,7 +20,7 @@ from virtualzarr.dataset.additions import (
 )
 from virtualzarr.dataset.commit import Change, create
 from virtualzarr.dataset.dataset import Dataset
-from virtualzarr.dataset.describe import describe_commit, list_sources
+from virtualzarr.dataset.describe import describe_commit
 from virtualzarr.dataset.editing import note_repeats
 from virtualzarr.dataset.entry import Entry
 from virtualzarr.dataset.fitting import (
@@ -40,6 +40,7 @@ from virtualzarr.dataset.snapshot import Record
 from virtualzarr.dataset.values import to_step
 from virtualzarr.dataset.verbs import Rows, Stored, add_rows
 from virtualzarr.errors import CommitUnknownError, NodeExistsError, SourceError, UnsupportedError
+from virtualzarr.hierarchy.inventory import list_uris
 from virtualzarr.keywords import strict_keywords
 from virtualzarr.metadata import GroupMetadata, dumps_json
 from virtualzarr.metadata.node_documents import to_documents
@@ -136,7 +137,7 @@ def create_dataset(
     files = list_files(source, access)
     if files is None:
         group = as_group(source)
-        names: FileRanges = dict.fromkeys(list_sources(group))
+        names: FileRanges = dict.fromkeys(list_uris(group))
     else:
         with note_repeats(commit_id):
             group, names = scan_addition(files, dimension, parameters | access)

@@ -14,6 +14,7 @@ from virtualzarr.array import Array
 from virtualzarr.dataset.segment import Cells, chunk_runs
 from virtualzarr.errors import MismatchError, UnsupportedError
 from virtualzarr.hierarchy.group import Group
+from virtualzarr.hierarchy.inventory import iter_arrays
 from virtualzarr.metadata import KeyEncoding
 from virtualzarr.metadata.portable import to_portable_v3
 from virtualzarr.references.native.save import SIMPLE, is_writable
@@ -21,13 +22,6 @@ from virtualzarr.references.native.save import check_described as check_array_de
 from virtualzarr.virtual.axis_slices import AxisSlices
 from virtualzarr.virtual.from_store import as_virtual, build_manifest
 from virtualzarr.virtual.rechunk import apply_axis_slices, get_axes, with_decoder
-
-
-def list_sources(group: Group) -> list[str]:
-    """Return the files that a group refers to."""
-    arrays = (node for _, node in group.members(None) if isinstance(node, Array))
-    uris = (s.uri for array in arrays if array.is_virtual for s in array.manifest.sources)
-    return list(dict.fromkeys(uri for uri in uris if uri))
 
 
 def as_virtual_v3(array: Array) -> Array:
@@ -51,19 +45,14 @@ def check_described(group: Group) -> Group:
     ------
     PublishError
     """
-    for path, node in group.members(None):
-        if isinstance(node, Array):
-            check_array_described(node.metadata, path)
+    for path, array in iter_arrays(group):
+        check_array_described(array.metadata, path)
     return group
 
 
 def find_growing(group: Group, dimension: str) -> dict[str, Array]:
     """Return the arrays that have a dimension, by path."""
-    return {
-        path: node
-        for path, node in group.members(None)
-        if isinstance(node, Array) and dimension in node.dims
-    }
+    return {path: array for path, array in iter_arrays(group) if dimension in array.dims}
 
 
 def build_cells(array: Array, dimension: str) -> Cells:

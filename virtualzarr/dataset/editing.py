@@ -30,7 +30,6 @@ from virtualzarr.dataset.describe import (
     count_rows,
     describe_commit,
     find_growing,
-    list_sources,
 )
 from virtualzarr.dataset.file_names import have_files
 from virtualzarr.dataset.fitting import Addition, FileRanges, build_gap
@@ -63,6 +62,7 @@ from virtualzarr.errors import (
     VersionExpiredError,
 )
 from virtualzarr.hierarchy.group import Group
+from virtualzarr.hierarchy.inventory import list_uris
 from virtualzarr.ingest.scan_files import Paths
 from virtualzarr.stores.files import resolve_uri
 
@@ -184,7 +184,7 @@ class Addable:
     def _find(self, dataset: Dataset, again: bool) -> tuple[Group, FileRanges]:
         if self.files is None:
             assert self._group is not None
-            return self._group, dict.fromkeys(list_sources(self._group))
+            return self._group, dict.fromkeys(list_uris(self._group))
         options = with_remembered(dataset.schema, self.options)
         files = self.files
         if not again:

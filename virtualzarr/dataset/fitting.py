@@ -42,10 +42,10 @@ from virtualzarr.dataset.snapshot import ChunkRuns, Named
 from virtualzarr.dataset.verbs import Rows, Stored
 from virtualzarr.errors import MismatchError, UnsupportedError
 from virtualzarr.hierarchy.group import Group
+from virtualzarr.hierarchy.inventory import iter_arrays, list_arrays
 from virtualzarr.manifest import Manifest
 from virtualzarr.metadata import ArrayMetadata
 from virtualzarr.references.dataset_data import DatasetData
-from virtualzarr.references.inventory import list_arrays
 from virtualzarr.references.native.manifest_growth import check_alike
 from virtualzarr.references.native.save import COPY
 from virtualzarr.virtual.inline import inline_array
@@ -190,8 +190,8 @@ def describe_first(group: Group, schema: Schema) -> Addition:
         raise UnsupportedError(f"a dataset begins with a row at least, and {dimension!r} has none")
     fixed = {
         path: Cells(array.manifest, None)
-        for path, array in group.members(None)
-        if isinstance(array, Array) and path not in growing
+        for path, array in iter_arrays(group)
+        if path not in growing
     }
     return Addition(
         {path: build_cells(array, dimension) for path, array in growing.items()},

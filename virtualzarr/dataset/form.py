@@ -12,6 +12,7 @@ from virtualzarr.dataset.create import create_dataset
 from virtualzarr.dataset.dataset import Dataset
 from virtualzarr.errors import MismatchError, NodeExistsError, UnsupportedError
 from virtualzarr.hierarchy.group import Group
+from virtualzarr.hierarchy.inventory import list_arrays
 from virtualzarr.metadata.dimension_names import real_name
 from virtualzarr.references.array_plan import ArrayPlan
 from virtualzarr.references.form import (
@@ -21,7 +22,6 @@ from virtualzarr.references.form import (
     PublishOptions,
     ReferenceForm,
 )
-from virtualzarr.references.inventory import list_arrays
 from virtualzarr.references.join_published import with_dimension
 from virtualzarr.references.new_names import NewNames
 from virtualzarr.references.preview import Line, Preview

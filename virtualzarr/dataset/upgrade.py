@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 
-from virtualzarr.array import Array
 from virtualzarr.dataset import objects
 from virtualzarr.dataset.commit import new_id
 from virtualzarr.dataset.create import build_root, first_change
@@ -33,6 +32,7 @@ from virtualzarr.dataset.storage import ROOT
 from virtualzarr.errors import SourceNotFoundError, UnsupportedError
 from virtualzarr.formats.zarr import is_dataset_root
 from virtualzarr.hierarchy.group import Group
+from virtualzarr.hierarchy.inventory import iter_arrays
 from virtualzarr.hierarchy.open_node import open_hierarchy
 from virtualzarr.keywords import strict_keywords
 from virtualzarr.manifest import Source
@@ -130,7 +130,7 @@ def _open(store: LocalStore, location: Location) -> Group:
 
 def _is_relative(node: Group) -> bool:
     """Tell whether source files are named relative to the arrays."""
-    sources = (array.chunk_source for _, array in node.members(None) if isinstance(array, Array))
+    sources = (array.chunk_source for _, array in iter_arrays(node))
     return any(
         isinstance(source, NativeChunks) and source.configuration.relative for source in sources
     )

@@ -19,6 +19,7 @@ from virtualzarr.combine.error_report import ErrorReport, InputLabels
 from virtualzarr.combine.options import CombineOptions, ParsedOptions
 from virtualzarr.errors import MismatchError, VirtualZarrError, warn_caller
 from virtualzarr.hierarchy.group import Group
+from virtualzarr.hierarchy.inventory import iter_arrays
 from virtualzarr.ingest.scan_files import Paths, find_files, scan_each
 from virtualzarr.keywords import strict_keywords
 from virtualzarr.metadata.dimension_names import real_name
@@ -316,8 +317,8 @@ class Inputs:
         """
         if self.coordinate is not None or all(dim in group for group in groups):
             return
-        arrays = (node for _, node in groups[0].members(None) if isinstance(node, Array))
-        dims = {n.lower(): n for array in arrays for n in map(real_name, array.dims) if n}
+        arrays = iter_arrays(groups[0])
+        dims = {n.lower(): n for _, array in arrays for n in map(real_name, array.dims) if n}
         if near := get_close_matches(dim.lower(), dims, 1, _NEAR):
             raise ValueError(
                 f"no variable has a dimension {dim!r} (concat_dim); is {dims[near[0]]!r} meant? A "
@@ -335,14 +336,12 @@ def with_coordinate(group: Group, dim: str, values: np.ndarray[Any, Any]) -> Gro
             f"there is a variable {dim} already; leave it out (drop_variables) to give another",
             variable=dim,
         )
-    for path, node in group.members(None):
-        if isinstance(node, Array) and dim in node.dims:
-            length = node.shape[node.dims.index(dim)]
-            if length != len(values):
-                raise MismatchError(
-                    f"{len(values)} coordinates for dimension {dim}, which has length {length}",
-                    variable=path,
-                )
+    for path, array in iter_arrays(group):
+        if dim in array.dims and (length := array.shape[array.dims.index(dim)]) != len(values):
+            raise MismatchError(
+                f"{len(values)} coordinates for dimension {dim}, which has length {length}",
+                variable=path,
+            )
     members = {name: group[name] for name in group} | {dim: coordinate_array(dim, values)}
     return group.replace(members=members)
 

@@ -16,10 +16,10 @@ from virtualzarr.array import Array
 from virtualzarr.array.chunk_source import open_source
 from virtualzarr.errors import SourceError, SourceNotFoundError, UnsupportedError, VirtualZarrError
 from virtualzarr.hierarchy.group import Group
+from virtualzarr.hierarchy.inventory import list_arrays, list_sources
 from virtualzarr.ingest.open_target import open as open_node
 from virtualzarr.keywords import strict_keywords
 from virtualzarr.manifest import Source
-from virtualzarr.references.inventory import list_arrays, list_sources
 from virtualzarr.stores.digests import is_comparable_digest, require_size, sample_digest
 from virtualzarr.stores.files import take_fingerprint
 from virtualzarr.stores.fingerprints import differences, is_comparable

@@ -14,11 +14,11 @@ from virtualzarr.array import Array
 from virtualzarr.codecs import Pipeline, make
 from virtualzarr.config import config
 from virtualzarr.hierarchy.group import Group
+from virtualzarr.hierarchy.inventory import list_arrays
 from virtualzarr.manifest import Manifest
 from virtualzarr.metadata import ArrayMetadata
 from virtualzarr.metadata.dtypes import vlen_kind
 from virtualzarr.references import portable
-from virtualzarr.references.inventory import list_arrays
 
 Inline = Literal["auto"] | int | Iterable[str]
 

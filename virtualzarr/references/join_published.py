@@ -12,10 +12,10 @@ from virtualzarr.combine.concat_stack import explain_no_dimension, has_dimension
 from virtualzarr.combine.harmonize_to_stored import harmonize_to_stored
 from virtualzarr.errors import MismatchError, SourceChangedError
 from virtualzarr.hierarchy.group import Group
+from virtualzarr.hierarchy.inventory import list_arrays, list_sources
 from virtualzarr.manifest import Source
 from virtualzarr.metadata.portable import with_typed_mask
 from virtualzarr.references.form import AppendRequest
-from virtualzarr.references.inventory import list_arrays, list_sources
 from virtualzarr.references.ome_version import in_zarr_format
 from virtualzarr.stores.fingerprints import differences
 from virtualzarr.virtual.from_store import as_virtual

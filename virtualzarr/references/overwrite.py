@@ -8,9 +8,9 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from virtualzarr.errors import NodeExistsError, SourceError, SourceNotFoundError, UnsupportedError
+from virtualzarr.hierarchy.inventory import list_sources
 from virtualzarr.ingest.detect import detect
 from virtualzarr.manifest import Source
-from virtualzarr.references.inventory import list_sources
 from virtualzarr.stores.atomic_files import check_regular, resolve_links
 from virtualzarr.stores.files import Connection, Location, is_url, take_fingerprint
 

@@ -13,6 +13,7 @@ from typing import Any
 from virtualzarr.array import Array
 from virtualzarr.errors import PublishError, SourceError, SourceNotFoundError
 from virtualzarr.hierarchy.group import Group
+from virtualzarr.hierarchy.inventory import list_arrays, list_sources, list_zarr_formats
 from virtualzarr.metadata import ArrayMetadata
 from virtualzarr.references.form import (
     AppendRequest,
@@ -22,7 +23,6 @@ from virtualzarr.references.form import (
     ReferenceForm,
 )
 from virtualzarr.references.inline_policy import InlinePolicy
-from virtualzarr.references.inventory import list_arrays, list_sources, list_zarr_formats
 from virtualzarr.references.join_published import join_published, select_new
 from virtualzarr.references.materialize import rename_sources
 from virtualzarr.references.new_names import NewNames, resolve_names

@@ -9,6 +9,7 @@ from typing import Any, Literal
 from virtualzarr.array import Array
 from virtualzarr.choices import OnError, ReferenceFormat, Split, StacKind, check_choice
 from virtualzarr.hierarchy.group import Group
+from virtualzarr.hierarchy.inventory import list_arrays, list_group_attributes
 from virtualzarr.keywords import strict_keywords
 from virtualzarr.references.client_limits import explain_netcdf
 from virtualzarr.references.clients import (
@@ -19,7 +20,6 @@ from virtualzarr.references.clients import (
 )
 from virtualzarr.references.form import Capabilities, PublishOptions
 from virtualzarr.references.inline_policy import Inline, InlinePolicy
-from virtualzarr.references.inventory import list_arrays, list_group_attributes
 from virtualzarr.references.preview import Preview
 from virtualzarr.references.registry import choose_target
 from virtualzarr.references.report import PublishReport

@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
+from virtualzarr.hierarchy.inventory import list_sources
 from virtualzarr.manifest import Source
 from virtualzarr.references import portable
 from virtualzarr.references.array_plan import ArrayPlan
-from virtualzarr.references.inventory import list_sources
 from virtualzarr.references.materialize import is_copy
 from virtualzarr.references.plan import Plan
 from virtualzarr.stores.fingerprints import Fingerprint

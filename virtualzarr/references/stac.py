@@ -13,8 +13,8 @@ from virtualzarr.array import Array
 from virtualzarr.choices import StacKind
 from virtualzarr.errors import PublishError
 from virtualzarr.hierarchy.group import Group
+from virtualzarr.hierarchy.inventory import list_arrays
 from virtualzarr.references.form import ReferenceForm
-from virtualzarr.references.inventory import list_arrays
 from virtualzarr.references.overwrite import check_companion
 from virtualzarr.references.report import PublishReport
 from virtualzarr.references.stac_extent import (

@@ -7,16 +7,16 @@ from dataclasses import replace
 from itertools import product
 from typing import Any
 
-from virtualzarr.array import Array
 from virtualzarr.errors import error_context
-from virtualzarr.ingest.open_target import open as open_node
-from virtualzarr.keywords import strict_keywords
-from virtualzarr.references.clients import name_form, predict_refusals
-from virtualzarr.references.inventory import (
+from virtualzarr.hierarchy.inventory import (
     list_arrays,
     list_group_attributes,
     list_sources,
+    list_zarr_formats,
 )
+from virtualzarr.ingest.open_target import open as open_node
+from virtualzarr.keywords import strict_keywords
+from virtualzarr.references.clients import name_form, predict_refusals
 from virtualzarr.references.registry import locate_target, match_form
 from virtualzarr.stores.files import is_url
 from virtualzarr.verification.report import VerifyReport
@@ -131,10 +131,7 @@ def choose_clients(clients: str | Iterable[str] | None) -> dict[str, str]:
 
 
 def _zarr_format(node: Any) -> int:
-    metadata = node.metadata if isinstance(node, Array) else None
-    arrays = list_arrays(node).values()
-    formats = {array.metadata.zarr_format for array in arrays} or {2}
-    return metadata.zarr_format if metadata is not None else max(formats)
+    return max(list_zarr_formats(node), default=2)
 
 
 def _find_protocol(node: Any) -> str | None:

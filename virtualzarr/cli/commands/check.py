@@ -76,7 +76,7 @@ def _check_dataset(options: argparse.Namespace) -> int:
 def _count_requests(options: argparse.Namespace) -> dict[str, tuple[int, int]]:
     """Return how many files a check asks for in each folder, and of how many nothing is noted."""
     import virtualzarr
-    from virtualzarr.references.inventory import list_sources
+    from virtualzarr.hierarchy.inventory import list_sources
 
     folders: dict[str, list[bool]] = {}
     for source in list_sources(virtualzarr.open(options.path, **shared.open_arguments(options))):

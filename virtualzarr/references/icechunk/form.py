@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from virtualzarr.hierarchy.inventory import list_arrays
 from virtualzarr.references.form import Capabilities, OpenedReferences, PublishOptions
 from virtualzarr.references.icechunk.bindings import (
     is_repository,
@@ -18,7 +19,6 @@ from virtualzarr.references.icechunk.bindings import (
 )
 from virtualzarr.references.icechunk.read import open_repository
 from virtualzarr.references.icechunk.write import write_icechunk
-from virtualzarr.references.inventory import list_arrays
 from virtualzarr.references.plan import Plan
 from virtualzarr.references.portable_form import PortableForm
 from virtualzarr.references.unchanged import is_frozen, starts_with_box

@@ -17,9 +17,9 @@ from virtualzarr.errors import (
     PublishError,
     UnsupportedError,
 )
+from virtualzarr.hierarchy.inventory import list_arrays
 from virtualzarr.references.array_plan import ArrayPlan
 from virtualzarr.references.form import Capabilities, OpenedReferences, PublishOptions
-from virtualzarr.references.inventory import list_arrays
 from virtualzarr.references.kerchunk.create_folder import explain
 from virtualzarr.references.kerchunk.read_parquet import METADATA, is_folder
 from virtualzarr.references.kerchunk.scan import open_references

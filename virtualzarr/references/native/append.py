@@ -13,13 +13,14 @@ from virtualzarr.combine.harmonize_to_stored import harmonize_to_stored
 from virtualzarr.combine.options import JoinOptions
 from virtualzarr.errors import MismatchError, SourceChangedError
 from virtualzarr.hierarchy.group import Group
+from virtualzarr.hierarchy.inventory import iter_arrays
 from virtualzarr.hierarchy.open_node import open_hierarchy
 from virtualzarr.keywords import strict_keywords
 from virtualzarr.manifest import Source
 from virtualzarr.metadata.portable import with_typed_mask
 from virtualzarr.nodes.documents import check_writable, join
 from virtualzarr.nodes.replace_documents import commit, find_topmost, settle
-from virtualzarr.references import dataset_data, inventory, ome_version, report
+from virtualzarr.references import dataset_data, ome_version, report
 from virtualzarr.references.native import manifest_growth, parts, save
 from virtualzarr.stores import Store, open_store
 from virtualzarr.stores.location import Location
@@ -106,7 +107,7 @@ def append(
         if not _fresh(growing, [addition], duplicates):
             return None
         data = dataset_data.DatasetData()
-        for inner_path, array in inventory.list_arrays(addition).items():
+        for inner_path, array in iter_arrays(addition):
             data.check(array.manifest, inner_path or "/", save.COPY)
         # Only the last chunk along the dimension is joined with the addition: an append costs
         # what is new, whatever the size of the archive.
@@ -152,9 +153,9 @@ def _growing(
     if isinstance(node, Array):
         yield "", (node, node.dims.index(dim) if dim is not None else (axis or 0) % node.ndim)
         return
-    for path, member in node.members(None):
-        if isinstance(member, Array) and dim in member.dims:
-            yield path, (member, member.dims.index(dim))
+    for path, array in iter_arrays(node):
+        if dim in array.dims:
+            yield path, (array, array.dims.index(dim))
 
 
 def _tails(node: Group | Array, growing: Mapping[str, tuple[Array, int]], at: str = "") -> Any:

@@ -13,6 +13,7 @@ from virtualzarr.array import Array
 from virtualzarr.combine import concat
 from virtualzarr.errors import UnsupportedError
 from virtualzarr.hierarchy.group import Group
+from virtualzarr.hierarchy.inventory import iter_arrays, list_arrays
 from virtualzarr.hierarchy.open_node import open_hierarchy
 from virtualzarr.ingest.open_target import open as open_node
 from virtualzarr.nodes.documents import check_writable, join
@@ -25,7 +26,6 @@ from virtualzarr.references.form import (
     PublishOptions,
     ReferenceForm,
 )
-from virtualzarr.references.inventory import list_arrays
 from virtualzarr.references.join_published import with_dimension
 from virtualzarr.references.materialize import rename_sources
 from virtualzarr.references.native.append import append, select_unreferenced
@@ -133,11 +133,10 @@ def _rename(
 ) -> dict[str, str]:
     """Rename sources, with the lock held if anything is written."""
     node = open_hierarchy(store, location=location)
-    nodes = {"": node} if isinstance(node, Array) else dict(node.members(None))
     arrays = {
         path: array
-        for path, array in nodes.items()
-        if isinstance(array, Array) and isinstance(array.chunk_source, NativeChunks)
+        for path, array in iter_arrays(node)
+        if isinstance(array.chunk_source, NativeChunks)
     }
     if not arrays:
         raise UnsupportedError("there are no references in it", file=store.uri)

@@ -14,6 +14,7 @@ from virtualzarr.array import Array
 from virtualzarr.choices import OnError, check_choice
 from virtualzarr.codecs import Pipeline, make
 from virtualzarr.hierarchy.group import Group
+from virtualzarr.hierarchy.inventory import list_arrays
 from virtualzarr.keywords import strict_keywords
 from virtualzarr.manifest import Manifest
 from virtualzarr.metadata import (
@@ -31,7 +32,6 @@ from virtualzarr.nodes.consolidated import consolidate
 from virtualzarr.nodes.documents import check_writable, find_node, join
 from virtualzarr.nodes.write_nodes import delete_node
 from virtualzarr.references.dataset_data import DatasetData
-from virtualzarr.references.inventory import list_arrays
 from virtualzarr.references.native.manifest_growth import save_manifest
 from virtualzarr.references.native.relative_uris import folder_of
 from virtualzarr.references.ome_version import in_zarr_format

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from html import escape
@@ -27,16 +27,6 @@ _COLORS = {"virtual": "#31688e", "inline": "#b5891d", "stored": "#3b9a5b"}
 
 _SQUARES = 48
 """Squares of the picture of chunks along each side, at most."""
-
-
-def iter_arrays(node: Group | Array) -> Iterator[tuple[str, Array]]:
-    """Yield paths and arrays of a hierarchy."""
-    if isinstance(node, Array):
-        yield "", node
-        return
-    for path, member in node.members(max_depth=None):
-        if isinstance(member, Array):
-            yield path, member
 
 
 def find_coordinate(node: Group | Array, path: str, dim: str | None) -> Array | None:

@@ -12,11 +12,11 @@ from urllib.parse import quote, urlencode
 from virtualzarr.array import Array
 from virtualzarr.display.summaries import axes_text, chunk_lengths, human_size
 from virtualzarr.hierarchy.group import Group
+from virtualzarr.hierarchy.inventory import iter_arrays
 from virtualzarr.serve.page.describe import (
     STATES,
     Chunks,
     find_coordinate,
-    iter_arrays,
     paint_of,
     range_text,
 )

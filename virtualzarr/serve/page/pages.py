@@ -13,6 +13,7 @@ from urllib.parse import parse_qs, quote
 from virtualzarr.array import Array
 from virtualzarr.errors import VirtualZarrError
 from virtualzarr.hierarchy.group import Group
+from virtualzarr.hierarchy.inventory import iter_arrays
 from virtualzarr.serve.catalogue import Entry
 from virtualzarr.serve.delivery import Delivery
 from virtualzarr.serve.messages import Request, Response, document_response, text_response
@@ -21,7 +22,6 @@ from virtualzarr.serve.page.describe import (
     Chunks,
     choose_variable,
     describe_chunks,
-    iter_arrays,
     values_at,
 )
 from virtualzarr.serve.page.picture import Picture, draw

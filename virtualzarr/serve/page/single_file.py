@@ -23,6 +23,7 @@ from virtualzarr.errors import (
     VirtualZarrError,
 )
 from virtualzarr.hierarchy.group import Group
+from virtualzarr.hierarchy.inventory import iter_arrays
 from virtualzarr.references.form import ReferenceForm
 from virtualzarr.references.overwrite import check_companion
 from virtualzarr.references.report import PublishReport
@@ -33,7 +34,6 @@ from virtualzarr.serve.page.describe import (
     choose_variable,
     coordinate_texts,
     describe_chunks,
-    iter_arrays,
 )
 from virtualzarr.serve.page.picture import Picture, draw
 from virtualzarr.serve.page.sampling import NoPictureError

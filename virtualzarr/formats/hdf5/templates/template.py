@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from virtualzarr.array import Array
 from virtualzarr.batches import Row, Schema
 from virtualzarr.errors import SourceError, VirtualZarrError
 from virtualzarr.formats.hdf5.checksum import find_damaged_rows
@@ -18,6 +17,7 @@ from virtualzarr.formats.hdf5.templates.image import Image, read_numbers
 from virtualzarr.formats.hdf5.templates.plans import UNDECODED, Plans, plan
 from virtualzarr.formats.hdf5.templates.recorder import Recorder
 from virtualzarr.hierarchy.group import Group
+from virtualzarr.hierarchy.inventory import iter_arrays
 from virtualzarr.manifest import Source
 from virtualzarr.stores.files import LocalFile, take_fingerprint
 from virtualzarr.stores.location import Location
@@ -242,9 +242,9 @@ def read_row(
 def _find_end(group: Group, plans: Plans) -> int:
     """Return where the last chunk ends of those that are no slots."""
     end = 0
-    for path, node in group.members(None):
-        if isinstance(node, Array) and path not in plans.arrays:
-            manifest = node.manifest
+    for path, array in iter_arrays(group):
+        if path not in plans.arrays:
+            manifest = array.manifest
             if len(manifest.sources) and not manifest.sources[0].is_inline:
                 stored = np.asarray(manifest.source) >= 0
                 ends = np.asarray(manifest.offset)[stored] + np.asarray(manifest.length)[stored]

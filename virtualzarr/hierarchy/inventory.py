@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -11,11 +12,19 @@ from virtualzarr.hierarchy.group import Group
 from virtualzarr.manifest import Source
 
 
-def list_arrays(node: Group | Array) -> dict[str, Array]:
-    """Return all arrays of a hierarchy by path; that of an array itself is ""."""
+def iter_arrays(node: Group | Array) -> Iterator[tuple[str, Array]]:
+    """Yield all arrays of a hierarchy with their paths; that of an array itself is ""."""
     if isinstance(node, Array):
-        return {"": node}
-    return {path: member for path, member in node.members(None) if isinstance(member, Array)}
+        yield "", node
+        return
+    for path, member in node.members(None):
+        if isinstance(member, Array):
+            yield path, member
+
+
+def list_arrays(node: Group | Array) -> dict[str, Array]:
+    """Return what `iter_arrays` yields."""
+    return dict(iter_arrays(node))
 
 
 def list_group_attributes(node: Group | Array) -> dict[str, dict[str, Any]]:
@@ -24,6 +33,13 @@ def list_group_attributes(node: Group | Array) -> dict[str, dict[str, Any]]:
         return {}
     groups = {path: member for path, member in node.members(None) if isinstance(member, Group)}
     return {path: dict(group.attrs) for path, group in {"": node, **groups}.items()}
+
+
+def list_uris(node: Group | Array) -> list[str]:
+    """Return the files that the tables of sources of a hierarchy have, each once."""
+    arrays = (array for _, array in iter_arrays(node) if array.is_virtual)
+    uris = (source.uri for array in arrays for source in array.manifest.sources)
+    return list(dict.fromkeys(uri for uri in uris if uri))
 
 
 def list_sources(node: Group | Array) -> list[Source]:
