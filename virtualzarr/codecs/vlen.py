@@ -14,6 +14,7 @@ class _Vlen(ArrayBytes):
     """Elements in C order, lengths as little-endian u32; source: zarr-extensions, codecs/vlen-*."""
 
     element: type
+    noun: str
     decoding_fields: ClassVar[tuple[str, ...] | None] = ()
 
     def validate(self) -> None:
@@ -24,7 +25,9 @@ class _Vlen(ArrayBytes):
         raise NotImplementedError
 
     def _raw(self, value: Any) -> bytes:
-        raise NotImplementedError
+        if value is None or (isinstance(value, (int, float)) and value == 0):
+            return b""
+        raise self.error(f"can only encode {self.noun}, not {type(value).__name__}")
 
     def decode(self, data: Buffer, spec: ChunkSpec) -> Block:
         """Return an array of the elements, of the array's own dtype."""
@@ -60,7 +63,7 @@ class _Vlen(ArrayBytes):
 class VlenUtf8(_Vlen):
     """Strings as UTF-8 (``vlen-utf8``); a missing one (None, 0) counts as empty."""
 
-    element = str
+    element, noun = str, "strings"
 
     def _value(self, raw: bytes) -> str:
         try:
@@ -74,15 +77,13 @@ class VlenUtf8(_Vlen):
                 return value.encode()
             except UnicodeEncodeError as error:
                 raise self.error(f"a string has no form in UTF-8 ({error})") from error
-        if value is None or (isinstance(value, (int, float)) and value == 0):
-            return b""
-        raise self.error(f"can only encode strings, not {type(value).__name__}")
+        return super()._raw(value)
 
 
 class VlenBytes(_Vlen):
     """Byte strings (``vlen-bytes``); a missing one (None, 0) counts as empty."""
 
-    element = bytes
+    element, noun = bytes, "bytes"
 
     def _value(self, raw: bytes) -> bytes:
         return raw
@@ -90,6 +91,4 @@ class VlenBytes(_Vlen):
     def _raw(self, value: Any) -> bytes:
         if isinstance(value, (bytes, bytearray, memoryview)):
             return bytes(value)
-        if value is None or (isinstance(value, (int, float)) and value == 0):
-            return b""
-        raise self.error(f"can only encode bytes, not {type(value).__name__}")
+        return super()._raw(value)

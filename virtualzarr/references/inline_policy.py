@@ -17,6 +17,7 @@ from virtualzarr.hierarchy.group import Group
 from virtualzarr.hierarchy.inventory import list_arrays
 from virtualzarr.manifest import Manifest
 from virtualzarr.metadata import ArrayMetadata
+from virtualzarr.metadata.create.codecs import common_serializer
 from virtualzarr.metadata.dtypes import vlen_kind
 from virtualzarr.references import portable
 
@@ -196,12 +197,8 @@ def _limit_cell(lengths: list[int], shape: tuple[int, ...], most: int) -> tuple[
 
 def small_pipeline(dtype: np.dtype[Any], *, compressed: bool = True) -> Pipeline:
     """Return codecs that all readers have in Zarr v2, and most in v3."""
-    kind = vlen_kind(dtype)
-    if kind is not None:
-        codecs = [make("vlen-utf8" if kind is str else "vlen-bytes")]
-    else:
-        codecs = [make("bytes", endian="little")]
-    if compressed or kind is not None:
+    codecs = [common_serializer(dtype)]
+    if compressed or vlen_kind(dtype) is not None:
         codecs.append(make("numcodecs.zlib", level=1))
     return Pipeline(codecs)
 

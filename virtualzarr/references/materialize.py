@@ -17,7 +17,7 @@ from virtualzarr.config import config
 from virtualzarr.errors import PublishError, VirtualZarrError
 from virtualzarr.manifest import Manifest, Source, Sources
 from virtualzarr.metadata import ArrayMetadata, default_fill
-from virtualzarr.metadata.dtypes import vlen_kind
+from virtualzarr.metadata.create.codecs import common_serializer
 from virtualzarr.references.portable import TRUNCATE, private_codec
 
 Ints = npt.NDArray[np.int64]
@@ -54,11 +54,7 @@ def reversible(metadata: ArrayMetadata, plugins: bool = False) -> bool:
 
 def plain_pipeline(metadata: ArrayMetadata) -> Pipeline:
     """Codecs that every reader has: the elements, compressed with zstd."""
-    kind = vlen_kind(metadata.dtype)
-    if kind is None:
-        serializer = make("bytes", endian="little")
-    else:
-        serializer = make("vlen-utf8" if kind is str else "vlen-bytes")
+    serializer = common_serializer(metadata.dtype)
     return Pipeline([serializer, make("zstd", level=3, checksum=False)])
 
 

@@ -10,7 +10,7 @@ from virtualzarr.codecs import Pipeline, make
 from virtualzarr.codecs.core.base import Codec
 from virtualzarr.codecs.core.libraries import find_imagecodecs
 from virtualzarr.metadata import ArrayMetadata
-from virtualzarr.metadata.dtypes import vlen_kind
+from virtualzarr.metadata.create.codecs import common_serializer
 
 FaceName = Literal["v3", "v2", "native-grids"]
 """The faces of a dataset, as they are in URLs."""
@@ -60,11 +60,7 @@ def rewrapped_pipeline(metadata: ArrayMetadata) -> Pipeline | None:
 
 def encoding_pipeline(metadata: ArrayMetadata, face: FaceName) -> Pipeline:
     """Return the chain with which a face encodes chunks."""
-    kind = vlen_kind(metadata.dtype)
-    if kind is None:
-        serializer = make("bytes", endian="little")
-    else:
-        serializer = make("vlen-utf8" if kind is str else "vlen-bytes")
+    serializer = common_serializer(metadata.dtype)
     # The server's time is worth more than the last percents of size. netCDF-C has no other of v2.
     if face == "v2":
         return Pipeline([serializer, make("numcodecs.zlib", level=1)])

@@ -155,12 +155,20 @@ def _complete_serializer(
 
 def choose_serializer(dtype: np.dtype) -> Codec:
     """Return the default array-to-bytes codec, little-endian where elements have a byte order."""
+    if vlen_kind(dtype) is None:
+        if dtype.hasobject:
+            raise UnsupportedError("dtype: Python objects; say str or bytes for their elements")
+        if not has_order(dtype):
+            return make("bytes")
+    return common_serializer(dtype)
+
+
+def common_serializer(dtype: np.dtype) -> Codec:
+    """Return the array-to-bytes codec that readers of both formats have, its order spelled out."""
     kind = vlen_kind(dtype)
-    if kind is not None:
-        return make("vlen-utf8" if kind is str else "vlen-bytes")
-    if dtype.hasobject:
-        raise UnsupportedError("dtype: Python objects; say str or bytes for their elements")
-    return make("bytes", endian="little") if has_order(dtype) else make("bytes")
+    if kind is None:
+        return make("bytes", endian="little")
+    return make("vlen-utf8" if kind is str else "vlen-bytes")
 
 
 def split_codecs(codecs: Any) -> dict[str, Any]:
