@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from virtualzarr.array import Array
 from virtualzarr.combine import concat
 from virtualzarr.dataset.create import create_dataset
@@ -14,17 +12,16 @@ from virtualzarr.errors import MismatchError, NodeExistsError, UnsupportedError
 from virtualzarr.hierarchy.group import Group
 from virtualzarr.hierarchy.inventory import list_arrays
 from virtualzarr.metadata.dimension_names import real_name
-from virtualzarr.references.array_plan import ArrayPlan
 from virtualzarr.references.form import (
     AppendRequest,
     Capabilities,
     OpenedReferences,
     PublishOptions,
     ReferenceForm,
+    RenameRequest,
 )
 from virtualzarr.references.join_published import with_dimension
-from virtualzarr.references.new_names import NewNames
-from virtualzarr.references.preview import Line, Preview
+from virtualzarr.references.preview import Preview, preview_as_is
 from virtualzarr.references.report import PublishReport
 from virtualzarr.stores.location import Location
 from virtualzarr.virtual.from_store import build_manifest
@@ -67,10 +64,7 @@ class DatasetForm(ReferenceForm):
 
     def preview(self, node: Group | Array, uri: str, options: PublishOptions) -> Preview:
         """Count the references; nothing is ever copied."""
-        nothing = np.empty(0, np.int64)
-        plans = [ArrayPlan(path, array, array.metadata, build_manifest(array), nothing)
-                 for path, array in list_arrays(node).items()]  # fmt: skip
-        return Preview(uri, self.name, 3, tuple(map(Line.of, plans)))
+        return preview_as_is(node, uri, self.name)
 
     def append(self, location: Location, request: AppendRequest) -> PublishReport | Preview | None:
         """Add scanned files where their coordinates belong, as one commit."""
@@ -93,15 +87,7 @@ class DatasetForm(ReferenceForm):
         dataset.append(addition, **request.join_options)
         return _report(addition, uri)
 
-    def rename_paths(
-        self,
-        location: Location,
-        names: NewNames,
-        *,
-        dry_run: bool,
-        relative: bool | None,
-        single_writer: bool = False,
-    ) -> dict[str, str]:
+    def rename_paths(self, location: Location, request: RenameRequest) -> dict[str, str]:
         """Refuse: what versions refer to never changes.
 
         Raises

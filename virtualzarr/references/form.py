@@ -131,6 +131,24 @@ class AppendRequest:
 
 
 @dataclass(frozen=True)
+class RenameRequest:
+    """Which files get other names in references, and how.
+
+    Attributes
+    ----------
+    names : mapping or callable
+        New names by old ones.
+    dry_run, relative, single_writer
+        As for `virtualzarr.rename_paths`.
+    """
+
+    names: NewNames
+    dry_run: bool
+    relative: bool | None
+    single_writer: bool
+
+
+@dataclass(frozen=True)
 class OpenedReferences:
     """Published references, read back.
 
@@ -218,13 +236,5 @@ class ReferenceForm(ABC):
         }
 
     @abstractmethod
-    def rename_paths(
-        self,
-        location: Location,
-        names: NewNames,
-        *,
-        dry_run: bool,
-        relative: bool | None,
-        single_writer: bool = False,
-    ) -> dict[str, str]:
+    def rename_paths(self, location: Location, request: RenameRequest) -> dict[str, str]:
         """Rename source files; return new names by old ones."""

@@ -21,11 +21,12 @@ from virtualzarr.references.form import (
     OpenedReferences,
     PublishOptions,
     ReferenceForm,
+    RenameRequest,
 )
 from virtualzarr.references.inline_policy import InlinePolicy
 from virtualzarr.references.join_published import join_published, select_new
 from virtualzarr.references.materialize import rename_sources
-from virtualzarr.references.new_names import NewNames, resolve_names
+from virtualzarr.references.new_names import resolve_names
 from virtualzarr.references.overwrite import check_replaceable
 from virtualzarr.references.plan import Plan, make_plan
 from virtualzarr.references.portable import TRUNCATE, is_regular
@@ -211,32 +212,22 @@ class PortableForm(ReferenceForm):
             copied=copied,
         )  # fmt: skip
 
-    def rename_paths(
-        self,
-        location: Location,
-        names: NewNames,
-        *,
-        dry_run: bool,
-        relative: bool | None,
-        single_writer: bool = False,
-    ) -> dict[str, str]:
+    def rename_paths(self, location: Location, request: RenameRequest) -> dict[str, str]:
         """Write the references again with other names; a dry run takes no lock."""
-        if not dry_run:
-            self.check_writers(location, single_writer)
-        with nullcontext() if dry_run else lock_for_writing(location.uri):
-            return rebase(lambda: self._rename_paths(location, names, dry_run, relative))
+        if not request.dry_run:
+            self.check_writers(location, request.single_writer)
+        with nullcontext() if request.dry_run else lock_for_writing(location.uri):
+            return rebase(lambda: self._rename_paths(location, request))
 
-    def _rename_paths(
-        self, location: Location, names: NewNames, dry_run: bool, relative: bool | None
-    ) -> dict[str, str]:
+    def _rename_paths(self, location: Location, request: RenameRequest) -> dict[str, str]:
         before = self.state(location)
         # No source is looked at, so that none needs to be allowed.
         opened = self.open(replace(location, allowed=(ANYWHERE,)))
         copied = read_copied_sources(opened.receipt, replace(location, allowed=(ANYWHERE,)))
         sources = [source.uri for source in (*list_sources(opened.node), *copied)]
-        new = resolve_names(names, dict.fromkeys(sources), location.uri)
-        relative = opened.relative if relative is None else relative
-        if dry_run or (not new and relative == opened.relative):
+        new = resolve_names(request.names, dict.fromkeys(sources), location.uri)
+        relative = opened.relative if request.relative is None else request.relative
+        if request.dry_run or (not new and relative == opened.relative):
             return new
         plan = make_plan(
             _with_names(opened.node, new), copy=False, on_error="raise",

@@ -8,8 +8,12 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from virtualzarr.array import Array
+from virtualzarr.hierarchy.group import Group
+from virtualzarr.hierarchy.inventory import iter_arrays
 from virtualzarr.references.array_plan import ArrayPlan
 from virtualzarr.references.plan import Plan
+from virtualzarr.virtual.from_store import build_manifest
 
 
 @dataclass(frozen=True)
@@ -165,3 +169,11 @@ def preview_plan(plan: Plan, uri: str, reference_format: str) -> Preview:
     """Count what a plan would write."""
     lines = tuple(Line.of(array) for array in plan.arrays.values())
     return Preview(uri, reference_format, plan.zarr_format, lines, plan.skipped)
+
+
+def preview_as_is(node: Group | Array, uri: str, reference_format: str) -> Preview:
+    """Count what a form of Zarr v3 would write that holds all references as they are."""
+    nothing = np.empty(0, np.int64)
+    plans = [ArrayPlan(path, array, array.metadata, build_manifest(array), nothing)
+             for path, array in iter_arrays(node)]  # fmt: skip
+    return Preview(uri, reference_format, 3, tuple(map(Line.of, plans)))

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from virtualzarr.keywords import strict_keywords
+from virtualzarr.references.form import RenameRequest
 from virtualzarr.references.new_names import NewNames
 from virtualzarr.references.registry import find_form, locate_target
 
@@ -63,6 +64,4 @@ def rename_paths(
     """
     location = locate_target(target, storage_options)
     form = find_form(location)
-    return form.rename_paths(
-        location, names, dry_run=dry_run, relative=relative, single_writer=single_writer
-    )
+    return form.rename_paths(location, RenameRequest(names, dry_run, relative, single_writer))

@@ -7,24 +7,22 @@ from contextlib import nullcontext
 from functools import partial
 from typing import Any
 
-import numpy as np
-
 from virtualzarr.array import Array
 from virtualzarr.combine import concat
 from virtualzarr.errors import UnsupportedError
 from virtualzarr.hierarchy.group import Group
-from virtualzarr.hierarchy.inventory import iter_arrays, list_arrays
+from virtualzarr.hierarchy.inventory import iter_arrays
 from virtualzarr.hierarchy.open_node import open_hierarchy
 from virtualzarr.ingest.open_target import open as open_node
 from virtualzarr.nodes.documents import check_writable, join
 from virtualzarr.nodes.replace_documents import commit, find_topmost, settle
-from virtualzarr.references.array_plan import ArrayPlan
 from virtualzarr.references.form import (
     AppendRequest,
     Capabilities,
     OpenedReferences,
     PublishOptions,
     ReferenceForm,
+    RenameRequest,
 )
 from virtualzarr.references.join_published import with_dimension
 from virtualzarr.references.materialize import rename_sources
@@ -32,8 +30,8 @@ from virtualzarr.references.native.append import append, select_unreferenced
 from virtualzarr.references.native.manifest_chunks import NativeChunks
 from virtualzarr.references.native.manifest_growth import native_chunks, rewrite_parts
 from virtualzarr.references.native.save import save
-from virtualzarr.references.new_names import NewNames, resolve_names
-from virtualzarr.references.preview import Line, Preview
+from virtualzarr.references.new_names import resolve_names
+from virtualzarr.references.preview import Preview, preview_as_is
 from virtualzarr.references.report import PublishReport
 from virtualzarr.references.several_writers import check_writers
 from virtualzarr.stores import Store, open_store
@@ -41,7 +39,6 @@ from virtualzarr.stores.location import Location
 from virtualzarr.stores.locks import hierarchy_lock
 from virtualzarr.stores.open_store import store_location
 from virtualzarr.stores.uris import ANYWHERE
-from virtualzarr.virtual.from_store import build_manifest
 
 _log = logging.getLogger(__name__)
 
@@ -73,10 +70,7 @@ class NativeForm(ReferenceForm):
 
     def preview(self, node: Group | Array, uri: str, options: PublishOptions) -> Preview:
         """Count the references; nothing is ever copied."""
-        nothing = np.empty(0, np.int64)
-        plans = [ArrayPlan(path, array, array.metadata, build_manifest(array), nothing)
-                 for path, array in list_arrays(node).items()]  # fmt: skip
-        return Preview(uri, self.name, 3, tuple(map(Line.of, plans)))
+        return preview_as_is(node, uri, self.name)
 
     def append(self, location: Location, request: AppendRequest) -> PublishReport | Preview | None:
         """Append references; of what is there, only the end of each array is read."""
@@ -100,15 +94,7 @@ class NativeForm(ReferenceForm):
                 **request.join_options,
             )  # fmt: skip
 
-    def rename_paths(
-        self,
-        location: Location,
-        names: NewNames,
-        *,
-        dry_run: bool,
-        relative: bool | None,
-        single_writer: bool = False,
-    ) -> dict[str, str]:
+    def rename_paths(self, location: Location, request: RenameRequest) -> dict[str, str]:
         """Store the manifests again with other names; what was written over them stays.
 
         With `relative`, files are named relative to each array; if it is None, as they were.
@@ -116,22 +102,21 @@ class NativeForm(ReferenceForm):
         store = open_store(location.uri, location.storage_options)
         # No source is looked at, so that none needs to be allowed.
         location = store_location(store, ANYWHERE, location.storage_options)
-        if dry_run:
-            return _rename(store, location, names, relative, write=False)
-        check_writers(location, "arrays are changed one by one", single_writer)
+        if request.dry_run:
+            return _rename(store, location, request)
+        check_writers(location, "arrays are changed one by one", request.single_writer)
         check_writable(store)
         with hierarchy_lock(store):
             settle(*find_topmost(store, "")[:2])
-            return _rename(store, location, names, relative, write=True)
+            return _rename(store, location, request)
 
 
 FORM = NativeForm()
 
 
-def _rename(
-    store: Store, location: Location, names: NewNames, relative: bool | None, *, write: bool
-) -> dict[str, str]:
+def _rename(store: Store, location: Location, request: RenameRequest) -> dict[str, str]:
     """Rename sources, with the lock held if anything is written."""
+    relative = request.relative
     node = open_hierarchy(store, location=location)
     arrays = {
         path: array
@@ -144,8 +129,8 @@ def _rename(
     # changes.
     parts = [part for array in arrays.values() for part in native_chunks(array).parts()]
     uris = dict.fromkeys(uri for part in parts for uri in part.names())
-    new = resolve_names(names, uris, store.uri)
-    if write and (new or relative is not None):
+    new = resolve_names(request.names, uris, store.uri)
+    if not request.dry_run and (new or relative is not None):
         change = partial(rename_sources, name=lambda old: new.get(old, old))
         top, root, inner = find_topmost(store, "")
         changes = {
