@@ -10,7 +10,7 @@ from typing import Any
 from virtualzarr.choices import OnError
 from virtualzarr.dataset.operations import HEAD
 from virtualzarr.dataset.version import DatasetVersion
-from virtualzarr.formats.registry import FORMATS
+from virtualzarr.formats.registry import has_extension
 from virtualzarr.formats.zarr import is_dataset_root
 from virtualzarr.hierarchy.group import Group
 from virtualzarr.stores import open_store
@@ -22,10 +22,7 @@ def is_dataset(uri: str, storage_options: Mapping[str, Any] | None = None) -> bo
     if not is_url(uri):
         return os.path.isfile(os.path.join(uri, HEAD)) and _has_root(uri, storage_options)
     # Names of files are not probed for keys below them, which would only cost requests.
-    name = uri.split("?")[0].rstrip("/").lower()
-    if any(name.endswith(each.extensions) for each in FORMATS.values()):
-        return False
-    return _has_root(uri, storage_options)
+    return not has_extension(uri) and _has_root(uri, storage_options)
 
 
 def _has_root(uri: str, storage_options: Mapping[str, Any] | None) -> bool:

@@ -12,6 +12,7 @@ from virtualzarr.dataset.head import Head, read_records
 from virtualzarr.dataset.operations import Protocol
 from virtualzarr.display.html import table_html
 from virtualzarr.references.native.relative_uris import absolute
+from virtualzarr.stores.fingerprints import count_nanoseconds
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -127,9 +128,4 @@ def from_nanoseconds(time: int) -> datetime:
 
 def to_nanoseconds(time: datetime | str) -> int:
     """Return a time as nanoseconds since 1970."""
-    if isinstance(time, str):
-        time = datetime.fromisoformat(time)
-    if time.tzinfo is None:
-        time = time.replace(tzinfo=UTC)
-    past = time - _EPOCH
-    return ((past.days * 86_400 + past.seconds) * 10**6 + past.microseconds) * 1000
+    return count_nanoseconds(datetime.fromisoformat(time) if isinstance(time, str) else time)

@@ -165,17 +165,20 @@ def add_rows(
             splices = yield from _insert(rows, state, coordinates, first, overlap, keep, unfilled)
         if not splices:
             raise NothingToDoError("all rows are there already, or too old")
-        named = yield from rows.segment.put(state.epoch)
-        entry = rows.entry(named, state.sequence, first)
-        new_record = yield from record(head, dict(about))
-        return replace(
-            new_record,
-            splices={dimension: splices},
-            added=(entry,),
-            files=rows.named_files(first),
-        )
+        return (yield from _add(head, rows, first, splices, about))
 
     return change
+
+
+def _add(
+    head: Head, rows: Rows, first: int, splices: tuple[Splice, ...], about: Mapping[str, Any]
+) -> Protocol[Record]:
+    """Store rows, and return the record by which they come where splices say."""
+    state = head.snapshot
+    named = yield from rows.segment.put(state.epoch)
+    entry = rows.entry(named, state.sequence, first)
+    new_record = yield from _cut(head, rows.dimension, splices, about)
+    return replace(new_record, added=(entry,), files=rows.named_files(first))
 
 
 def _check_schema(rows: Rows, state: Snapshot) -> Protocol[None]:
@@ -326,16 +329,8 @@ def replace_ranges(rows: Rows, find: Ranges, about: Mapping[str, Any]) -> Change
                 "there is no coordinate by which new ones would be placed"
             )
         (start, stop), first = ranges[0], state.next_ids.get(dimension, 0)
-        named = yield from rows.segment.put(state.epoch)
-        entry = rows.entry(named, state.sequence, first)
         splices = (Splice(start, stop - start, ((first, rows.count),)),)
-        new_record = yield from record(head, dict(about))
-        return replace(
-            new_record,
-            splices={dimension: splices},
-            added=(entry,),
-            files=rows.named_files(first),
-        )
+        return (yield from _add(head, rows, first, splices, about))
 
     return change
 

@@ -237,6 +237,12 @@ def list_formats() -> dict[str, Format]:
     return plugins() | FORMATS
 
 
+def has_extension(url: str) -> bool:
+    """Tell whether a URL ends like the name of a file of any format."""
+    name = url.split("?")[0].rstrip("/").lower()
+    return any(name.endswith(each.extensions) for each in FORMATS.values())
+
+
 def get_format(name: str) -> Format:
     """Return the format of a name.
 

@@ -8,7 +8,7 @@ from typing import Any
 from virtualzarr.array import Array
 from virtualzarr.choices import OnError
 from virtualzarr.errors import VirtualZarrError, warn_caller
-from virtualzarr.formats.registry import FORMATS
+from virtualzarr.formats.registry import has_extension
 from virtualzarr.hierarchy.group import Group
 from virtualzarr.hierarchy.open_node import open_hierarchy
 from virtualzarr.nodes.documents import MARKERS
@@ -22,12 +22,10 @@ DATASET_MARKER = b'"virtualzarr.dataset"'
 
 def is_hierarchy(uri: str, storage_options: Mapping[str, Any] | None = None) -> bool:
     """Tell whether a Zarr array or group is at a path or URL."""
-    if is_url(uri):
-        # Names of files are not probed for keys below them, which would only cost requests: content
-        # decides about them.
-        name = uri.split("?")[0].rstrip("/").lower()
-        if any(name.endswith(each.extensions) for each in FORMATS.values()):
-            return False
+    # Names of files are not probed for keys below them, which would only cost requests: content
+    # decides about them.
+    if is_url(uri) and has_extension(uri):
+        return False
     store = open_store(uri, storage_options)
     documents = (store.get(marker) for marker in MARKERS)
     document = next((document for document in documents if document is not None), None)

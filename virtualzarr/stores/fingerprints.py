@@ -105,8 +105,11 @@ def to_nanoseconds(date: object) -> int | None:
             return None
     if isinstance(date, int | float):
         return round(date * 10**9)
-    if not isinstance(date, datetime):
-        return None
+    return count_nanoseconds(date) if isinstance(date, datetime) else None
+
+
+def count_nanoseconds(date: datetime) -> int:
+    """Return a date as nanoseconds since 1970; it is in UTC if it has no time zone."""
     if date.tzinfo is None:
         date = date.replace(tzinfo=UTC)
     # Whole microseconds: `timestamp()` is a float, which rounds the last digits of today's dates.

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from html.parser import HTMLParser
 from typing import Any
 from urllib.parse import urldefrag, urljoin
@@ -204,28 +204,22 @@ def _is_child(link: str) -> bool:
     return bool(name) and "/" not in name and name not in (".", "..")
 
 
-class _translate_errors:
-    """Raises exceptions of aiohttp as errors of this package, transient ones as such."""
+@contextmanager
+def _translate_errors(url: str) -> Iterator[None]:
+    """Raise exceptions of aiohttp as errors of this package, transient ones as such."""
+    import aiohttp
 
-    def __init__(self, url: str) -> None:
-        self._url = url
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
-        import aiohttp
-
+    try:
+        yield
+    except aiohttp.ClientConnectorError as error:
         # Nobody answers there: a wrong name or port, which no retry puts right.
-        if isinstance(error, aiohttp.ClientConnectorError):
-            raise as_source_error(error, self._url) from error
-        transient = (aiohttp.ClientConnectionError, aiohttp.ClientPayloadError, TimeoutError)
-        if isinstance(error, transient):
-            source_error = as_source_error(error, self._url)
-            source_error.__cause__ = error
-            raise TransientError(source_error) from error
-        if isinstance(error, aiohttp.ClientError | ValueError):
-            raise as_source_error(error, self._url) from error
+        raise as_source_error(error, url) from error
+    except (aiohttp.ClientConnectionError, aiohttp.ClientPayloadError, TimeoutError) as error:
+        source_error = as_source_error(error, url)
+        source_error.__cause__ = error
+        raise TransientError(source_error) from error
+    except (aiohttp.ClientError, ValueError) as error:
+        raise as_source_error(error, url) from error
 
 
 def _check_status(response: Any, url: str) -> None:

@@ -17,7 +17,6 @@ import zipfile
 import zlib
 from collections.abc import Hashable, Iterable, Iterator
 from contextlib import contextmanager
-from types import TracebackType
 from typing import Any, BinaryIO, Literal, Self
 
 from virtualzarr.config import config
@@ -165,12 +164,7 @@ class ZipStore:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def __reduce__(self) -> tuple[type[ZipStore], tuple[str]]:

@@ -175,6 +175,15 @@ def _parse_btree_node(
         raise SourceError(f"there is no node of a group's B-tree at {address}")
     count, start = int.from_bytes(node[6:8], "little"), 8 + 2 * wide + width
     length = start + count * (wide + width)
+    node = yield from _read_whole(superblock, address, node, length, length - width)
+    step = wide + width
+    return node[5], [superblock.address(node, start + k * step) for k in range(count)]
+
+
+def _read_whole(
+    superblock: Superblock, address: int, node: Buffer, length: int, least: int
+) -> Parsing[Buffer]:
+    """Return a node of a group's tables with all of its bytes, `least` of which must be there."""
     superblock.spend(length)
     if superblock.recorder is not None:
         superblock.recorder.ignore(
@@ -182,10 +191,9 @@ def _parse_btree_node(
         )
     if length > len(node):
         node = yield address, length
-        if len(node) < length - width:
-            raise SourceError(f"the file ends inside the B-tree node at {address}")
-    step = wide + width
-    return node[5], [superblock.address(node, start + k * step) for k in range(count)]
+        if len(node) < least:
+            raise SourceError(f"the file ends inside the node at {address} of a group")
+    return node
 
 
 def _parse_symbol_node(
@@ -197,15 +205,7 @@ def _parse_symbol_node(
         raise SourceError(f"there is no symbol table node at {address}")
     count, step = int.from_bytes(node[6:8], "little"), width + wide + 24
     length = 8 + count * step
-    superblock.spend(length)
-    if superblock.recorder is not None:
-        superblock.recorder.ignore(
-            address + (length if length <= len(node) else 8), address + _NODE
-        )
-    if length > len(node):
-        node = yield address, length
-        if len(node) < length:
-            raise SourceError(f"the file ends inside the symbol table node at {address}")
+    node = yield from _read_whole(superblock, address, node, length, length)
     links = []
     for at in range(8, length, step):
         name = heaps.get_text(heap, superblock.length(node, at))
