@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 from contextlib import suppress
+from functools import partial
 
 import numpy as np
 import pytest
@@ -183,19 +184,19 @@ def test_positions_of_the_version_that_was_read_first(monkeypatch):
     assert is_noticed()
 
 
-def merge_beside_a_rollback():
-    """Merge segments, the rows of one of which are gone, while they come back; return all rows."""
+def merge_beside_a_rollback(segments, low, high, number):
+    """Merge segments, some rows of which are gone, while these come back; return all rows."""
     store = simulation.Store(random.Random(0))
     state = simulation.run(store, commit.create())
-    for row in range(3):
-        stored = verbs.Stored("segments", json.dumps([(row, row)]).encode())
-        rows = verbs.Rows("time", stored, 1, np.array([row]))
+    for pairs in segments:
+        stored = verbs.Stored("segments", json.dumps(pairs).encode())
+        rows = verbs.Rows("time", stored, len(pairs), np.array([time for time, _ in pairs]))
         change = verbs.add_rows(rows, simulation.coordinates_of, {})
         state = simulation.run(store, commit.commit(state, change))
     full = state.snapshot.version
-    change = verbs.drop_rows("time", 1, 1, simulation.coordinates_of, {})
+    change = verbs.drop_rows("time", low, high, simulation.coordinates_of, {})
     state = simulation.run(store, commit.commit(state, change))
-    merging = simulation.merge(state, "merge", 3, simulation.Limits())
+    merging = simulation.merge(state, "merge", number, simulation.Limits())
     operation = merging.send(None)
     simulation.run(store, commit.commit(state, verbs.roll_back(full, {})))
     with suppress(StopIteration):
@@ -342,40 +343,21 @@ def test_a_repetition_that_an_old_version_refuses(monkeypatch):
 
 
 def test_a_merge_that_forgets_that_rows_may_come_back(monkeypatch):
+    run = partial(merge_beside_a_rollback, [[(row, row)] for row in range(3)], 1, 1, 3)
     with pytest.raises(MismatchError, match="there again"):
-        merge_beside_a_rollback()
+        run()
     monkeypatch.setattr(merge, "has_rows", lambda entry, dimension, runs: entry.sequence != 1)
-    assert (1, 1) not in merge_beside_a_rollback()
-
-
-def trim_beside_a_rollback():
-    """Leave out rows that are gone, while they come back; return all rows."""
-    store = simulation.Store(random.Random(0))
-    state = simulation.run(store, commit.create())
-    for low in (0, 3):
-        stored = verbs.Stored("segments", json.dumps([(low + k, k) for k in range(3)]).encode())
-        rows = verbs.Rows("time", stored, 3, np.arange(low, low + 3))
-        change = verbs.add_rows(rows, simulation.coordinates_of, {})
-        state = simulation.run(store, commit.commit(state, change))
-    full = state.snapshot.version
-    change = verbs.drop_rows("time", 0, 1, simulation.coordinates_of, {})
-    state = simulation.run(store, commit.commit(state, change))
-    merging = simulation.merge(state, "merge", 1, simulation.Limits())
-    operation = merging.send(None)
-    simulation.run(store, commit.commit(state, verbs.roll_back(full, {})))
-    with suppress(StopIteration):
-        while True:
-            operation = merging.send(store.perform(operation))
-    newest = simulation.run(store, head.read_head())
-    return simulation.run(store, simulation.rows_of(newest.snapshot))
+    assert (1, 1) not in run()
 
 
 def test_a_merge_that_leaves_out_rows_that_may_come_back(monkeypatch):
+    segments = [[(low + k, k) for k in range(3)] for low in (0, 3)]
+    run = partial(merge_beside_a_rollback, segments, 0, 1, 1)
     with pytest.raises(MismatchError, match="there again"):
-        trim_beside_a_rollback()
+        run()
     monkeypatch.setattr(merge, "has_trimmed", lambda due, runs: False)
     with pytest.raises(KeyError):
-        trim_beside_a_rollback()
+        run()
 
 
 def test_a_vacuum_that_takes_out_names_that_count(monkeypatch):
