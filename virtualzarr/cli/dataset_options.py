@@ -26,13 +26,18 @@ def add_dataset(parser: argparse.ArgumentParser) -> None:
 def changing_options() -> argparse.ArgumentParser:
     """Return what all commands have that commit."""
     parser = argparse.ArgumentParser(add_help=False)
+    add_commit_options(parser)
+    add_single_writer(parser)
+    return parser
+
+
+def add_commit_options(parser: shared.Options) -> None:
+    """Add what is said of a commit."""
     add = parser.add_argument
     add("-m", "--message", metavar="TEXT", help="for the history")
     add("--commit-id", metavar="ID",
         help="a name of the commit that no other has: repeated with the same one, it is done "
         "once")  # fmt: skip
-    add_single_writer(parser)
-    return parser
 
 
 def add_single_writer(parser: argparse.ArgumentParser) -> None:
@@ -145,11 +150,8 @@ def bound(text: str) -> Any:
     >>> bound("12"), bound("0.5"), bound("2026-11-01T06:00")
     (12, 0.5, '2026-11-01T06:00')
     """
-    for kind in (int, float):
-        try:
-            return kind(text)
-        except ValueError:
-            continue
+    if (number := _as_number(text)) is not None:
+        return number
     try:
         datetime.fromisoformat(text)
     except ValueError:
@@ -200,12 +202,17 @@ def step(text: str) -> int | float | timedelta:
     >>> step("6"), step("6h")
     (6, datetime.timedelta(seconds=21600))
     """
+    number = _as_number(text)
+    return period(text) if number is None else number
+
+
+def _as_number(text: str) -> int | float | None:
     for kind in (int, float):
         try:
             return kind(text)
         except ValueError:
             continue
-    return period(text)
+    return None
 
 
 def count(text: str) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -43,10 +43,6 @@ class RowRange:
     def __str__(self) -> str:
         return f"{self.first} to {self.last} ({self.count})" if self.count > 1 else f"{self.first}"
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the range as JSON."""
-        return {"first": self.first, "last": self.last, "count": self.count}
-
 
 @dataclass(frozen=True, slots=True)
 class SchemaChange:
@@ -72,10 +68,6 @@ class SchemaChange:
         if self.old is None:
             return f"{name} is new" + (f": {self.new!r}" if self.member else "")
         return f"{name} is gone" if self.new is None else f"{name}: {self.old!r} -> {self.new!r}"
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the change as JSON."""
-        return {"path": self.path, "member": self.member, "old": self.old, "new": self.new}
 
 
 @dataclass(frozen=True)
@@ -129,16 +121,8 @@ class Diff:
 
     def to_json(self) -> dict[str, Any]:
         """Return the difference as JSON."""
-        return {
-            "a": self.a,
-            "b": self.b,
-            "dimension": self.dimension,
-            "added": [each.to_json() for each in self.added],
-            "dropped": [each.to_json() for each in self.dropped],
-            "replaced": [each.to_json() for each in self.replaced],
-            "files": list(self.files),
-            "schema": [each.to_json() for each in self.schema],
-        }
+        members = asdict(self).items()
+        return {name: [*value] if isinstance(value, tuple) else value for name, value in members}
 
 
 def _list(items: Sequence[Any]) -> str:

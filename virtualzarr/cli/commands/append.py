@@ -29,11 +29,7 @@ def add_command(commands: Any, common: argparse.ArgumentParser) -> None:
     shared.add_dim(parser, required=False)
     shared.add_flags(parser, skip_duplicates="leave out files that are there already")
     group = parser.add_argument_group("datasets only")
-    group.add_argument("-m", "--message", metavar="TEXT", help="for the history")
-    group.add_argument(
-        "--commit-id", metavar="ID",
-        help="a name of the commit that no other has: repeated with the same one, it is done once",
-    )  # fmt: skip
+    dataset_options.add_commit_options(group)
     dataset_options.add_single_writer(parser)
     dataset_options.add_row_options(group)
     add_watch_options(parser.add_argument_group("watching a folder"))

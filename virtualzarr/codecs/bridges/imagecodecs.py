@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable, Hashable, Mapping
 from functools import cached_property
 from importlib import import_module
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -408,14 +408,17 @@ class ArrayFilter(_Bridged, base.ArrayArray):
 
     def decode(self, block: base.Block, spec: base.ChunkSpec) -> base.Block:
         """Return the decoded array."""
-        options = self.pick_options(self.takes[self.short][0])
-        result = self.call(self.function("decode"), self._place(block), **options)
-        return np.asarray(result).view(spec.dtype).reshape(spec.shape)
+        return self._convert("decode", block, spec)
 
     def encode(self, block: base.Block, spec: base.ChunkSpec) -> base.Block:
         """Return the encoded array."""
-        options = self.pick_options(self.takes[self.short][1])
-        result = self.call(self.function("encode"), self._place(block), **options)
+        return self._convert("encode", block, spec)
+
+    def _convert(
+        self, way: Literal["decode", "encode"], block: base.Block, spec: base.ChunkSpec
+    ) -> base.Block:
+        options = self.pick_options(self.takes[self.short][way == "encode"])
+        result = self.call(self.function(way), self._place(block), **options)
         return np.asarray(result).view(spec.dtype).reshape(spec.shape)
 
     def decoding_key(self, dtype: np.dtype[Any]) -> Hashable | None:
