@@ -267,3 +267,23 @@ def test_files_that_overlap_come_at_once(tmp_path, dataset, overlap):
     dataset.compact(6)
     last = dataset.refresh().drop(12, 15 if overlap == "first" else 13)
     assert last.find_files([tmp_path / "3.h5", tmp_path / "4.h5"]) == {str(tmp_path / "4.h5")}
+
+
+@pytest.mark.parametrize("times_of", [(0, 4), (0, 2, 4)])
+def test_variables_come_in_files_of_their_own(tmp_path, times_of):
+    for start in times_of:
+        for name in ("air", "sea"):
+            with h5py.File(tmp_path / f"{name}-{start}.h5", "w") as file:
+                file["time"] = np.arange(start, start + 3)
+                file["time"].make_scale("time")
+                file[name] = np.arange(start, start + 3) + (100 if name == "sea" else 0)
+                file[name].dims[0].attach_scale(file["time"])
+    pairs = [[tmp_path / f"{name}-{start}.h5" for name in ("sea", "air")] for start in times_of]
+    dataset = vz.create_dataset(tmp_path / "d", pairs[0], "time", overlap="last")
+    dataset = dataset.append([path for pair in reversed(pairs[1:]) for path in pair])
+    dataset.compact(4)
+    dataset = dataset.refresh()
+    assert dataset.group["sea"][...].tolist() == [100 + time for time in times(dataset)]
+    assert dataset.find_files([*pairs[0], *pairs[-1]]) == set(map(str, (*pairs[0], *pairs[-1])))
+    dataset = dataset.drop(4)
+    assert dataset.find_files([*pairs[0], *pairs[-1]]) == set(map(str, pairs[0]))

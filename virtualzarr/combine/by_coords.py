@@ -76,18 +76,18 @@ def combine_by_coords(
 
 def combine_groups_by_coords(
     groups: Sequence[Group],
-    dims: Sequence[str] | None,
+    dims: Sequence[str | DimensionOrder] | None,
     labels: InputLabels,
     options: ParsedOptions,
     *,
     overlap: Overlap = "raise",
     gaps: Gaps = "allow",
 ) -> Group:
-    """Do what `combine_by_coords` does, with names for the inputs."""
+    """Do what `combine_by_coords` does, with names for the inputs, and orders if they are known."""
     check_choice("overlap", overlap, Overlap)
     check_choice("gaps", gaps, Gaps)
     orders = [
-        DimensionOrder.read(dim, groups, labels, options)
+        DimensionOrder.read(dim, groups, labels, options) if isinstance(dim, str) else dim
         for dim in dims or _find_shared_dims(groups)
     ]
     if dims is None:

@@ -13,6 +13,7 @@ from typing import Any, cast
 
 from virtualzarr.choices import BadFiles, Combine, Gaps, OnError, Overlap, check_choice
 from virtualzarr.combine.coordinates import DESCRIPTION, Coordinate, getter_from_description
+from virtualzarr.combine.dimension_order import DimensionOrder
 from virtualzarr.combine.options import CombineOptions, JoinOptions
 from virtualzarr.dataset.file_rows import Ranges, mark_rows, read_marks
 from virtualzarr.dataset.schema import Schema
@@ -156,21 +157,41 @@ def scan_addition(
     rules = {n: v for n, v in options.items() if n in parameters_of(CombineOptions) and n != "gaps"}
     inputs = scan_inputs(files, **scan, **rules)
     uris = [resolve_uri(file) for file in files]
+    order = _read_order(inputs, dimension, options)
+    marks = uris if order is None else _find_first(inputs.groups, uris, order)
     if len(files) > 1:
-        inputs.groups = mark_rows(inputs.groups, uris, dimension)
-    joined = _join(inputs, dimension, options)
-    return read_marks(joined, inputs.groups, uris, dimension)
+        inputs.groups = mark_rows(inputs.groups, marks, dimension)
+    joined = _join(inputs, dimension, order)
+    return read_marks(joined, inputs.groups, uris, marks, dimension)
 
 
-def _join(inputs: Inputs, dimension: str, options: Mapping[str, Any]) -> Group:
-    combine, files = options.get("combine"), inputs.files
+def _read_order(
+    inputs: Inputs, dimension: str, options: Mapping[str, Any]
+) -> DimensionOrder | None:
+    """Return the order of files by coordinates; None where that in which they are given counts."""
+    combine = options.get("combine")
     if combine is None:
-        sorts = len(files) > 1 and options.get("coordinate") is None
+        sorts = len(inputs.files) > 1 and options.get("coordinate") is None
         is_filled = options.get("bad_files") == "fill"
         has_order = sorts and not is_filled and inputs.has_coordinates(dimension)
         combine = "by_coords" if has_order else "nested"
-    if combine == "by_coords":
-        return inputs.by_coords([dimension])
+    return inputs.read_order(dimension) if combine == "by_coords" else None
+
+
+def _find_first(
+    groups: Sequence[Group | None], uris: Sequence[str], order: DimensionOrder
+) -> list[str]:
+    """Return of each file the first one that has the same rows, with which it is merged."""
+    ranks, first = iter(order.rank), dict[int, str]()
+    return [
+        uri if group is None else first.setdefault(next(ranks), uri)
+        for group, uri in zip(groups, uris, strict=True)
+    ]
+
+
+def _join(inputs: Inputs, dimension: str, order: DimensionOrder | None) -> Group:
+    if order is not None:
+        return inputs.by_coords([order])
     # Which of two equal coordinates counts is asked where the rows are placed.
     inputs.order.clear()
-    return inputs.nested(list(range(len(files))), [dimension])
+    return inputs.nested(list(range(len(inputs.files))), [dimension])

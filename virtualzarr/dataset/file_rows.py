@@ -106,18 +106,19 @@ def _unite(
 
 
 def mark_rows(
-    groups: Sequence[Group | None], uris: Sequence[str], dimension: str
+    groups: Sequence[Group | None], marks: Sequence[str], dimension: str
 ) -> list[Group | None]:
     """Return the groups of files with an array that refers to the file of each row.
 
-    Whatever a join does to rows, it does to these references. Groups stay as they are where some
-    have the dimension and others do not.
+    Whatever a join does to rows, it does to these references. Those of files whose rows are merged
+    must be the same, as must all that is in both. Groups stay as they are where some have the
+    dimension and others do not.
     """
     growing = [{} if group is None else find_growing(group, dimension) for group in groups]
     if any(group is not None and len(group) and not growing[k] for k, group in enumerate(groups)):
         return [*groups]
     marked = []
-    for group, uri, arrays in zip(groups, uris, growing, strict=True):
+    for group, uri, arrays in zip(groups, marks, growing, strict=True):
         if group is not None and arrays:
             array = next(iter(arrays.values()))
             mark = _build_mark(uri, array.shape[array.dims.index(dimension)], dimension)
@@ -127,7 +128,8 @@ def mark_rows(
 
 
 def _build_mark(uri: str, count: int, dimension: str) -> Array:
-    # Nothing is ever read of it. Data that are missing are NaN, as in any array of floats.
+    # Nothing is ever read of it, as it is compared with equal references only. Data that are
+    # missing are NaN, as in any array of floats.
     grid = RegularGrid((count,), (max(count, 1),))
     metadata = ArrayMetadata(
         (count,), np.dtype("<f4"), grid, Pipeline([make("bytes", endian="little")]),
@@ -138,7 +140,11 @@ def _build_mark(uri: str, count: int, dimension: str) -> Array:
 
 
 def read_marks(
-    joined: Group, groups: Sequence[Group | None], uris: Sequence[str], dimension: str
+    joined: Group,
+    groups: Sequence[Group | None],
+    uris: Sequence[str],
+    marks: Sequence[str],
+    dimension: str,
 ) -> tuple[Group, dict[str, Ranges | None]]:
     """Return a group without marks, and which rows came from each file that is not left out.
 
@@ -148,7 +154,8 @@ def read_marks(
         Made of `groups`, each of which has marks or none.
     groups : sequence of Group, optional
         None for files that are left out.
-    uris : sequence of str
+    uris, marks : sequence of str
+        Each file, and the one that its rows were marked with.
 
     Returns
     -------
@@ -157,23 +164,24 @@ def read_marks(
         None where it is not certain.
     """
     names = [uri for group, uri in zip(groups, uris, strict=True) if group is not None]
-    marks = joined.get(_MARKS)
-    if isinstance(marks, Array):
+    marked = joined.get(_MARKS)
+    if isinstance(marked, Array):
         joined = joined.replace(members={name: joined[name] for name in joined if name != _MARKS})
     count = _count_rows(joined, dimension)
     if len(names) == 1:
         return joined, {names[0]: [(0, count)]}
-    if not isinstance(marks, Array):
+    if not isinstance(marked, Array):
         # Files without the dimension are stacked: a row each.
         is_stacked = count == len(names)
         return joined, {uri: [(k, 1)] if is_stacked else None for k, uri in enumerate(names)}
-    rows, others = find_file_rows({"": (build_cells(marks, dimension), 0)}, count, names)
+    rows, others = find_file_rows({"": (build_cells(marked, dimension), 0)}, count, marks)
+    rows = {uri: rows.get(mark, []) for uri, mark in zip(uris, marks, strict=True)}
     filled = [
         uri for group, uri in zip(groups, uris, strict=True) if group is not None and not len(group)
     ]
     # What stands for files that cannot be read is of one of them, or of any.
     unclear: Ranges | None = others if len(filled) == 1 else None
-    ranges = {uri: unclear if uri in filled else rows.get(uri, []) for uri in names}
+    ranges = {uri: unclear if uri in filled else rows[uri] for uri in names}
     return joined, ranges
 
 

@@ -15,6 +15,7 @@ from virtualzarr.choices import BadFiles, Combine, OnError, check_choice
 from virtualzarr.combine.by_coords import combine_groups_by_coords
 from virtualzarr.combine.concat_stack import concat_items, has_dimension, stack_items
 from virtualzarr.combine.coordinates import Coordinate, coordinate_array, coordinate_values
+from virtualzarr.combine.dimension_order import DimensionOrder
 from virtualzarr.combine.error_report import ErrorReport, InputLabels
 from virtualzarr.combine.options import CombineOptions, ParsedOptions
 from virtualzarr.errors import MismatchError, VirtualZarrError, warn_caller
@@ -254,8 +255,21 @@ class Inputs:
             for node in nodes
         )
 
-    def by_coords(self, dims: Sequence[str] | None) -> Group:
+    def read_order(self, dim: str) -> DimensionOrder:
+        """Return the order along a dimension of the inputs that could be read."""
+        self._check_order()
+        groups, files = self._select(range(len(self.groups)))
+        return DimensionOrder.read(dim, groups, InputLabels(groups, files), self.options)
+
+    def by_coords(self, dims: Sequence[str | DimensionOrder] | None) -> Group:
         """Join all inputs in the order of their coordinates."""
+        self._check_order()
+        groups, files = self._select(range(len(self.groups)))
+        return combine_groups_by_coords(
+            groups, dims, InputLabels(groups, files), self.options, **self.order
+        )
+
+    def _check_order(self) -> None:
         if any(isinstance(group, _UnreadableGroup) for group in self.groups):
             raise ValueError(
                 'a file that cannot be read has no coordinates by which it has a place: bad_files="'
@@ -263,10 +277,6 @@ class Inputs:
             )
         if self.coordinate is not None:
             raise ValueError("coordinates are given for files in the order they are given in")
-        groups, files = self._select(range(len(self.groups)))
-        return combine_groups_by_coords(
-            groups, dims, InputLabels(groups, files), self.options, **self.order
-        )
 
     def nested(self, tree: Tree, dims: Sequence[str | int]) -> Group:
         """Join inputs along dimensions, one for each level of lists."""
