@@ -20,6 +20,7 @@ from tests.fuzz.target import EXTENSIONS
 
 # What is tried without files: modules with `look(random, seconds=...)`, which yields findings.
 MODULES = {
+    "alike": "tests.fuzz.alike",
     "checked": "tests.fuzz.checked",
     "selections": "tests.fuzz.selections",
     "stores": "tests.fuzz.stores",

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import pickle
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
+from hashlib import blake2b
 from typing import Any
 
 import numpy as np
@@ -78,6 +80,22 @@ class ArraySchema:
         rest = (old.source, offset, length, old.decoders, old.decoder, old.origin)
         return Manifest(old.shape, sources, *rest)
 
+    def describe(self) -> Any:
+        """Return all but where the chunks of the recorded file are, to be pickled."""
+        old, columns = self.manifest, self.columns
+        inline = [source.data for source in old.sources]
+        rest = (old.shape, inline, old.source, tuple(old.decoders), old.decoder, old.origin)
+        places: Any = None
+        if columns is None:
+            places = old.offset, old.length
+        elif columns.cells is not None or not columns.has_lengths:
+            numbers = np.zeros(columns.stop, np.int64)
+            offset = columns.fill(old.offset, numbers)
+            length = columns.fill(old.length, numbers) if columns.has_lengths else old.length
+            places = columns.cells, offset, length
+        span = columns and (columns.start, columns.stop, columns.has_lengths)
+        return self.path, self.metadata, self.layout, rest, span, places
+
 
 class Schema:
     """A group of files that are alike, and which columns of a batch go where in it.
@@ -97,6 +115,8 @@ class Schema:
         self.path, self.skipped = path, dict(skipped)
         # Copies: groups are given to users, who may change what is in them.
         self.attributes = copy_json(dict(attributes))
+        self._frozen: dict[str, Any] | None = None
+        self._key: bytes | None = None
         # Most attributes are not lists or objects, of which each group needs its own.
         self._nested = [name for name, value in attributes.items() if type(value) in (list, dict)]
         self.members: dict[str, Schema | tuple[ArraySchema, Schema]] = {}
@@ -125,6 +145,50 @@ class Schema:
             else:
                 uris |= {one.uri for one in member[0].manifest.sources if not one.is_inline}
         return uris
+
+    @property
+    def frozen(self) -> dict[str, Any]:
+        """Attributes as what is equal only if they are the same to the bit, and can be hashed."""
+        if self._frozen is None:
+            self._frozen = {name: freeze(value) for name, value in self.attributes.items()}
+        return self._frozen
+
+    @property
+    def key(self) -> bytes:
+        """Digest of all but the values of attributes and the file that it was made of.
+
+        Files of schemas with one key are alike, and have the same columns.
+        """
+        if self._key is None:
+            self._key = blake2b(pickle.dumps(self._describe()), digest_size=32).digest()
+        return self._key
+
+    def _describe(self) -> Any:
+        members = {
+            name: member._describe()
+            if isinstance(member, Schema)
+            else (member[0].describe(), member[1]._describe())
+            for name, member in self.members.items()
+        }
+        return self.path, self.skipped, list(self.attributes), members
+
+    def drop(self, paths: Collection[str], start: str = "") -> Schema:
+        """Return the schema without some nodes; `start` comes before names in `paths`."""
+        skipped = {k: why for k, why in self.skipped.items() if f"{start}{k}" not in paths}
+        schema = Schema(self.path, self.attributes, skipped)
+        for name, member in self.members.items():
+            path = f"{start}{name}"
+            if path not in paths:
+                schema.members[name] = (
+                    member.drop(paths, f"{path}/") if isinstance(member, Schema) else member
+                )
+        return schema
+
+    def iter_nodes(self) -> Iterator[Schema]:
+        """Yield the schemas of all nodes: this one, and those of groups and arrays below."""
+        yield self
+        for member in self.members.values():
+            yield from (member if isinstance(member, Schema) else member[1]).iter_nodes()
 
     def find_attributes(self, path: str) -> Mapping[str, Any]:
         """Return the attributes of a node; raises `KeyError` if there is none at the path."""
@@ -178,6 +242,24 @@ class Schema:
         for name, value in changed.get(self.path, {}).items():
             attributes[name] = copy_json(value)
         return attributes
+
+
+def freeze(value: Any) -> Any:
+    """Return what is equal for JSON values that are the same to the bit, and can be hashed.
+
+    Examples
+    --------
+    >>> freeze(0.0) == freeze(-0.0), freeze([1]) == freeze([True]), freeze({}) == freeze({})
+    (False, False, True)
+    """
+    kind = type(value)
+    if kind is str:
+        return value
+    if kind is list:
+        return list, *map(freeze, value)
+    if isinstance(value, Mapping):
+        return dict, *((name, freeze(item)) for name, item in value.items())
+    return kind, str(getattr(value, "dtype", "")), repr(value)
 
 
 def copy_json(value: Any) -> Any:

@@ -45,22 +45,31 @@ from virtualzarr.virtual.transforms import fill_constant, with_manifest
 
 
 def concat_arrays(
-    arrays: Sequence[Array], axis: int, report: ErrorReport, variable: str, options: ParsedOptions
+    arrays: Sequence[Array],
+    axis: int,
+    report: ErrorReport,
+    variable: str,
+    options: ParsedOptions,
+    along: Sequence[Sequence[Axis]] | None = None,
 ) -> Array | None:
     """Join arrays along one of their axes.
 
-    Returns None, and notes why in `report`, if they differ in what must be equal.
+    Returns None, and notes why in `report`, if they differ in what must be equal. `along` is that
+    of `concat_manifests`.
     """
     plan = _plan_join(arrays, axis, report, variable, options)
     if plan is None:
         return None
     # Arrays without a cell along the axis add none, but one must stay, for the metadata.
-    inputs = [array for array in plan.arrays if array.shape[axis]] or [plan.model]
+    filled = [number for number, array in enumerate(plan.arrays) if array.shape[axis]]
+    inputs = [plan.arrays[number] for number in filled] or [plan.model]
+    if along is not None:
+        along = [along[number] for number in filled] or [[axes_of(plan.model.grid)[axis]]]
     # Chunks differ between inputs: the common cells lie within one stored chunk of every input
     # each, so that a cell is a chunk and a part of it. Nothing is read for that.
     axes = find_common_chunks(inputs, axis)
     inputs = [plan.with_explicit_decoders(cut_unwritten(array, axes, axis)) for array in inputs]
-    grid, manifest = concat_manifests(inputs, axes, axis)
+    grid, manifest = concat_manifests(inputs, axes, axis, along)
     return plan.array(manifest, shape=grid.shape, grid=grid)
 
 

@@ -102,7 +102,7 @@ def _pieces_of_axes(stored: Axes, axes: Axes, axis: int | None) -> list[AxisSlic
 
 
 def concat_manifests(
-    arrays: Sequence[Array], axes: Axes, axis: int
+    arrays: Sequence[Array], axes: Axes, axis: int, along: Sequence[Sequence[Axis]] | None = None
 ) -> tuple[grids.ChunkGrid, Manifest]:
     """Join arrays that decode alike along one axis.
 
@@ -112,6 +112,9 @@ def concat_manifests(
         None of them empty, unless it is the only one.
     axes : tuple of Axis
         Into whose cells all are cut, apart from `axis`.
+    along : sequence of sequences of Axis, optional
+        The axes that each array has one behind the other along `axis`, if it is of several inputs
+        as they are stored; by default its own.
 
     Returns
     -------
@@ -120,27 +123,31 @@ def concat_manifests(
     """
     # Neighbours with one grid are joined before they are cut: one cut of a long manifest costs
     # numpy calls, thousands of small ones Python.
-    runs: list[list[Array]] = []
-    for array in arrays:
-        if runs and has_same_cells(array.grid, runs[-1][0].grid, axis):
-            runs[-1].append(array)
-        else:
-            runs.append([array])
-    parts = [_concat_run(run, axes, axis, last=run is runs[-1]) for run in runs]
+    if along is None:
+        along = [[get_axes(array)[axis]] for array in arrays]
+    runs: list[tuple[list[Array], list[Axis]]] = []
+    for array, each in zip(arrays, along, strict=True):
+        if not runs or not has_same_cells(array.grid, runs[-1][0][0].grid, axis):
+            runs.append(([], []))
+        runs[-1][0].append(array)
+        runs[-1][1].extend(each)
+    parts = [_concat_run(*run, axes, axis, last=run is runs[-1]) for run in runs]
     grid = grids.concatenate([part.grid for part in parts], axis)
     manifests = [part.manifest for part in parts]
     return grid, manifests[0] if len(parts) == 1 else Manifest.concatenate(manifests, axis)
 
 
-def _concat_run(arrays: list[Array], axes: Axes, axis: int, *, last: bool) -> Array:
+def _concat_run(
+    arrays: list[Array], along: list[Axis], axes: Axes, axis: int, *, last: bool
+) -> Array:
     """Join arrays with the same cells along all other axes, and cut what they make.
 
     It is joined as it is stored: the last chunk of each may reach further than its array, and is
     cut off where the next one begins.
     """
     axes_stored = get_axes(arrays[0])
-    along = [get_axes(array)[axis] for array in arrays]
-    inside = grids.concatenate([grids.from_axes([each]) for each in along]).axes[0]
+    lines = {id(each): grids.from_axes([each]) for each in along}
+    inside = grids.concatenate([lines[id(each)] for each in along]).axes[0]
     # Only the last array of all may have a chunk that reaches beyond its end: in between, the part
     # behind the end belongs to the next array.
     if not last:

@@ -209,12 +209,30 @@ class ConcatJoin:
         """Join the arrays of one variable, or return the one that all are."""
         along, options = self._along(arrays), self.options
         if along is None:
-            return merge_equal(arrays, report, path, options)
+            return self.merge(arrays, path, report)
         arrays = harmonize_inputs(arrays, report, path, options)
-        joined = concat_arrays(arrays, along, report, path, options)
+        joined = self.concat(arrays, along, path, report)
         if self.is_ordered and joined is not None and joined.dims == (joined.name,):
-            check_order(arrays, report, path)
+            self.check_order(arrays, path, report)
         return joined
+
+    def concat(
+        self, arrays: Sequence[Array], axis: int, path: str, report: ErrorReport
+    ) -> Array | None:
+        """Join arrays that mean the same along an axis."""
+        return concat_arrays(arrays, axis, report, path, self.options)
+
+    def merge(self, arrays: Sequence[Array], path: str, report: ErrorReport) -> Array | None:
+        """Return the one array that all are."""
+        return merge_equal(arrays, report, path, self.options)
+
+    def check_order(self, arrays: Sequence[Array], path: str, report: ErrorReport) -> None:
+        """Note inputs whose coordinates do not continue those of the input before."""
+        check_order(arrays, report, path)
+
+    def find_axis(self, array: Array) -> int | None:
+        """Return the axis along which an array is joined, None if it is not."""
+        return self._along([array])
 
     def _along(self, arrays: Sequence[Array]) -> int | None:
         if self.dim is not None:
@@ -269,6 +287,13 @@ def merge_equal(
     """Return one array for all that are equal; None if they are not, noted unless left out."""
     if len(arrays) == 1 or options.compat == "override":
         return arrays[0]
+    return merge_compared(arrays, report, path, options)
+
+
+def merge_compared(
+    arrays: Sequence[Array], report: ErrorReport, path: str, options: ParsedOptions
+) -> Array | None:
+    """Do what `merge_equal` does where there are several arrays, of which these stand for all."""
     # What is masked is compared, and kept, however the format of each spells it.
     arrays = [_with_typed_mask(array) for array in arrays]
     first = arrays[0]

@@ -191,6 +191,63 @@ def check_order(arrays: Sequence[Array], report: ErrorReport, variable: str) -> 
             )
 
 
+def is_in_order(arrays: Sequence[Array], counts: Sequence[int], lengths: Sequence[int]) -> bool:
+    """Tell whether `check_order` notes nothing, of arrays that are several inputs each.
+
+    Parameters
+    ----------
+    arrays : sequence of Array
+        One-dimensional, of inputs as they are stored.
+    counts, lengths : sequence of int
+        How many inputs each is, and of which length.
+    """
+    kind = arrays[0].dtype.kind
+    if kind not in "iufmM":
+        return True
+    if any(array.dtype.kind != kind for array in arrays):
+        return False  # only comparing input by input is exact
+    ends = [
+        _find_ends(array, values[:, :length])
+        for array, count, length in zip(arrays, counts, lengths, strict=True)
+        for values in read_rows(array, count)
+    ]
+    first, low, high, direction = (np.concatenate(column) for column in zip(*ends, strict=True))
+    if len(first) < 2:
+        return True
+    given = direction[direction != 0]
+    way = int(given[0]) if len(given) else 1 if first[1] > first[0] else -1
+    if (given == -way).any():
+        return False
+    return bool((low[1:] > high[:-1]).all() if way == 1 else (high[1:] < low[:-1]).all())
+
+
+def read_rows(array: Array, count: int) -> Iterator[NDArray[Any]]:
+    """Yield the values of an array that is several inputs, shape (inputs, *shape of one)."""
+    length = array.shape[0] // count
+    step = max(config.tuning.compared_bytes // max(array.nbytes // count, 1), 1)
+    for start in range(0, count, step):
+        some = array.read(slice(start * length, min(start + step, count) * length))
+        yield some.reshape(-1, length, *array.shape[1:])
+
+
+def _find_ends(array: Array, stored: NDArray[Any]) -> tuple[NDArray[Any], ...]:
+    """Return first, lowest and highest value and direction of those inputs that have values."""
+    values, present = view_unsigned(stored, array), ~is_missing(stored, array)
+    if present.all() and values.size:
+        rising = (values[:, 1:] > values[:, :-1]).all(axis=1).astype(np.int8)
+        falling = (values[:, 1:] < values[:, :-1]).all(axis=1).astype(np.int8)
+        direction = np.where(values.shape[1] > 1, rising - falling, 0)
+        return values[:, 0], values.min(axis=1), values.max(axis=1), direction
+    runs = [_CoordinateRun(0, row[has]) for row, has in zip(values, present, strict=True)]
+    runs = [run for run in runs if len(run.values)]
+    return (
+        np.array([run.values[0] for run in runs], values.dtype),
+        np.array([run.values.min() for run in runs], values.dtype),
+        np.array([run.values.max() for run in runs], values.dtype),
+        np.array([run.direction for run in runs], np.int8),
+    )
+
+
 def _is_beyond(before: _CoordinateRun, after: _CoordinateRun, direction: int) -> bool:
     if direction == 1:
         return bool(after.values.min() > before.values.max())

@@ -18,8 +18,9 @@ from virtualzarr.combine.options import CombineOptions, JoinOptions
 from virtualzarr.dataset.file_rows import Ranges, mark_rows, read_marks
 from virtualzarr.dataset.schema import Schema
 from virtualzarr.hierarchy.group import Group
+from virtualzarr.ingest.inputs import Inputs
 from virtualzarr.ingest.scan_files import Paths, find_files
-from virtualzarr.ingest.virtualize import Inputs, scan_inputs
+from virtualzarr.ingest.virtualize import scan_inputs
 from virtualzarr.keywords import parameters_of
 from virtualzarr.stores.files import resolve_uri
 

@@ -124,6 +124,22 @@ def scan_each(
 ) -> Generator[Group | VirtualZarrError]:
     """Yield the group of each file in order, or what is wrong with the file.
 
+    Parameters are those of `scan_each_compact`.
+    """
+    with closing(scan_each_compact(files, parallel, progress, ledger=ledger, **options)) as items:
+        yield from map(_as_group, items)
+
+
+def scan_each_compact(
+    files: Sequence[str],
+    parallel: Any,
+    progress: bool | None,
+    *,
+    ledger: str | os.PathLike[str] | None = None,
+    **options: Any,
+) -> Generator[Item]:
+    """Yield each file in order: as a row, as a group if no row came of it, or what is wrong.
+
     Parameters
     ----------
     parallel : concurrent.futures.Executor or dask.distributed.Client or None
@@ -134,12 +150,12 @@ def scan_each(
     """
     if ledger is None:
         for one in scan_items(files, parallel, progress, options):
-            yield _as_group(one.item)
+            yield one.item
         return
     # By its name: it is above this module, and most scans need no SQLite.
     noted = import_module("virtualzarr.ingest.noted_scans").scan_noted
     with closing(noted(files, ledger, parallel, progress, options)) as items:
-        yield from map(_as_group, items)
+        yield from items
 
 
 def _as_group(item: Item) -> Group | VirtualZarrError:
@@ -149,7 +165,7 @@ def _as_group(item: Item) -> Group | VirtualZarrError:
 def scan_items(
     files: Sequence[str], parallel: Any, progress: bool | None, options: Mapping[str, Any]
 ) -> Iterator[ScannedFile]:
-    """Yield what came of each file in order; parameters are those of `scan_each`."""
+    """Yield what came of each file in order; parameters are those of `scan_each_compact`."""
     # A dask Client is no Executor, but offers one; dask itself is never imported for that.
     if hasattr(parallel, "get_executor"):
         parallel = parallel.get_executor()

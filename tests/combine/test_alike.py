@@ -1,0 +1,148 @@
+"""Runs of files that are alike are joined as one input, as a join of all groups joins them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from random import Random
+
+import h5py
+import numpy as np
+import pytest
+
+import virtualzarr as vz
+from tests.fuzz.alike import run
+from virtualzarr.batches import Row, RowCollector, Schema
+from virtualzarr.combine import alike
+from virtualzarr.combine.runs import split_runs
+from virtualzarr.errors import MismatchError
+from virtualzarr.ingest.differences import find_difference
+from virtualzarr.ingest.scan_files import scan_each_compact
+
+_COUNT = 16
+
+
+def write(path: Path, number: int, **odd) -> str:
+    """Write a file of two steps; the chunk of the times reaches past the end."""
+    with h5py.File(path, "w", libver="v110") as file:
+        file.attrs["number"] = number
+        times = odd.get("times", np.arange(2.0) + 2 * number)
+        file.create_dataset("time", data=times, chunks=(8,), maxshape=(None,))
+        file["time"].attrs["units"] = odd.get("units", "hours since 2000-01-01")
+        file["x"] = odd.get("x", np.arange(3.0))
+        for name in ("time", "x"):
+            file[name].make_scale(name)
+        values = np.random.default_rng(number).integers(0, 9, (len(times), 3))
+        for name in odd.get("names", ("air", "sea")):
+            chunks = odd.get("chunks", (1, 3))
+            dataset = file.create_dataset(
+                name, data=values.astype(odd.get("dtype", "i4")), chunks=chunks,
+                maxshape=(None, 3), compression=odd.get("compression", "gzip"),
+            )  # fmt: skip
+            dataset.attrs["scale_factor"] = odd.get("scale", 0.5)
+            dataset.attrs["seen"] = odd.get("seen", number // 7)
+            dataset.dims[0].attach_scale(file["time"])
+            dataset.dims[1].attach_scale(file["x"])
+    return str(path)
+
+
+def archive(folder: Path, odd: dict[int, dict]) -> list[str]:
+    return [write(folder / f"{n:03}.h5", n, **odd.get(n, {})) for n in range(_COUNT)]
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_random_archives(seed, through_batches):
+    for number in range(6):
+        run(Random(seed * 100 + number))
+    assert through_batches.nequal
+
+
+@pytest.mark.parametrize(
+    ("odd", "options"),
+    [
+        ({}, {}),
+        ({}, {"combine_attrs": "override"}),
+        ({}, {"combine_attrs": "drop"}),
+        ({7: {"chunks": (2, 3)}, 8: {"chunks": (2, 2)}}, {}),
+        ({7: {"compression": None}, 12: {"compression": "lzf"}}, {}),
+        ({7: {"dtype": "i2"}, 9: {"dtype": "f4"}}, {"harmonize": "packing"}),
+        ({7: {"scale": np.float32(0.25)}}, {"harmonize": True}),
+        ({7: {"units": "minutes since 2000-01-01", "times": np.array([840.0, 900])}},
+         {"harmonize": "time"}),
+        ({7: {"times": np.array([14.0])}, 15: {"times": np.array([30.0])}}, {}),
+        ({7: {"names": ["air"]}}, {"missing": "drop"}),
+        ({n: {"names": ["air", "sea"][: 1 + (n != 7)], "dtype": "f4"} for n in range(_COUNT)},
+         {"missing": "fill"}),
+        ({7: {"x": np.arange(1, 4.0)}}, {"compat": "override"}),
+        ({7: {"x": np.arange(1, 4.0)}}, {"compat": "minimal"}),
+    ],
+)  # fmt: skip
+def test_files_with_odd_ones_among_them(odd, options, tmp_path):
+    files = archive(tmp_path, odd)
+    joined = vz.virtualize(files, "time", **options)
+    expected = vz.concat([vz.open(file) for file in files], dim="time", **options)
+    assert find_difference(joined, expected) == ""
+
+
+@pytest.mark.parametrize(
+    ("odd", "options"),
+    [
+        ({7: {"dtype": "u8", "scale": 2}}, {}),
+        ({7: {"units": "days since 2000-01-01"}, 9: {"names": ["air"]}}, {}),
+        ({9: {"times": np.array([3.0, 4.0])}}, {}),
+        ({9: {"times": np.array([20.0, 17.5])}}, {}),
+        ({9: {"x": np.arange(1, 4.0)}}, {}),
+        ({}, {"combine_attrs": "no_conflicts"}),
+        ({}, {"combine_attrs": "identical"}),
+    ],
+)
+def test_errors_are_those_of_a_join_of_all(odd, options, tmp_path):
+    files = archive(tmp_path, odd)
+    with pytest.raises(MismatchError) as expected:
+        vz.concat([vz.open(file) for file in files], dim="time", **options)
+    with pytest.raises(MismatchError) as error:
+        vz.virtualize(files, "time", **options)
+    texts = [str(each.value).replace("files differ", "inputs differ") for each in (error, expected)]
+    assert texts[0] == texts[1]
+
+
+def test_no_group_is_made_of_each_file(tmp_path, monkeypatch):
+    monkeypatch.setattr(alike, "MEAN_RUN", 4)
+    built = []
+    build = Schema.build
+
+    def count(schema, *row):
+        built.append(schema)
+        return build(schema, *row)
+
+    monkeypatch.setattr(Schema, "build", count)
+    files = archive(tmp_path, {})
+    vz.virtualize(files, "time")
+    assert len(built) < 6
+    with pytest.raises(MismatchError):
+        vz.virtualize([*files, files[0]], "time")
+    assert len(built) > len(files)
+
+
+def test_runs_of_what_was_scanned(tmp_path):
+    files = archive(tmp_path, {11: {"chunks": (2, 3)}})
+    options = {"format": None, "on_error": "raise", "storage_options": None}
+    collector = RowCollector()
+    rows = [
+        one if isinstance(one, Row) else collector.add(one)
+        for one in scan_each_compact(files, None, False, **options)
+    ]
+    counts = [run.count for run in split_runs(rows)]
+    assert sum(counts) == len(files)
+    assert counts[-2:] == [1, 4]
+    assert len(counts) <= 5
+    # What is compared is what differs in no file of a run.
+    meanings = [Row(r.schema, r.source, r.addresses, r.lengths, {**r.attributes,
+                "air": {"units": n % 2}}) for n, r in enumerate(rows[-4:])]  # fmt: skip
+    assert [run.count for run in split_runs(meanings)] == [1] * 4
+
+
+def test_groups_that_hardly_ever_are_alike_stay_groups():
+    collector = RowCollector()
+    scanned = [collector.collect(vz.Group({f"a{n}": 1})) for n in range(200)]
+    assert [isinstance(one, Row) for one in scanned[:32]] == [True] * 32
+    assert sum(isinstance(one, Row) for one in scanned) < 48

@@ -1,0 +1,329 @@
+"""Runs of files that are alike: the columns of all, and one group that stands for them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+import grids
+from grids import Axis
+from virtualzarr.array import Array
+from virtualzarr.batches import Row, Schema
+from virtualzarr.batches.schema import ArraySchema, freeze
+from virtualzarr.combine.arrays import stack_arrays
+from virtualzarr.combine.attributes import MEANING_ATTRIBUTES, is_same_value
+from virtualzarr.combine.cf_packing import RANGE_ATTRIBUTES
+from virtualzarr.combine.error_report import ErrorReport, InputLabels
+from virtualzarr.combine.groups import REFERENCE_ATTRIBUTES
+from virtualzarr.combine.options import DEFAULT
+from virtualzarr.combine.value_checks import find_different_values, is_equal, read_rows
+from virtualzarr.config import config
+from virtualzarr.hierarchy.group import Group
+from virtualzarr.manifest import Manifest, Source, Sources
+from virtualzarr.virtual.rechunk import get_axes
+
+OME_ATTRIBUTES = ("multiscales", "ome")
+
+READ_ATTRIBUTES = frozenset(
+    (*MEANING_ATTRIBUTES, *REFERENCE_ATTRIBUTES, *RANGE_ATTRIBUTES, *OME_ATTRIBUTES)
+)
+"""Attributes that joins look at. In a run each has one value; all others are only compared."""
+
+Name = tuple[str, str]
+"""An attribute: path of the node below the root, and name."""
+
+
+@dataclass
+class Run:
+    """Inputs that follow each other and are alike.
+
+    Parameters
+    ----------
+    start : int
+        Number of the first.
+    inputs : list of Row or Group
+        Rows of one schema key, or a single group.
+    """
+
+    start: int
+    inputs: list[Row | Group]
+
+    @property
+    def count(self) -> int:
+        """Number of inputs."""
+        return len(self.inputs)
+
+    @cached_property
+    def rows(self) -> list[Row]:
+        """The inputs, if they are rows."""
+        return [one for one in self.inputs if isinstance(one, Row)]
+
+    @cached_property
+    def group(self) -> Group:
+        """The first, which stands for all."""
+        first = self.inputs[0]
+        return first.group() if isinstance(first, Row) else first
+
+    @cached_property
+    def arrays(self) -> dict[str, ArraySchema]:
+        """What the arrays are, by path below the root."""
+        return dict(_iter_arrays(self.rows[0].schema)) if self.rows else {}
+
+    @cached_property
+    def _sources(self) -> tuple[Sources, NDArray[np.int32]]:
+        """The files, each once, and which of them each input is."""
+        numbers: dict[Source, int] = {}
+        which = [numbers.setdefault(row.source, len(numbers)) for row in self.rows if row.source]
+        return Sources(numbers), np.array(which, np.int32)
+
+    @cached_property
+    def _addresses(self) -> NDArray[np.int64]:
+        return np.stack([row.addresses for row in self.rows])
+
+    @cached_property
+    def _lengths(self) -> NDArray[np.int64]:
+        return np.stack([row.lengths for row in self.rows])
+
+    def _list_columns(self, schema: ArraySchema) -> tuple[Sources, list[NDArray[Any]]]:
+        """Return source, offset and length of an array's cells, shape (inputs, *cells)."""
+        old, planned = schema.manifest, schema.columns
+        shape = (self.count, *old.shape)
+        offset, length = (np.asarray(column) for column in (old.offset, old.length))
+        sources, source = old.sources, np.broadcast_to(old.source, shape)
+        if len(sources) and not sources[0].is_inline:
+            sources, which = self._sources
+            files = which.reshape(-1, *(1 for _ in old.shape))
+            source = np.where(old.source >= 0, files, np.int32(-1)).astype(np.int32)
+        columns = [np.broadcast_to(column, shape) for column in (source, offset, length)]
+        if planned is not None:
+            some = slice(planned.start, planned.stop)
+            cells = slice(None) if planned.cells is None else planned.cells
+            numbers = [None, self._addresses, self._lengths if planned.has_lengths else None]
+            for place, column in enumerate(numbers):
+                if column is not None:
+                    filled = np.empty(shape, np.int64)
+                    filled[...] = columns[place]
+                    filled.reshape(self.count, -1)[:, cells] = column[:, some]
+                    columns[place] = filled
+        return sources, columns
+
+    def concat(self, path: str, axis: int) -> Array:
+        """Return the array of all inputs, one behind the other along one of its axes.
+
+        Each is as long as its chunks are stored: what lies past the end of an input stays.
+        """
+        array = self.group[path]
+        assert isinstance(array, Array)
+        if self.count == 1 or not array.shape[axis]:
+            return array
+        sources, columns = self._list_columns(self.arrays[path])
+        shape = list(array.manifest.shape)
+        shape[axis] *= self.count
+        joined = [np.moveaxis(column, 0, axis).reshape(shape) for column in columns]
+        manifest = _with_columns(array.manifest, sources, joined, self.count, axis)
+        axes = get_axes(array)
+        stored = _repeat_axis(axes[axis], self.count)
+        grid = grids.simplify([*axes[:axis], stored, *axes[axis + 1 :]])
+        return array.replace(array.metadata.replace(shape=grid.shape, grid=grid), manifest)
+
+    def list_axes(self, path: str, axis: int) -> list[Axis]:
+        """Return the axes that the inputs have in what `concat` returns."""
+        array = self.group[path]
+        assert isinstance(array, Array)
+        return [get_axes(array)[axis]] * (self.count if array.shape[axis] else 1)
+
+    def stack(self, array: Array, path: str, axis: int) -> Array:
+        """Return the array of all inputs along a new axis, given that of the first alone."""
+        if self.count == 1:
+            return array
+        sources, columns = self._list_columns(self.arrays[path])
+        joined = [np.moveaxis(column, 0, axis) for column in columns]
+        manifest = _with_columns(array.manifest, sources, joined, self.count, axis)
+        axes = get_axes(array)
+        grid = grids.simplify([*axes[:axis], Axis.bare(self.count, 1), *axes[axis + 1 :]])
+        return array.replace(array.metadata.replace(shape=grid.shape, grid=grid), manifest)
+
+    def has_equal_values(self, path: str) -> bool:
+        """Tell whether an array has the same values in all inputs."""
+        array = self.group[path]
+        assert isinstance(array, Array)
+        sources = array.manifest.sources
+        if self.count == 1 or not array.size or not len(sources) or sources[0].is_inline:
+            return True
+        if array.nbytes > config.tuning.compared_bytes:
+            arrays: list[Any] = [row.group()[path] for row in self.rows]
+            return not find_different_values(arrays, range(len(arrays)))
+        if array.ndim:
+            joined = self.concat(path, 0)
+        else:
+            report = ErrorReport(InputLabels([array]))
+            stacked = stack_arrays([array], 0, None, report, path, DEFAULT)
+            if stacked is None:
+                return False
+            joined = self.stack(stacked, path, 0)
+        expected = np.asarray(array[...])
+        for values in read_rows(joined, self.count):
+            values = values[:, : array.shape[0]] if array.ndim else values[:, 0]
+            if not is_equal(values, np.broadcast_to(expected, values.shape)):
+                return False
+        return True
+
+    def find_conflicts(self) -> set[Name]:
+        """Return the attributes that have several values."""
+        if self.count == 1:
+            return set()
+        root = self.rows[0].schema.path
+        first = dict(_iter_attributes(self.group))
+        conflicts: set[Name] = set()
+        overrides: Counter[tuple[int, Name]] = Counter()
+        for row in self.rows:
+            for path, changed in row.attributes.items():
+                below = _relative(path, root)
+                for name, value in changed.items():
+                    key = below, name
+                    overrides[id(row.schema), key] += 1
+                    if key not in conflicts and not is_same_value(first[key], value):
+                        conflicts.add(key)
+        nrows = Counter(id(row.schema) for row in self.rows)
+        for schema in {id(row.schema): row.schema for row in self.rows}.values():
+            for node in schema.iter_nodes():
+                for name, value in node.attributes.items():
+                    key = _relative(node.path, root), name
+                    # Where all rows have another value, that of the schema is nobody's.
+                    if overrides[id(schema), key] < nrows[id(schema)] and not is_same_value(
+                        first[key], value
+                    ):
+                        conflicts.add(key)
+        return conflicts
+
+
+def _repeat_axis(axis: Axis, count: int) -> Axis:
+    """Return an axis as long as its chunks, so many times."""
+    if axis.uniform:
+        return Axis.bare(count * axis.end, axis.uniform)
+    edges, counts = axis.runs()
+    return Axis(count * axis.end, np.tile(edges, count), np.tile(counts, count))
+
+
+def _with_columns(
+    manifest: Manifest, sources: Sources, columns: Sequence[Any], count: int, axis: int
+) -> Manifest:
+    """Return the manifest of several files that decode as one of them does."""
+    source, offset, length = columns
+    decoder, origin = (
+        None if column is None else np.concatenate([column] * count, axis)
+        for column in (manifest.decoder, manifest.origin)
+    )
+    rest = (manifest.decoders, decoder, origin)
+    return Manifest(source.shape, sources, source, offset, length, *rest)
+
+
+def _iter_arrays(schema: Schema, root: str | None = None) -> Iterator[tuple[str, ArraySchema]]:
+    root = schema.path if root is None else root
+    for member in schema.members.values():
+        if isinstance(member, Schema):
+            yield from _iter_arrays(member, root)
+        else:
+            yield _relative(member[0].path, root), member[0]
+
+
+def _iter_attributes(group: Group) -> Iterator[tuple[Name, Any]]:
+    for name, value in group.attributes.items():
+        yield ("", name), value
+    for path, node in group.members(None):
+        attributes = node.attributes if isinstance(node, Group) else node.metadata.attributes
+        for name, value in attributes.items():
+            yield (path, name), value
+
+
+def _relative(path: str, root: str) -> str:
+    return path[len(root) :].lstrip("/") if root else path
+
+
+def split_runs(inputs: Iterable[Row | Group]) -> list[Run]:
+    """Put inputs that follow each other and are alike together."""
+    meaning = _MeaningKeys()
+    runs: list[Run] = []
+    last: Any = None
+    for number, one in enumerate(inputs):
+        if isinstance(one, Group):
+            runs.append(Run(number, [one]))
+            last = None
+            continue
+        # Without a file, nothing tells whose chunks those of the schema are.
+        key = None if one.source is None else (one.schema.key, meaning.find(one))
+        if key is None or key != last:
+            runs.append(Run(number, [one]))
+        else:
+            runs[-1].inputs.append(one)
+        last = key
+    return runs
+
+
+class _MeaningKeys:
+    """Finds what is equal for files whose attributes mean the same to joins."""
+
+    def __init__(self) -> None:
+        self._of_schema: dict[int, dict[Name, Any]] = {}
+        self._keys: dict[int, Any] = {}
+
+    def find(self, row: Row) -> Any:
+        """Return the key of a file."""
+        number = id(row.schema)
+        if number not in self._keys:
+            self._of_schema[number] = {
+                (node.path, name): node.frozen[name]
+                for node in row.schema.iter_nodes()
+                for name in READ_ATTRIBUTES & node.attributes.keys()
+            }
+            self._keys[number] = frozenset(self._of_schema[number].items())
+        changed = {
+            (path, name): row_value
+            for path, attributes in row.attributes.items()
+            if not READ_ATTRIBUTES.isdisjoint(attributes)
+            for name, row_value in _freeze_read(attributes)
+        }
+        if not changed:
+            return self._keys[number]
+        return frozenset((self._of_schema[number] | changed).items())
+
+
+def _freeze_read(attributes: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    return ((name, freeze(attributes[name])) for name in READ_ATTRIBUTES & attributes.keys())
+
+
+def drop_attributes(
+    group: Group, names: Iterable[Name], is_dropped: Callable[[Array], bool]
+) -> Group:
+    """Return a group without some attributes of groups, and of arrays that are to lose them."""
+    by_path: dict[str, set[str]] = {}
+    for path, name in names:
+        by_path.setdefault(path, set()).add(name)
+    return _drop_attributes(group, by_path, is_dropped, "") if by_path else group
+
+
+def _drop_attributes(
+    group: Group,
+    names: Mapping[str, set[str]],
+    is_dropped: Callable[[Array], bool],
+    path: str,
+) -> Group:
+    members: dict[str, Array | Group] = {}
+    for name in group:
+        node, below = group[name], f"{path}/{name}" if path else name
+        if isinstance(node, Group):
+            members[name] = _drop_attributes(node, names, is_dropped, below)
+            continue
+        dropped = names.get(below, set()) if is_dropped(node) else set()
+        if not dropped.isdisjoint(node.metadata.attributes):
+            kept = {k: v for k, v in node.metadata.attributes.items() if k not in dropped}
+            node = node.replace(node.metadata.replace(attributes=kept))
+        members[name] = node
+    kept = {k: v for k, v in group.attributes.items() if k not in names.get(path, ())}
+    return group.replace(kept, members)
