@@ -15,7 +15,7 @@ from virtualzarr.errors import VirtualZarrError
 from virtualzarr.hierarchy.group import Group
 from virtualzarr.ingest.detect import scan
 from virtualzarr.ingest.differences import find_difference
-from virtualzarr.ingest.scan_files import Packed, scan_rows
+from virtualzarr.ingest.scan_files import Packed, ScannedFile, scan_rows
 from virtualzarr.stores.fingerprints import Fingerprint
 
 _OPTIONS = {"format": None, "on_error": "raise", "storage_options": None}
@@ -101,8 +101,10 @@ def test_groups_that_are_no_rows_stay_what_they_are(tmp_path):
     assert isinstance(stored, Group)
     assert not has_manifests(stored)
     files = [*_write(KINDS[1], tmp_path, 6), str(tmp_path / "a.zarr"), str(tmp_path / "nothing")]
-    packed = pickle.loads(pickle.dumps(Packed.of(list(scan_rows(files, _OPTIONS)))))
-    groups = list(packed.groups())
+    scanned = [ScannedFile(one, True) for one in scan_rows(files, _OPTIONS)]
+    packed = pickle.loads(pickle.dumps(Packed.of(scanned)))
+    items = [one.item for one in packed.items()]
+    groups = [item.group() if isinstance(item, Row) else item for item in items]
     for file, group in zip(files[:5], groups, strict=False):
         assert find_difference(group, scan(file)) == ""
     assert groups[5]["x"].shape == (2,)
