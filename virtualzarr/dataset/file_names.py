@@ -101,27 +101,31 @@ def at_hashes(hashes: NDArray[Any]) -> Choice:
     return choose
 
 
-def hash_names(uris: Iterable[str], folder: str, prefix: str = "") -> dict[str, str]:
+def hash_names(uris: Iterable[str], folder: str, *prefixes: str) -> dict[str, str]:
     """Return the hashes that files may have in a dataset of a folder, with their URIs.
 
-    Names are relative to the folder in datasets that move with their files.
+    Names are relative to the folder in datasets that move with their files. Both are after each of
+    some prefixes, which are none by default.
     """
     return {
-        hash_uri(f"{prefix}{name}"): uri for uri in uris for name in (uri, name_source(uri, folder))
+        hash_uri(f"{prefix}{name}"): f"{prefix}{uri}"
+        for uri in uris
+        for name in (uri, name_source(uri, folder))
+        for prefix in prefixes or ("",)
     }
 
 
 def read_names(
-    state: Snapshot, dimension: str, uris: Iterable[str], folder: str = "", prefix: str = ""
+    state: Snapshot, dimension: str, uris: Iterable[str], folder: str = "", *prefixes: str
 ) -> Protocol[dict[str, list[tuple[int, int]]]]:
     """Return ids of rows that came from some files, whether they are still there or not.
 
     Returns
     -------
     dict of str to list of (int, int)
-        First ids and counts.
+        First ids and counts, by URI after the prefix.
     """
-    by_hash = hash_names(uris, folder, prefix)
+    by_hash = hash_names(uris, folder, *prefixes)
     names = state.names.get(dimension)
     if names is None or not by_hash:
         return {}
@@ -144,7 +148,7 @@ def find_files(
     uris: Iterable[str],
     folder: str = "",
     coordinates: Coordinates | None = None,
-    prefix: str = "",
+    *prefixes: str,
 ) -> Protocol[dict[str, list[tuple[int, int]]]]:
     """Return which source files have rows along a dimension now.
 
@@ -158,7 +162,7 @@ def find_files(
     dict of str to list of (int, int)
         Ids among which those rows are, as first one and count.
     """
-    names = yield from read_names(state, dimension, uris, folder, prefix)
+    names = yield from read_names(state, dimension, uris, folder, *prefixes)
     every = [pair for pairs in names.values() for pair in pairs]
     stretches = yield from find_ids(state, dimension, every, coordinates)
     found: dict[str, list[tuple[int, int]]] = {}
@@ -207,8 +211,7 @@ def find_shared(
 ) -> Protocol[list[bool]]:
     """Tell of ranges of ids whether other files have ids in them, or may have."""
     items = yield from _read_all(state, dimension)
-    names = [*uris]
-    hashes = [*hash_names((*names, NO_FILE), folder), *hash_names(names, folder, MAYBE)]
+    hashes = [*hash_names(uris, folder, "", MAYBE), hash_uri(NO_FILE)]
     others = items[~np.isin(items["hash"], np.array(hashes, "S32"))]
     ends = others["first"] + others["count"]
     return [bool(((others["first"] < low + count) & (ends > low)).any()) for low, count in pairs]

@@ -97,13 +97,13 @@ def find_files(
     others = [uri for uri in uris if uri not in ranges]
     if dimension not in axes:
         unclear = yield from file_names.find_files(
-            state, dimension, others, folder, prefix=file_names.MAYBE
+            state, dimension, others, folder, None, file_names.MAYBE
         )
         if unclear:
             raise UnsupportedError(
                 "whether rows of the file are there is not known: some that came with it, and with "
                 "other files, refer to none of them, and have no coordinate",
-                file=next(iter(unclear)),
+                file=next(iter(unclear)).removeprefix(file_names.MAYBE),
             )
     facts: dict[str, set[Facts]] = {uri: set() for uri in ranges}
     for entry in (yield from _read_entries(state, dimension, ranges)):
@@ -159,8 +159,10 @@ def find_rows(
         Rows that refer to no file came with one of them, and with others.
     """
     read = _reader(open_segment)
-    pairs = yield from file_names.read_names(state, dimension, uris, folder)
-    for uri, pair in (yield from _find_unclear(state, dimension, folder, uris)):
+    maybe = file_names.MAYBE
+    names = yield from file_names.read_names(state, dimension, uris, folder, "", maybe)
+    pairs = {uri: names.pop(uri) for uri in uris if uri in names}
+    for uri, pair in (yield from _find_unclear(state, dimension, names)):
         stretches = yield from find_ids(state, dimension, [pair], read)
         if not locate(stretches, [pair]):
             continue
@@ -181,17 +183,19 @@ def find_rows(
 
 
 def _find_unclear(
-    state: Snapshot, dimension: str, folder: str, uris: Collection[str]
+    state: Snapshot, dimension: str, shared: Mapping[str, Sequence[tuple[int, int]]]
 ) -> Protocol[list[tuple[str, tuple[int, int]]]]:
-    """Return ids of rows that refer to no file and may be of some, with one of these."""
-    maybe = yield from file_names.read_names(state, dimension, uris, folder, file_names.MAYBE)
-    if not maybe:
+    """Return ids of rows that refer to no file among those of which some are a file's.
+
+    `shared` has the latter by URI after the prefix `MAYBE`.
+    """
+    if not shared:
         return []
     without = yield from file_names.read_names(state, dimension, [file_names.NO_FILE])
     nameless = merge_pairs(pair for pairs in without.values() for pair in pairs)
     return [
-        (uri, (first, count))
-        for uri, pairs in maybe.items()
+        (name.removeprefix(file_names.MAYBE), (first, count))
+        for name, pairs in shared.items()
         for pair in pairs
         for first, count in nameless.intersect(*pair).pairs
     ]
