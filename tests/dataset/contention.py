@@ -12,10 +12,12 @@ import tempfile
 import threading
 import time
 from pathlib import Path
+from unittest import mock
 
 from tests.dataset.growth import build_group
 from virtualzarr.dataset.create import create_dataset
 from virtualzarr.dataset.dataset import Dataset
+from virtualzarr.dataset.storage import _Run
 
 LATENCY = 0.02
 
@@ -24,16 +26,25 @@ spawn = multiprocessing.get_context("spawn")
 
 
 def append(place, access, numbers, gate, answers):
-    """Append groups of one row; send how many seconds each took."""
+    """Append groups of one row; send how many seconds each took, and how many races it lost."""
     groups = [build_group(number) for number in numbers]
     dataset = Dataset(place, **access)
+    races = 0
+
+    def count(run, operation):
+        nonlocal races
+        races += operation.is_lost_race
+        return back_off(run, operation)
+
+    back_off = _Run.back_off
     gate.wait(600)
-    seconds, begin = [], time.time()
-    for group in groups:
-        start = time.perf_counter()
-        dataset = dataset.append(group)
-        seconds.append(time.perf_counter() - start)
-    answers.put((begin, time.time(), seconds))
+    each, begin = [], time.time()
+    with mock.patch.object(_Run, "back_off", count):
+        for group in groups:
+            start, races = time.perf_counter(), 0
+            dataset = dataset.append(group)
+            each.append((time.perf_counter() - start, races))
+    answers.put((begin, time.time(), each))
 
 
 def measure(place, access, writers, count):
@@ -54,11 +65,13 @@ def measure(place, access, writers, count):
     begins, ends, parts = zip(*(answers.get(timeout=600) for _ in processes), strict=True)
     rows = Dataset(place, **access).group["time"][...].tolist()
     assert rows == [*range(count + 1)], "appends were lost"
-    took, each = max(ends) - min(begins), sorted(1000 * s for part in parts for s in part)
+    took, each = max(ends) - min(begins), sorted(1000 * s for part in parts for s, _ in part)
+    lost = sorted(races for part in parts for _, races in part)
     median = statistics.median(each)
     print(f"{writers:3} writers: {count:,} appends in {took:.1f} s, {count / took:.1f}/s; each "
           f"{median:.0f} ms in the median, {each[int(0.99 * (count - 1))]:.0f} at 99 %, "
-          f"{each[-1]:.0f} at most ({each[-1] / median:.1f} x)", flush=True)  # fmt: skip
+          f"{each[-1]:.0f} at most ({each[-1] / median:.1f} x); lost races "
+          f"{statistics.mean(lost):.1f} in the mean, {lost[-1]} at most", flush=True)  # fmt: skip
     return took
 
 
