@@ -434,6 +434,28 @@ def test_who_loses_often_has_no_more_to_read(url):
     assert late.rivals == 39 / 4
 
 
+def test_a_slow_writer_is_not_given_up_before_it_has_lost_many_races(url, monkeypatch):
+    monkeypatch.setattr(ObjectStore, "patience", 0.0)
+    monkeypatch.setattr(ObjectStore, "race_wait", 0.0)
+    store = obstore.store.MemoryStore()
+    late, quick = (ObjectStore(Location(url), store) for _ in range(2))
+    late.run(create())
+
+    def lose(times):
+        def change(head):
+            if (number := head.snapshot.version) < stop:
+                quick.run(commit(quick.run(read_head()), set_tag(f"tag{number % 3}", number, {})))
+            return (yield from set_tag("late", 1, {})(head))
+
+        stop = late.run(read_head()).snapshot.version + times
+        return change
+
+    done = late.run(commit(late.run(read_head()), lose(60)))
+    assert done.snapshot.version == 62
+    with pytest.raises(CommitFailedError, match="100 other commits were quicker"):
+        late.run(commit(late.run(read_head()), lose(10**6)))
+
+
 def test_one_of_many_writers_merges(tmp_path):
     write(tmp_path / "0.h5", 0)
     dataset = create_dataset(tmp_path / "feed", vz.virtualize(tmp_path / "0.h5"), "time")

@@ -57,6 +57,9 @@ class Storage(ABC):
     patience: ClassVar[float] = 60.0
     """Seconds of back-off: at first and at most after no answer, after the first lost race, and how
     long is tried in all."""
+    least_races: ClassVar[int] = 100
+    """Lost races before which a commit is not given up, however long they took: each of them shows
+    that the store answers, and on a busy machine that may be a few in a minute."""
 
     def __init__(self, location: Location, single_writer: bool = False) -> None:
         self.location = location.with_uri(location.uri.rstrip("/"))
@@ -249,7 +252,8 @@ class _Run:
         else:
             most = min(storage.longest_wait, storage.first_wait * 2 ** min(operation.attempt, 16))
         wait = random.uniform(0, most)
-        if now + wait > self.began + storage.patience:
+        is_early = operation.is_lost_race and operation.attempt < storage.least_races
+        if now + wait > self.began + storage.patience and not is_early:
             return False
         time.sleep(wait)
         self.tried = time.monotonic()
