@@ -7,8 +7,10 @@ open a dataset and the files that it refers to.
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Mapping
-from datetime import timedelta
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -16,7 +18,13 @@ from virtualzarr.dataset.directory import Directory
 from virtualzarr.dataset.fsspec_storage import FsspecStorage
 from virtualzarr.dataset.object_store import ObjectStore, describe_error
 from virtualzarr.dataset.storage import Storage
-from virtualzarr.errors import MissingDependencyError, UnsupportedError, VirtualZarrError
+from virtualzarr.errors import (
+    AccessError,
+    MissingDependencyError,
+    UnsupportedError,
+    VirtualZarrError,
+)
+from virtualzarr.stores.credentials import find_keyring, without_keyring
 from virtualzarr.stores.location import Location
 
 _SERVICES = {
@@ -25,6 +33,9 @@ _SERVICES = {
 
 _NO_RETRIES = {"max_retries": 0, "retry_timeout": timedelta(seconds=60)}
 """A library that repeats a request on its own hides that the first one was not answered."""
+
+_RENEW_SECONDS = 300
+"""After how long keys are looked up again that do not say when they expire."""
 
 _NAMES: Mapping[str, Mapping[str, str | None]] = {
     "s3": {
@@ -104,7 +115,11 @@ def _open_service(service: str, location: Location) -> Any:
 
     parts = urlsplit(location.uri)
     bucket, prefix = parts.netloc, parts.path.strip("/") or None
-    options = dict(location.storage_options or {})
+    options = without_keyring(location.storage_options)
+    keyring = find_keyring(location.storage_options)
+    provider = None if keyring is None else keyring.find(location.uri)
+    if provider is not None:
+        options |= provider.get().as_options()
     common: dict[str, Any] = {"prefix": prefix, "retry_config": _NO_RETRIES}
     if service == "gs":
         return GCSStore(bucket, **common, **_translate_gs(options, location.uri))
@@ -113,7 +128,34 @@ def _open_service(service: str, location: Location) -> Any:
         if host:
             options.setdefault("account_name", host.partition(".")[0])
         return AzureStore(container, **common, **_translate_az(options, location.uri))
-    return S3Store(bucket, **common, **_translate_s3(options, location.uri))
+    settings = _translate_s3(options, location.uri)
+    if provider is not None and "secret_access_key" in settings:
+        for name in ("access_key_id", "secret_access_key", "session_token"):
+            settings.pop(name, None)
+        settings["credential_provider"] = _RenewedKeys(location)
+    return S3Store(bucket, **common, **settings)
+
+
+@dataclass(frozen=True)
+class _RenewedKeys:
+    """Keys for S3 as obstore asks for them, by where they are named."""
+
+    location: Location
+
+    def __call__(self) -> dict[str, Any]:
+        """Return the keys, and when obstore is to ask again."""
+        keyring = find_keyring(self.location.storage_options)
+        provider = None if keyring is None else keyring.find(self.location.uri)
+        if provider is None:
+            raise AccessError("there are no credentials for it any more", file=self.location.uri)
+        credential = provider.get()
+        expires_at = min(credential.renew_at, time.time() + _RENEW_SECONDS)
+        return {
+            "access_key_id": credential.options["key"],
+            "secret_access_key": credential.options["secret"],
+            "token": credential.options.get("token"),
+            "expires_at": datetime.fromtimestamp(expires_at, UTC),
+        }
 
 
 def _translate_s3(options: dict[str, Any], uri: str) -> dict[str, Any]:

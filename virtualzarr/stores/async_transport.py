@@ -53,6 +53,10 @@ class AsyncTransport(Listings):
         """Return what another attempt may put right; of requests for bytes, these were made."""
         return None
 
+    def is_refusal(self, error: Exception) -> bool:
+        """Tell whether other credentials may be accepted, of which the transport has none."""
+        return False
+
     @abstractmethod
     async def _attempt(
         self, path: str, start: int, stop: int | None, limit: int | None

@@ -155,7 +155,7 @@ class _Atomic:
         try:
             for name, local in files.items():
                 path = f"{root.rstrip('/')}/{name}" if name else root
-                connection.attempt(partial(_put, path=path, local=local))
+                connection.attempt(partial(_put, path=path, local=local), uri)
         except Exception as error:  # those of file systems have no common base
             raise _as_write_error(error, uri) from error
 

@@ -186,14 +186,16 @@ def check_length(uri: str, length: int, limit: int | None) -> None:
 
 
 def hide_request_headers(error: BaseException | None) -> None:
-    """Take the headers of requests, such as keys, out of exceptions of aiohttp and their causes.
+    """Take headers and queries of requests out of exceptions of aiohttp and their causes.
 
-    Their `repr` and their pickles show them, and error trackers record both.
+    Keys and signatures are there; messages, `repr` and pickles show them, and error trackers
+    record all of these.
     """
     while error is not None:
         request: Any = getattr(error, "request_info", None)
         if request is not None:
-            bare = type(request)(request.url, request.method, {}, request.real_url)
+            urls = request.url.with_query(None), request.real_url.with_query(None)
+            bare = type(request)(urls[0], request.method, {}, urls[1])
             changed: Any = error
             # Earlier responses of the same request have its headers, too.
             changed.request_info, changed.history = bare, ()

@@ -12,15 +12,27 @@ from weakref import WeakKeyDictionary
 
 from virtualzarr.errors import MissingDependencyError, UnsupportedError, VirtualZarrError
 from virtualzarr.stores.async_transport import AsyncTransport
+from virtualzarr.stores.credentials import (
+    Credential,
+    Provider,
+    find_keyring,
+    get_credential,
+    renew_credential,
+    without_keyring,
+)
 from virtualzarr.stores.fingerprints import Fingerprint, as_source_error
 from virtualzarr.stores.listing import Entry, glob
 from virtualzarr.stores.location import Location
 from virtualzarr.stores.request_loop import with_request_loop
-from virtualzarr.stores.retry import retry_blocking
+from virtualzarr.stores.retry import TransientError, retry_blocking
 from virtualzarr.stores.s3 import without_own_retries
 from virtualzarr.stores.transport import Answer, Transport, transport_for
+from virtualzarr.stores.uris import is_web
 
 T = TypeVar("T")
+
+_TRANSPORTS = 16
+"""Transports of one connection, each by a credential of its own."""
 
 
 def filesystem(location: Location) -> tuple[Any, str]:
@@ -37,7 +49,7 @@ def filesystem(location: Location) -> tuple[Any, str]:
     """
     import fsspec
 
-    uri, options = location.uri, location.storage_options or {}
+    uri, options = location.uri, without_keyring(location.storage_options)
     if uri.startswith(("s3://", "s3a://")) and "::" not in uri:
         options = without_own_retries(options)
     try:
@@ -74,12 +86,14 @@ class Connection:
         self._connect()
 
     def _connect(self) -> None:
+        self._keyring = find_keyring(self.location.storage_options)
+        self._by_credential: dict[Credential, Transport] = {}
         self._fs, self.path = filesystem(self.location)
         self._guard: AbstractContextManager[Any] = nullcontext()
         if not self._fs.async_impl:
             # It may serve other URLs, too: fsspec caches and shares its instances.
             self._guard = self._locks.setdefault(self._fs, threading.Lock())
-        self._transport = transport_for(self._fs, self.location)
+        self._transport = transport_for(self._fs, self.location, self._keyring)
         self._process = os.getpid()
 
     @property
@@ -99,38 +113,62 @@ class Connection:
             Whatever goes wrong: the exceptions of file systems have no common base.
         """
         with self._errors(uri):
-            return self.attempt(lambda fs: getattr(fs, method)(path, *values, **options))
+            return self.attempt(lambda fs: getattr(fs, method)(path, *values, **options), uri)
 
-    def attempt(self, work: Callable[[Any], T]) -> T:
+    def attempt(self, work: Callable[[Any], T], uri: str) -> T:
         """Do something with the file system that may be done twice, again if it fails in passing.
 
         Raises whatever the file system does.
         """
-        return self._retry(lambda transport: work(self._fs))
+        return self._retry(lambda transport: work(transport.fs), uri)
 
-    def _retry(self, work: Callable[[Transport], T]) -> T:
+    def _retry(self, work: Callable[[Transport], T], uri: str) -> T:
         if self._process != os.getpid():
             self._connect()
+        provider = self._find_provider(uri)
 
         def attempt() -> T:
-            # Who waits for the next attempt keeps nobody else out.
-            with self._guard:
-                try:
-                    return work(self._transport)
-                except Exception as error:
-                    transient = self._transport.as_transient(error)
-                    if transient is None:
-                        raise
-                    raise transient from error
+            credential = None if provider is None else provider.get()
+            transport = self._transport_by(credential)
+            try:
+                # Who waits for the next attempt keeps nobody else out.
+                with self._guard:
+                    return work(transport)
+            except Exception as error:
+                transient = transport.as_transient(error)
+                if provider is not None and transport.is_refusal(error):
+                    is_renewed = provider.renew(credential) is not credential
+                    transient = TransientError(error) if is_renewed else None
+                if transient is None:
+                    raise
+                raise transient from error
 
         return retry_blocking(attempt)
+
+    def _find_provider(self, uri: str) -> Provider | None:
+        """Return whose credentials a URI gets; over HTTP, the transport asks for each hop."""
+        return None if self._keyring is None or is_web(uri) else self._keyring.find(uri)
+
+    def _transport_by(self, credential: Credential | None) -> Transport:
+        """Return the transport that makes requests by a credential."""
+        if credential is None:
+            return self._transport
+        transport = self._by_credential.get(credential)
+        if transport is None:
+            options = without_keyring(self.location.storage_options) | credential.as_options()
+            fs, _ = filesystem(Location(self.location.uri, options))
+            transport = transport_for(fs, self.location)
+            while len(self._by_credential) >= _TRANSPORTS:  # of those that have expired
+                self._by_credential.pop(next(iter(self._by_credential)), None)
+            self._by_credential[credential] = transport
+        return transport
 
     def fetch(
         self, path: str, uri: str, start: int, stop: int | None, limit: int | None = None
     ) -> Answer:
         """Return bytes of a file, and what tells of which version they are. Raises as `call`."""
         with self._errors(uri):
-            return self._retry(lambda transport: transport.fetch(path, start, stop, limit))
+            return self._retry(lambda transport: transport.fetch(path, start, stop, limit), uri)
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop | None:
@@ -147,35 +185,47 @@ class Connection:
     ) -> Answer:
         """Do what `fetch` does in the event loop."""
         with self._errors(uri):
-            assert isinstance(self._transport, AsyncTransport)
-            return await self._transport.fetch_in_loop(path, start, stop, limit)
+            provider = self._find_provider(uri)
+            credential = None if provider is None else await get_credential(provider)
+            transport = self._transport_by(credential)
+            assert isinstance(transport, AsyncTransport)
+            try:
+                return await transport.fetch_in_loop(path, start, stop, limit)
+            except Exception as error:
+                if provider is None or not transport.is_refusal(error):
+                    raise
+                if not await renew_credential(provider, credential):
+                    raise
+            transport = self._transport_by(await get_credential(provider))
+            assert isinstance(transport, AsyncTransport)
+            return await transport.fetch_in_loop(path, start, stop, limit)
 
     def fetch_many(
         self, path: str, uri: str, ranges: Sequence[tuple[int, int]]
     ) -> Sequence[Answer]:
         """Return several ranges of a file, as `fetch` does."""
         with self._errors(uri):
-            return self._retry(lambda transport: transport.fetch_many(path, ranges))
+            return self._retry(lambda transport: transport.fetch_many(path, ranges), uri)
 
     def fingerprint(self, path: str, uri: str) -> Fingerprint:
         """Return a file's fingerprint as it is now. Raises as `call`."""
         with self._errors(uri):
-            return self._retry(lambda transport: transport.fingerprint(path))
+            return self._retry(lambda transport: transport.fingerprint(path), uri)
 
     def entries(self, path: str, uri: str) -> list[Entry]:
         """Return what is in a folder, as it is now. Raises as `call`."""
         with self._errors(uri):
-            return self._retry(lambda transport: transport.entries(path))
+            return self._retry(lambda transport: transport.entries(path), uri)
 
     def walk(self, path: str, uri: str) -> list[Entry]:
         """Return all files below a folder; a folder that cannot be listed is an error."""
         with self._errors(uri):
-            return self._retry(lambda transport: transport.walk(path))
+            return self._retry(lambda transport: transport.walk(path), uri)
 
     def find(self, pattern: str, uri: str) -> list[str]:
         """Return the paths that match a pattern. Raises as `walk`."""
         with self._errors(uri):
-            return self._retry(lambda transport: glob(transport, pattern))
+            return self._retry(lambda transport: glob(transport, pattern), uri)
 
     def url_of(self, path: str) -> str:
         """Return the URL of a path in the file system."""

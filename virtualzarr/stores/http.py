@@ -11,6 +11,13 @@ from urllib.parse import urldefrag, urljoin
 
 from virtualzarr.errors import AccessError, SourceError, SourceNotFoundError
 from virtualzarr.stores.async_transport import AsyncTransport, range_header
+from virtualzarr.stores.credentials import (
+    Credential,
+    Keyring,
+    Provider,
+    get_credential,
+    renew_credential,
+)
 from virtualzarr.stores.fingerprints import (
     Fingerprint,
     as_source_error,
@@ -21,13 +28,14 @@ from virtualzarr.stores.listing import Entry, walk_entries
 from virtualzarr.stores.location import Location, without_credentials
 from virtualzarr.stores.request_window import window_of
 from virtualzarr.stores.retry import TRANSIENT_STATUSES, TransientError, parse_retry_after, retry
-from virtualzarr.stores.uris import is_below, origin_of
+from virtualzarr.stores.uris import is_below, origin_of, without_query
 
 MISSING_STATUSES = (404, 410)
 """All other failures say nothing of whether a file is there."""
 
 MAX_REDIRECTS = 10
 _REDIRECT_STATUSES = (301, 302, 303, 307, 308)
+_REFUSALS = (401, 403)
 _CREDENTIALS = (
     "; it wants other credentials (storage_options of a remote reference file go to its own host "
     "only, those of a local one to hosts that allowed= names)"
@@ -45,15 +53,18 @@ class HttpTransport(AsyncTransport):
     fs : fsspec.implementations.http.HTTPFileSystem
     location : Location
         Its scheme and host get its options; others, to which a redirect leads, do not.
+    keyring : Keyring, optional
+        Each hop gets the credentials of its own prefix.
     """
 
     knows_lengths = True
 
-    def __init__(self, fs: Any, location: Location) -> None:
+    def __init__(self, fs: Any, location: Location, keyring: Keyring | None = None) -> None:
         super().__init__(fs)
         self._origin = origin_of(location.uri)
         self._options = location.storage_options or {}
         self._prefixes = location.redirects
+        self._keyring = keyring
 
     def entries(self, url: str) -> list[Entry]:
         """Return the files and folders that a page links to and that lie directly below it."""
@@ -143,10 +154,15 @@ class HttpTransport(AsyncTransport):
         fs, target = self._fs, self._fs.encode_url(url)
         # aiohttp would follow redirects with all headers but those it knows to be secret, and past
         # `allowed`: each hop is checked here instead.
-        for _ in range(MAX_REDIRECTS + 1):
+        hops, renewed = 0, set[Provider]()
+        while hops <= MAX_REDIRECTS:
+            provider = None if self._keyring is None else self._keyring.find(str(target))
+            credential = None if provider is None else await get_credential(provider)
             options = dict(fs.kwargs)
             # The bytes of references are those stored: a compressed answer has other offsets.
             common = {**(options.pop("headers", None) or {}), "Accept-Encoding": "identity"}
+            if credential is not None:
+                common |= credential.headers
             for name in ("allow_redirects", "max_redirects", "raise_for_status"):
                 options.pop(name, None)
             session = await fs.set_session()
@@ -154,11 +170,15 @@ class HttpTransport(AsyncTransport):
             async with window.slot():
                 with _translate_errors(url):
                     response = await session.request(
-                        method, target, headers={**common, **headers}, allow_redirects=False,
-                        raise_for_status=False, **options,
+                        method, _sign(target, credential), headers={**common, **headers},
+                        allow_redirects=False, raise_for_status=False, **options,
                     )  # fmt: skip
                 window.note_answer(keeps_open=_keeps_open(response))
                 try:
+                    if response.status in _REFUSALS and provider and provider not in renewed:
+                        renewed.add(provider)
+                        if await renew_credential(provider, credential):
+                            continue
                     redirect = response.headers.get("Location")
                     if response.status not in _REDIRECT_STATUSES or redirect is None:
                         with _translate_errors(url):
@@ -169,22 +189,36 @@ class HttpTransport(AsyncTransport):
             try:
                 target = response.url.join(URL(redirect))
             except ValueError as error:
-                raise SourceError(f"a redirect leads to {redirect!r:.99}", file=url) from error
+                shown = without_query(redirect)
+                raise SourceError(f"a redirect leads to {shown!r:.99}", file=url) from error
             fs = self._file_system_for(str(target), url)
+            hops += 1
         raise SourceError(f"more than {MAX_REDIRECTS} redirects", file=url)
 
     def _file_system_for(self, target: str, url: str) -> Any:
         """Return what may ask the URL to which a redirect leads."""
         origin = origin_of(target)
         if origin[0] not in ("http", "https"):
-            raise AccessError(f"a redirect leads to {target}, which is not HTTP", file=url)
+            shown = without_query(target)
+            raise AccessError(f"a redirect leads to {shown}, which is not HTTP", file=url)
         if self._prefixes is not None and not any(is_below(target, p) for p in self._prefixes):
-            raise AccessError(f"a redirect leads outside what was allowed, to {target}", file=url)
+            shown = without_query(target)
+            raise AccessError(f"a redirect leads outside what was allowed, to {shown}", file=url)
         if origin == self._origin:
             return self._fs
         from fsspec.implementations.http import HTTPFileSystem
 
         return HTTPFileSystem(**without_credentials(self._options), loop=self._fs.loop)
+
+
+def _sign(target: Any, credential: Credential | None) -> Any:
+    """Return a URL with the signature of a credential."""
+    from yarl import URL
+
+    if credential is None or not credential.query:
+        return target
+    text = str(target)
+    return URL(f"{text}{'&' if '?' in text else '?'}{credential.query}", encoded=True)
 
 
 class _LinkParser(HTMLParser):

@@ -99,7 +99,7 @@ class Listings:
     """
 
     def __init__(self, fs: Any) -> None:
-        self._fs = fs
+        self.fs = self._fs = fs
 
     def entries(self, path: str) -> list[Entry]:
         """Return what is in a folder now."""

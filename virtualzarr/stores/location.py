@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from virtualzarr.errors import AccessError, BadReferenceError
+from virtualzarr.stores.credentials import OPTION
 from virtualzarr.stores.uris import (
     ANYWHERE,
     from_name,
@@ -141,8 +142,10 @@ right, say so with allowed= [file /etc/passwd]
             return None, None
         options = self.storage_options
         if options and not self._is_own_origin(origin_of(uri)):
+            # Those by prefix say themselves to whom they go.
+            by_prefix = {OPTION: options[OPTION]} if OPTION in options else {}
             # How to connect, which says nothing of who asks, goes to all of the web.
-            options = without_credentials(options) if is_web(uri) else None
+            options = (without_credentials(options) if is_web(uri) else {}) | by_prefix
         # A server could redirect an allowed URL anywhere: redirects are checked, too.
         limited = self.allowed is not None and ANYWHERE not in self.allowed
         return options or None, self.allowed if limited else None

@@ -28,6 +28,10 @@ _TRANSIENT_CODES = frozenset(["RequestTimeout", "SlowDown", "InternalError"])
 """Codes of errors that another attempt may not get, whatever the status is."""
 
 
+_EXPIRED_CODES = frozenset(["ExpiredToken", "ExpiredTokenException", "TokenRefreshRequired"])
+"""Codes of errors by which S3 says, with status 400, that credentials are to be renewed."""
+
+
 def without_own_retries(options: Mapping[str, Any]) -> dict[str, Any]:
     """Return options of s3fs by which botocore repeats nothing.
 
@@ -95,6 +99,16 @@ class S3Transport(AsyncTransport):
             if transient is None:
                 raise
             raise transient from error
+
+    def is_refusal(self, error: Exception) -> bool:
+        """Tell whether other credentials may be accepted."""
+        from botocore.exceptions import ClientError
+
+        cause = error if error.__cause__ is None else error.__cause__
+        if not isinstance(cause, ClientError):
+            return False
+        status = cause.response.get("ResponseMetadata", {}).get("HTTPStatusCode")
+        return status in (401, 403) or cause.response.get("Error", {}).get("Code") in _EXPIRED_CODES
 
     def as_transient(self, error: Exception) -> TransientError | None:
         """Return what another attempt may put right, and when the service asks for it."""

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any, Protocol
 
+from virtualzarr.stores.credentials import Keyring
 from virtualzarr.stores.fingerprints import Fingerprint, check_length
 from virtualzarr.stores.http import HttpTransport
 from virtualzarr.stores.listing import Entry, Listings
@@ -27,9 +28,12 @@ class Transport(Protocol):
 
     Attributes
     ----------
+    fs : fsspec.AbstractFileSystem
     knows_lengths : bool
         Whether a limit costs no other request.
     """
+
+    fs: Any
 
     knows_lengths: bool
 
@@ -57,14 +61,18 @@ class Transport(Protocol):
         """Return what another attempt may put right; None for all that lasts."""
         ...
 
+    def is_refusal(self, error: Exception) -> bool:
+        """Tell whether other credentials may be accepted."""
+        ...
 
-def transport_for(fs: Any, location: Location) -> Transport:
+
+def transport_for(fs: Any, location: Location, keyring: Keyring | None = None) -> Transport:
     """Return how files of a file system of fsspec are read."""
     kinds = {f"{kind.__module__}.{kind.__name__}" for kind in type(fs).__mro__}
     if "fsspec.implementations.local.LocalFileSystem" in kinds:
         return LocalTransport(fs)
     if "fsspec.implementations.http.HTTPFileSystem" in kinds:
-        return HttpTransport(fs, location)
+        return HttpTransport(fs, location, keyring)
     if "s3fs.core.S3FileSystem" in kinds:
         return S3Transport(fs)
     if "fsspec.implementations.ftp.FTPFileSystem" in kinds:
@@ -103,6 +111,10 @@ class FsspecTransport(Listings):
         if info.get("type") == "directory":
             raise IsADirectoryError(21, "it is a folder, not a file")
         return Fingerprint.from_info(info)
+
+    def is_refusal(self, error: Exception) -> bool:
+        """Tell whether other credentials may be accepted."""
+        return isinstance(error, PermissionError)
 
     def as_transient(self, error: Exception) -> TransientError | None:
         """Return what another attempt may put right: a connection that broke or was not made."""

@@ -76,6 +76,17 @@ def origin_of(url: str) -> tuple[str, str, int | None]:
     return scheme, (parts.hostname or "").lower(), port or _PORTS.get(scheme)
 
 
+def without_query(uri: str) -> str:
+    """Return the address that a redirect leads to without its query: signatures are there.
+
+    Examples
+    --------
+    >>> without_query("https://host/a?sig=1#b")
+    'https://host/a'
+    """
+    return uri.partition("#")[0].partition("?")[0]
+
+
 def is_web(uri: str) -> bool:
     """Tell whether a URL is a web address, in which some characters of names are quoted."""
     return uri.lower().startswith(("http://", "https://"))

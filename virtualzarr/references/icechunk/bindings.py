@@ -19,6 +19,7 @@ from virtualzarr.errors import (
     WriteError,
     import_optional,
 )
+from virtualzarr.stores.credentials import without_keyring
 from virtualzarr.stores.files import Location, is_url, open_file
 
 SUFFIX = ".icechunk"
@@ -54,7 +55,7 @@ def is_repository(uri: str, storage_options: Mapping[str, Any] | None = None) ->
 
 def storage(target: Location) -> Any:
     """Icechunk's storage at a location, whose options are those of `s3_storage`, `gcs_storage`."""
-    module, uri, arguments = icechunk(), target.uri, dict(target.storage_options or {})
+    module, uri, arguments = icechunk(), target.uri, without_keyring(target.storage_options)
     arguments.pop("branch", None)
     if not is_url(uri):
         return module.local_filesystem_storage(uri)

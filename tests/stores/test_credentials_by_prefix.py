@@ -1,0 +1,433 @@
+"""Credentials by prefix: who gets them, how they are renewed, and that nothing shows them."""
+
+from __future__ import annotations
+
+import json
+import logging
+import pickle
+import time
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from types import SimpleNamespace
+
+import h5py
+import numpy as np
+import pytest
+import zarr
+
+import virtualzarr as vz
+from tests.dataset.s3_server import running
+from tests.stores.test_credentials import shown
+from tests.stores.webserver import web_server
+from virtualzarr.errors import AccessError, SourceError, VirtualZarrError
+from virtualzarr.integrations.dask import to_dask
+from virtualzarr.stores import FsspecStore
+from virtualzarr.stores.credentials import FILE_VARIABLE, Keyring, find_keyring, split_url
+from virtualzarr.stores.files import RemoteFile, take_fingerprint
+from virtualzarr.stores.location import Location
+
+pytest.importorskip("aiohttp")
+SECRET = "PLANTED"
+DATA = np.arange(40, dtype="i4").reshape(4, 10)
+HERE = "tests.stores.test_credentials_by_prefix"
+issued = SimpleNamespace(count=0, options=lambda count: f"{SECRET}-{count}")
+
+
+def give_token():
+    """Return a new token each time."""
+    issued.count += 1
+    return issued.options(issued.count)
+
+
+def give_lasting_token():
+    return f"{SECRET}-lasting"
+
+
+def fail():
+    raise RuntimeError(f"cannot log in with {SECRET}")
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch):
+    monkeypatch.setattr(vz.config, "retry_seconds", 0.001)
+    monkeypatch.setattr(issued, "count", 0)
+    monkeypatch.delenv(FILE_VARIABLE, raising=False)
+    find_keyring.__globals__["_keyring_of"].cache_clear()
+
+
+@pytest.fixture
+def server(tmp_path):
+    folder = tmp_path / "served" / "private"
+    folder.mkdir(parents=True)
+    with h5py.File(folder / "a.h5", "w") as file:
+        file["time"] = np.arange(4)
+        file["time"].make_scale("time")
+        file.create_dataset("v", data=DATA, chunks=(2, 5), compression="gzip")
+        file["v"].dims[0].attach_scale(file["time"])
+    zarr.create_array(folder / "a.zarr", data=DATA, chunks=(2, 5))
+    with web_server(tmp_path / "served") as server:
+        yield server
+
+
+def sent(server, name="Authorization"):
+    return [(path, headers.get(name)) for _, path, headers in server.requests]
+
+
+# --- who gets them --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("prefix", "url", "is_below"),
+    [
+        ("s3://a", "s3://a/x", True),
+        ("s3://a", "s3://ab/x", False),
+        ("s3://a/b", "s3://a/bc", False),
+        ("s3://a/b/", "s3://a/b", True),
+        ("s3://a", "gs://a/x", False),
+        ("https://host/a", "https://host/a/b?x=/..", True),
+        ("https://host/a", "https://HOST:443/a", True),
+        ("https://host/a", "https://host/A", False),
+        ("https://host/a", "http://host/a", False),
+        ("https://host/a", "https://host:444/a", False),
+        ("https://host/a", "https://host.evil/a", False),
+        ("https://host/a", "https://host@evil/a", False),
+        ("https://host/a", "https://evil/https://host/a", False),
+        ("https://host/a", "https://host/a/../b", False),
+        ("https://host/a", "https://host/a/%2e%2e/b", False),
+        ("https://host/a", "https://host/a/%252e%252e/b", False),
+        ("https://host/a", "https://host/a/..\\b", False),
+        ("https://host/a", "https://host/%61/b", True),
+        ("https://host", "https://host", True),
+        ("az://c", "az://c/x", True),
+        ("az://c", "az://d/x", False),
+        ("s3://a", "zip://x::s3://a/b.zip", False),
+        ("s3://a", "/a/x", False),
+    ],
+)
+def test_prefixes_are_of_whole_segments(prefix, url, is_below):
+    keyring = Keyring({prefix: {"call": "a:b"}})
+    assert (keyring.find(url) is not None) == is_below
+
+
+def test_the_longest_prefix_wins(server, monkeypatch):
+    monkeypatch.setenv("TOKEN_A", "aaa")
+    monkeypatch.setenv("TOKEN_B", "bbb")
+    login = {
+        server.url: {"bearer": "env:TOKEN_A"},
+        f"{server.url}/private": {"headers": {"X-Key": "env:TOKEN_B"}},
+    }
+    for path, expected in (("/none", ("Bearer aaa", None)), ("/private/a.h5", (None, "bbb")),
+                           ("/privately", ("Bearer aaa", None))):  # fmt: skip
+        server.requests.clear()
+        with pytest.raises(SourceError) if path != "/private/a.h5" else monkeypatch.context():
+            RemoteFile(Location.of(server.url + path, {"credentials": login})).read(0, 4)
+        _, _, headers = server.requests[-1]
+        assert (headers.get("Authorization"), headers.get("X-Key")) == expected
+
+
+def test_each_hop_of_a_redirect_gets_its_own(server, tmp_path, monkeypatch):
+    monkeypatch.setenv("TOKEN", "aaa")
+    with web_server(tmp_path / "served") as other:
+        targets = {
+            "/private/out": f"{other.url}/private/a.h5",
+            "/private/up": "/a.h5",
+            "/private/dots": "/private/%2e%2e/a.h5",
+        }
+        (tmp_path / "served/a.h5").write_bytes(bytes(8))
+
+        def rewrite(request, *answer):
+            target = targets.get(request.path)
+            return answer if target is None else (302, {"Location": target}, b"")
+
+        server.rewrite = rewrite
+        login = {f"{server.url}/private": {"bearer": "env:TOKEN"}}
+        for path in targets:
+            server.requests.clear()
+            RemoteFile(Location.of(server.url + path, {"credentials": login})).read(0, 4)
+            assert sent(server)[0] == (path, "Bearer aaa")
+            assert not any(value for _, value in sent(server)[1:] + sent(other))
+        login[other.url] = {"bearer": "env:TOKEN"}
+        RemoteFile(
+            Location.of(f"{server.url}/private/out", {"credentials": login})
+        ).read(0, 4)  # fmt: skip
+        assert sent(other)[-1][1] == "Bearer aaa"
+
+
+def test_references_get_those_of_their_own_prefix(server, tmp_path, monkeypatch):
+    """Also where other options stay with the references."""
+    monkeypatch.setenv("TOKEN", "aaa")
+    login = {"credentials": {f"{server.url}/private": {"bearer": "env:TOKEN"}}}
+    vz.virtualize(f"{server.url}/private/a.h5", storage_options=login).publish(
+        tmp_path / "refs.json"
+    )
+    server.requests.clear()
+    group = vz.open(tmp_path / "refs.json", storage_options=login)
+    assert np.array_equal(group["v"][...], DATA)
+    assert {value for _, value in sent(server)} == {"Bearer aaa"}
+
+
+def test_signatures_are_added_to_queries(server, monkeypatch):
+    monkeypatch.setenv("SIGNATURE", "?sv=1&sig=a%2Fb%3D")
+    login = {server.url: {"sas": "env:SIGNATURE"}}
+    server.rewrite = lambda request, *answer: answer
+    location = Location.of(f"{server.url}/private/a.h5?x=1", {"credentials": login})
+    assert take_fingerprint(location).size
+    assert server.requests[0][1] == "/private/a.h5?x=1&sv=1&sig=a%2Fb%3D"
+
+
+def test_a_file_for_all_is_private(server, tmp_path, monkeypatch):
+    path = tmp_path / "login.json"
+    path.write_text(json.dumps({server.url: {"bearer": "literal"}}))
+    path.chmod(0o644)
+    monkeypatch.setenv(FILE_VARIABLE, str(path))
+    with pytest.raises(AccessError, match="chmod 600"):
+        vz.open(f"{server.url}/private/a.zarr")
+    path.chmod(0o600)
+    assert np.array_equal(vz.open(f"{server.url}/private/a.zarr")[...], DATA)
+    assert {value for _, value in sent(server)} == {"Bearer literal"}
+    login = {f"{server.url}/": {"call": f"{HERE}:give_lasting_token"}}
+    server.requests.clear()
+    vz.open(f"{server.url}/private/a.zarr", storage_options={"credentials": login})
+    assert {value for _, value in sent(server)} == {f"Bearer {SECRET}-lasting"}
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        {"bearer": SECRET},
+        {"headers": {"X": SECRET}},
+        {"sas": SECRET},
+        {"beare": "env:X"},
+        {"profile": "x"},
+        3,
+    ],
+)
+def test_secrets_are_named_and_not_given(names):
+    with pytest.raises(ValueError, match="credentials for https://host") as raised:
+        Keyring({"https://host": names})
+    assert SECRET not in shown(raised.value)
+    with pytest.raises(ValueError, match="secret has to be"):
+        Keyring({"s3://a": {"key": "env:A", "secret": SECRET}})
+
+
+def test_what_is_not_there_is_an_error(server, tmp_path):
+    for name, problem in (("env:NOT_SET", "NOT_SET is not set"), ("file:/none", "cannot be read")):
+        login = {server.url: {"bearer": name}}
+        with pytest.raises(AccessError, match=problem):
+            RemoteFile(Location.of(f"{server.url}/a", {"credentials": login})).read(0, 4)
+
+
+# --- renewal --------------------------------------------------------------------------------------
+
+
+def expire_after(server, uses, status=401):
+    """Accept each token so many times."""
+    counts = {}
+
+    def rewrite(request, *answer):
+        token = request.headers.get("Authorization")
+        counts[token] = counts.get(token, 0) + 1
+        if token is None or counts[token] > uses:
+            return status, {}, b"expired"
+        return answer
+
+    server.rewrite = rewrite
+    return counts
+
+
+@pytest.mark.parametrize("status", [401, 403])
+@pytest.mark.parametrize("requests", [1, 4])
+def test_tokens_that_die_are_renewed(server, monkeypatch, status, requests):
+    """In scans, streamed reads, and whatever else asks."""
+    monkeypatch.setattr(vz.config, "remote_gap", 0)
+    monkeypatch.setattr(vz.config, "requests", requests)
+    counts = expire_after(server, 5, status)
+    login = {"credentials": {f"{server.url}/private": f"{HERE}:give_token"}}
+    group = vz.virtualize(f"{server.url}/private/a.h5", storage_options=login)
+    array = vz.open(f"{server.url}/private/a.zarr", storage_options=login)
+    for _ in range(3):
+        assert np.array_equal(group["v"][...], DATA)
+        assert np.array_equal(array[...], DATA)
+    # Of several requests that are refused together, one asks for another token.
+    assert issued.count == len(counts) >= 3
+    assert sum(counts.values()) <= 30 + len(counts) * requests
+
+
+def test_a_token_that_stays_the_same_is_asked_for_once(server):
+    expire_after(server, 0)
+    login = {server.url: f"{HERE}:give_lasting_token"}
+    with pytest.raises(SourceError, match="answered 401") as raised:
+        RemoteFile(Location.of(f"{server.url}/private/a.h5", {"credentials": login})).read(0, 4)
+    assert len(server.requests) == 1
+    assert SECRET not in shown(raised.value)
+
+
+def test_tokens_are_renewed_before_they_expire(server, monkeypatch):
+    login = {server.url: f"{HERE}:give_token"}
+    now = time.time()
+    monkeypatch.setattr(
+        issued, "options",
+        lambda count: {"bearer": f"t{count}", "expires_at": now + 1000 * count},
+    )  # fmt: skip
+    file = RemoteFile(Location.of(f"{server.url}/private/a.h5", {"credentials": login}))
+    for after, token in ((0, "t1"), (790, "t1"), (810, "t2"), (900, "t2")):
+        monkeypatch.setattr("virtualzarr.stores.credentials.time.time", lambda a=after: now + a)
+        file.read(0, 4)
+        assert sent(server)[-1][1] == f"Bearer {token}"
+
+
+def test_workers_look_credentials_up(server):
+    login = {"credentials": {server.url: f"{HERE}:give_lasting_token"}}
+    array = vz.open(f"{server.url}/private/a.zarr", storage_options=login)
+    assert SECRET.encode() not in pickle.dumps(array)
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+        assert np.array_equal(pool.submit(np.asarray, array).result(), DATA)
+    assert {value for _, value in sent(server)} == {f"Bearer {SECRET}-lasting"}
+
+
+def expire_keys(server, uses):
+    """Accept each key of S3 so many times; it is named in the signature."""
+    counts = {}
+    perform = server.perform
+
+    def perform_if_valid(method, path, headers, body):
+        key = headers["Authorization"].partition("Credential=")[2].partition("/")[0]
+        counts[key] = counts.get(key, 0) + 1
+        if counts[key] > uses:
+            return 400, {}, b"<Error><Code>ExpiredToken</Code></Error>"
+        return perform(method, path, headers, body)
+
+    server.perform = perform_if_valid
+    return counts
+
+
+def test_keys_of_object_stores_are_renewed(monkeypatch):
+    pytest.importorskip("s3fs")
+    monkeypatch.setattr(
+        issued, "options", lambda count: {"key": f"key{count}", "secret": SECRET, "token": "t"}
+    )
+    with running() as server:
+        options = {
+            "client_kwargs": {"endpoint_url": server.url},
+            "credentials": {"s3://bucket/a": f"{HERE}:give_token"},
+        }
+        counts = expire_keys(server, 3)
+        store = FsspecStore("s3://bucket", options)
+        for number in range(4):
+            store.set(f"a/{number}", bytes([number]))
+        assert [store.get(f"a/{number}") for number in range(4)] == [b"\0", b"\1", b"\2", b"\3"]
+        assert [name for name, _ in store.list("a")] == [f"a/{number}" for number in range(4)]
+        assert {*counts} == {f"key{number}" for number in range(1, issued.count + 1)}
+        assert issued.count >= 3
+        # They are for no other prefix: nothing of them was tried there.
+        count = issued.count
+        with pytest.raises(SourceError, match="credentials"):
+            store.get("b/0")
+        assert issued.count == count
+
+
+def test_keys_of_datasets_are_renewed(tmp_path, monkeypatch):
+    pytest.importorskip("obstore")
+    monkeypatch.setattr(
+        issued, "options", lambda count: {"key": f"key{count}", "secret": SECRET, "expires_at": 0}
+    )
+    for number in range(2):
+        with h5py.File(tmp_path / f"{number}.h5", "w") as file:
+            file["time"] = np.arange(4) + 4 * number
+            file["time"].make_scale("time")
+    with running() as server:
+        options = {
+            "client_kwargs": {"endpoint_url": server.url, "region_name": "here"},
+            "credentials": {"s3://bucket/feed": f"{HERE}:give_token"},
+        }
+        counts = expire_keys(server, 1000)
+        dataset = vz.create_dataset("s3://bucket/feed", tmp_path / "0.h5", "time",
+                                    storage_options=options)  # fmt: skip
+        dataset.append(tmp_path / "1.h5")
+        opened = vz.Dataset("s3://bucket/feed", storage_options=options, allowed="*")
+        assert opened.group["time"][...].tolist() == [*range(8)]
+        assert len(counts) > 1
+        stored = b"".join(server.objects.values())
+        assert SECRET.encode() not in stored
+        assert SECRET.encode() not in pickle.dumps(opened)
+
+
+# --- what nothing shows ---------------------------------------------------------------------------
+
+
+def find_secret(*folders):
+    """Return the files below folders in which the secret is."""
+    return [path for folder in folders for path in folder.rglob("*")
+            if path.is_file() and SECRET.encode() in path.read_bytes()]  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", ["named", "given"])
+def test_nothing_shows_secrets(server, tmp_path, monkeypatch, caplog, kind):
+    """Of those that are given, and not named, only pickles have something: workers need them."""
+    dask_base = pytest.importorskip("dask.base")
+    caplog.set_level(logging.DEBUG, logger="virtualzarr")
+    caplog.set_level(logging.DEBUG, logger="asyncio")
+    monkeypatch.setenv("SIGNATURE", f"sig={SECRET}-query")
+    monkeypatch.setenv("HEADER", f"{SECRET}-header")
+    (tmp_path / "key").write_text(f"{SECRET}-file")
+    (tmp_path / "key").chmod(0o600)
+    url = f"{server.url}/private"
+    login = {
+        url: {
+            "sas": "env:SIGNATURE",
+            "headers": {"X-A": "env:HEADER", "X-B": f"file:{tmp_path / 'key'}"},
+            "call": f"{HERE}:give_lasting_token",
+        }
+    }
+    options = {"credentials": login}
+    if kind == "given":
+        options = {"headers": {"Authorization": f"{SECRET}-query"}}
+    outputs = tmp_path / "outputs"
+    outputs.mkdir()
+    group = vz.virtualize(f"{url}/a.h5", storage_options=options)
+    shown_texts = [repr(group), str(group["v"]), group._repr_html_(), group["v"]._repr_html_()]
+    for name in ("json", "parquet", "zarr"):
+        group.publish(outputs / f"refs.{name}", **({"page": True} if name == "json" else {}))
+    vz.copy(group, outputs / "copy.zarr")
+    vz.survey([f"{url}/a.h5"], storage_options=options, ledger=outputs / "ledger")
+    vz.create_dataset(outputs / "dataset", f"{url}/a.h5", "time", storage_options=options)
+    array = vz.open(f"{url}/a.zarr", storage_options=options)
+    assert np.array_equal(array[...], DATA)
+    shown_texts += [str(vars(array.chunk_source)), dask_base.tokenize(group["v"])]
+    dask_array = to_dask(vz.open(f"{url}/a.h5", storage_options=options)["v"])
+    shown_texts += [str(dict(dask_array.dask)), dask_array.name]
+    assert np.array_equal(dask_array.compute(), DATA)
+    pickles = [pickle.dumps(each) for each in (group, array, Location.of(url, options))]
+    pickles.append(pickle.dumps(dask_array))
+    errors = []
+    for rewrite in (
+        lambda request, *answer: (403, {}, b""),
+        lambda request, *answer: (404, {}, b""),
+        lambda request, *answer: (302, {"Location": "/elsewhere"}, b""),
+        lambda request, *answer: (302, {"Location": f"ftp://host/?{SECRET}"}, b""),
+        lambda request, status, headers, body: (200, {"X": "x" * 100_000}, body),
+        lambda request, status, headers, body: (status, headers, body[:-1]),
+    ):
+        server.rewrite = rewrite
+        for work in (
+            lambda: group["v"][...],
+            lambda: vz.open(f"{url}/a.zarr", storage_options=options),
+            lambda: vz.virtualize(f"{url}/a.h5", storage_options=options),
+        ):
+            with vz.config.set(retries=0), pytest.raises(VirtualZarrError) as raised:
+                work()
+            errors.append(shown(raised.value))
+    failing = {"credentials": {url: f"{HERE}:fail"}}
+    with pytest.raises(AccessError, match="failed with RuntimeError") as raised:
+        vz.open(f"{url}/a.zarr", storage_options=failing)
+    errors.append(shown(raised.value))
+    assert any(f"{SECRET}-query" in path + str(headers) for _, path, headers in server.requests)
+    assert not [text for text in [*shown_texts, *errors, caplog.text] if SECRET in text]
+    assert (kind == "given") == any(SECRET.encode() in data for data in pickles)
+    assert not find_secret(outputs)
+    assert find_secret(tmp_path) == [tmp_path / "key"]
+
+
+def test_split_urls_that_are_none():
+    assert split_url("https://[bad/a") is None
+    assert split_url("relative/path") is None
