@@ -19,7 +19,8 @@ from virtualzarr.manifest import Affine, Decoder, Manifest, Source, Sources
 from virtualzarr.metadata import ArrayMetadata
 from virtualzarr.stores.files import LocalFile
 from virtualzarr.virtual.axis_slices import AxisSlices
-from virtualzarr.virtual.rechunk import apply_axis_slices
+from virtualzarr.virtual.rechunk import apply_axis_slices, with_decoder, with_planes
+from virtualzarr.virtual.transforms import fill_constant
 
 FORTRAN = Pipeline([make("transpose", order="F"), make("bytes", endian="little")])
 SHARDED = Pipeline(
@@ -301,3 +302,42 @@ def test_large_uncompressed_blocks_are_read_once_for_many_cells(tmp_path):
         read.clear()
         np.testing.assert_array_equal(cut[5, 120:130], values[5, 120:130])
         assert sum(read) <= 400
+
+
+@pytest.fixture
+def alike():
+    """An array of six chunks of two rows, of which some have decoders that are equal."""
+    values = np.arange(12, dtype="<i4") * 1000
+    big = values.astype(">i4").view("<i4")
+    order = [0, 1, 2, 2, 0, 1]  # of these, the third is for what was written big-endian
+    stored = np.where(np.repeat(np.array(order) == 2, 2), big, values)
+    array = virtual_array(stored, (2,))
+    decoders = (Decoder(ZLIB), Decoder(ZLIB), Decoder(BIG))
+    plain, packed = virtual_array(stored, (2,)), virtual_array(stored, (2,), pipeline=ZLIB)
+    joined = Manifest.concatenate([plain.manifest, packed.manifest], 0)
+    cells = [n if row == 2 else n + 6 for n, row in enumerate(order)]
+    manifest = Manifest(
+        (6,), joined.sources, joined.source[cells], np.asarray(joined.offset)[cells],
+        np.asarray(joined.length)[cells], decoders, order,
+    )  # fmt: skip
+    return values, array.replace(array.metadata, manifest)
+
+
+def test_slices_keep_the_decoders_of_cells_among_equal_ones(alike):
+    values, array = alike
+    np.testing.assert_array_equal(array[...], values)
+    for start in range(12):
+        for stop in range(start + 1, 13):
+            found = array.lazy[start:stop][...]
+            np.testing.assert_array_equal(found, values[start:stop])
+
+
+def test_decoders_are_added_to_equal_ones(alike):
+    values, array = alike
+    planes = with_planes(array.manifest, array.manifest, 0, np.arange(6))
+    named = with_decoder(array.manifest, RAW)
+    for manifest in (planes, named, with_decoder(array.manifest, ZLIB)):
+        np.testing.assert_array_equal(array.replace(array.metadata, manifest)[...], values)
+    filled = fill_constant(array, np.arange(6) == 0, 7)
+    found = array.replace(array.metadata, filled)[...]
+    np.testing.assert_array_equal(found, np.where(np.arange(12) < 2, 7, values))

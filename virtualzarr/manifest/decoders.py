@@ -106,6 +106,45 @@ class DecoderTable(Sequence[Decoder]):
         return DecoderTable, (self._pipeline, self._columns, self._others)
 
 
+class DecoderRows:
+    """A table of decoders that grows, in which each is found.
+
+    Equal ones may be in it more than once (tiles with equal numbers, codecs that differed only in
+    how they were written): what refers to any of them stays right.
+
+    Parameters
+    ----------
+    decoders : sequence of Decoder
+        Those that have rows already.
+
+    Attributes
+    ----------
+    table : list of Decoder
+
+    Examples
+    --------
+    >>> a, b = Decoder(Pipeline(["bytes"])), Decoder(Pipeline(["bytes"]), (2,))
+    >>> rows = DecoderRows([a, a])
+    >>> rows.find(b), rows.find(a), len(rows.table)
+    (2, 0, 3)
+    """
+
+    __slots__ = ("_rows", "table")
+
+    def __init__(self, decoders: Sequence[Decoder]) -> None:
+        self.table = list(decoders)
+        self._rows: dict[Decoder, int] = {}
+        for row, decoder in enumerate(self.table):
+            self._rows.setdefault(decoder, row)
+
+    def find(self, decoder: Decoder) -> int:
+        """Return the row of a decoder, which is added if it has none."""
+        row = self._rows.setdefault(decoder, len(self.table))
+        if row == len(self.table):
+            self.table.append(decoder)
+        return row
+
+
 def select_decoders(
     decoders: Sequence[Decoder], column: NDArray[np.int32] | None
 ) -> tuple[Sequence[Decoder], NDArray[np.int32] | None]:

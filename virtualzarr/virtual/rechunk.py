@@ -14,7 +14,7 @@ from virtualzarr.array.array import Array
 from virtualzarr.codecs import Pipeline
 from virtualzarr.codecs.sharding import Sharding
 from virtualzarr.errors import UnsupportedError
-from virtualzarr.manifest import Affine, Decoder, Manifest
+from virtualzarr.manifest import Affine, Decoder, DecoderRows, Manifest
 from virtualzarr.manifest.manifest import CANONICAL, MISSING
 from virtualzarr.metadata import ArrayMetadata
 from virtualzarr.virtual.axis_slices import AxisSlices
@@ -67,12 +67,12 @@ def apply_axis_slices(array: Array, pieces: Sequence[AxisSlices]) -> Array:
 
 def with_decoder(manifest: Manifest, pipeline: Pipeline) -> Manifest:
     """Return a manifest with a decoder for the chunks that the array's pipeline decodes."""
-    rows = {decoder: row for row, decoder in enumerate(manifest.decoders)}
-    row = rows.setdefault(Decoder(pipeline), len(rows))
+    rows = DecoderRows(manifest.decoders)
+    row = rows.find(Decoder(pipeline))
     decoder: Any = np.int32(row)
     if manifest.decoder is not None:
         decoder = np.where(manifest.decoder == CANONICAL, decoder, manifest.decoder)
-    return manifest.replace(decoders=tuple(rows), decoder=decoder)
+    return manifest.replace(decoders=rows.table, decoder=decoder)
 
 
 def without_shards(array: Array) -> Array:
@@ -200,7 +200,7 @@ class _PartialCells:
     def __init__(self, slicer: _ManifestSlicer, taken: Manifest, part: NDArray[np.bool_]) -> None:
         self.slicer, self.taken, self.part = slicer, taken, np.broadcast_to(part, slicer.shape)
         self.metadata = slicer.metadata
-        self.decoder_rows = {decoder: row for row, decoder in enumerate(taken.decoders)}
+        self.decoder_rows = DecoderRows(taken.decoders)
         self.rows = taken.decoder
         self.shaped = any(decoder.shape is not None for decoder in taken.decoders)
 
@@ -225,7 +225,7 @@ class _PartialCells:
         return self.taken.replace(
             offset=offset,
             length=length,
-            decoders=tuple(self.decoder_rows),
+            decoders=self.decoder_rows.table,
             decoder=decoder,
             origin=self._corners(origin, remaining),
         )
@@ -306,9 +306,7 @@ class _PartialCells:
         for row, *digits in zip(*(n.tolist() for n in np.unravel_index(kinds, sizes)), strict=True):
             shape = tuple(int(edges[digit]) for edges, digit in zip(shapes, digits, strict=True))
             pipeline = self.taken.decoders[row - 1].pipeline if row else self.metadata.pipeline
-            rows.append(
-                self.decoder_rows.setdefault(Decoder(pipeline, shape), len(self.decoder_rows))
-            )
+            rows.append(self.decoder_rows.find(Decoder(pipeline, shape)))
         decoder[cells] = np.array(rows, np.int32)[inverse]
         return decoder
 
@@ -316,7 +314,7 @@ class _PartialCells:
         """Return the decoder of blocks of one cell each."""
         if pipeline.decoding_key(self.metadata.dtype) == declared:
             return CANONICAL
-        return self.decoder_rows.setdefault(Decoder(pipeline), len(self.decoder_rows))
+        return self.decoder_rows.find(Decoder(pipeline))
 
 
 def _unique_inverse(keys: Int64) -> tuple[Int64, Int64]:
@@ -343,8 +341,8 @@ def with_planes(manifest: Manifest, planes: Manifest, axis: int, cells: Int64) -
     cells : int64 array
     """
     # Decoders of both, without repeats: rows of `planes` are numbered anew in the common table.
-    rows_of = {decoder: row for row, decoder in enumerate(manifest.decoders)}
-    rows = [rows_of.setdefault(decoder, len(rows_of)) for decoder in planes.decoders]
+    rows_of = DecoderRows(manifest.decoders)
+    rows = [rows_of.find(decoder) for decoder in planes.decoders]
     where: Any = (*(slice(None),) * axis, cells)
     decoder = planes.decoder
     if decoder is not None:
@@ -367,7 +365,7 @@ def with_planes(manifest: Manifest, planes: Manifest, axis: int, cells: Int64) -
     return manifest.replace(
         offset=replace_planes(manifest.offset, planes.offset, 0),
         length=replace_planes(manifest.length, planes.length, 0),
-        decoders=tuple(rows_of),
+        decoders=rows_of.table,
         decoder=replace_planes(manifest.decoder, decoder, CANONICAL),
         origin=replace_planes(manifest.origin, planes.origin, 0, manifest.ndim),
     )

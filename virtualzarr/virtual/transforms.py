@@ -22,7 +22,7 @@ from virtualzarr.codecs.core.widen import narrow_pipeline, widen_pipeline
 from virtualzarr.codecs.transpose import Transpose
 from virtualzarr.config import config
 from virtualzarr.errors import CodecError, UnsupportedError
-from virtualzarr.manifest import Affine, Decoder, Manifest, Source, Sources
+from virtualzarr.manifest import Affine, Decoder, DecoderRows, Manifest, Source, Sources
 from virtualzarr.manifest.manifest import CANONICAL
 from virtualzarr.metadata.dimension_units import axis_members
 from virtualzarr.virtual import rechunk
@@ -437,8 +437,8 @@ def fill_constant(array: Array, where: NDArray[np.bool_], value: Any) -> Manifes
         )
     manifest = array.manifest
     data = constant_bytes(value, array.dtype)
-    rows = {decoder: row for row, decoder in enumerate(manifest.decoders)}
-    row = rows.setdefault(Decoder(Pipeline([make("virtualzarr.constant")])), len(rows))
+    rows = DecoderRows(manifest.decoders)
+    row = rows.find(Decoder(Pipeline([make("virtualzarr.constant")])))
     old: Any = np.int32(CANONICAL) if manifest.decoder is None else manifest.decoder
     origin = manifest.origin
     return manifest.replace(
@@ -447,7 +447,7 @@ def fill_constant(array: Array, where: NDArray[np.bool_], value: Any) -> Manifes
         source=np.where(where, np.int32(len(manifest.sources)), manifest.source),
         offset=np.where(where, 0, np.asarray(manifest.offset)),
         length=np.where(where, len(data), np.asarray(manifest.length)),
-        decoders=tuple(rows),
+        decoders=rows.table,
         decoder=np.where(where, np.int32(row), old),
         origin=None if origin is None else np.where(where[..., None], 0, origin),
     )

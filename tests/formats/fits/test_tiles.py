@@ -83,6 +83,15 @@ def test_floats(tmp_path, kind, dtype, method, level):
         assert not array[5].any()
 
 
+def test_slices_of_tiles_of_which_some_are_equal(tmp_path):
+    low, high = np.random.default_rng(0).normal([[100], [500]], 5, (2, 64)).astype("f4")
+    rows = [low] * 4 + [high] * 2 + [low] * 2 + [high * 2] * 2 + [high, low]
+    array = compressed(tmp_path / "a.fits", np.stack(rows), tile_shape=(2, 64), quantize_method=-1)
+    expected = array[...]
+    for start, stop in ((1, 8), (1, 11), (0, 5)):
+        assert np.array_equal(array.lazy[start:stop][...], expected[start:stop])
+
+
 def test_large_tiles_go_through_the_random_numbers_several_times(tmp_path):
     values = np.random.default_rng(2).normal(0, 1, (150, 200)).astype("f4")
     compressed(
