@@ -156,6 +156,11 @@ def test_a_source_that_changes_or_goes_is_a_failure_and_never_missing(tmp_path, 
     assert changed.status == 502
     assert b"SourceChangedError" in changed.body
     assert b"secret-name" not in changed.body
+    # GDAL would take a status for a missing chunk; what does not decode is an error there.
+    told = ask(app, key, headers={"user-agent": "GDAL/3.12.2"})
+    assert (told.status, told.body, told.headers["cache-control"]) == (200, b"\0", "no-store")
+    assert "etag" not in told.headers
+    assert b'status="502"} 2' in ask(app, "/metrics").body.replace(b".0", b"")
     os.rename(path, tmp_path / "elsewhere.h5")
     assert ask(app, key).status == 502
     # What the client has already, it may keep: the tag says that it is of the source as it was.

@@ -222,6 +222,13 @@ class ServedArray:
         """Whether `find` may look into a store, for chunks that have come."""
         return self._stored is not None and self._stored.store_chunks is not None
 
+    @property
+    def undecodable(self) -> bytes:
+        """A chunk that is no cell, whatever the codecs: of too few bytes, or of too many."""
+        grid = self.metadata.grid
+        is_one = math.prod(grid.cell_shape((0,) * grid.ndim)) * self.metadata.itemsize == 1
+        return bytes(3 if is_one else 1)
+
     def prepare(self) -> Stored:
         """Load the references; the first time this takes a while."""
         with self._lock:

@@ -105,12 +105,14 @@ def _environment() -> dict[str, str]:
     """Return the environment without what configures clients, but with GDAL's retries.
 
     GDAL takes a chunk that it cannot get for missing, unless it asks again. Not for all errors:
-    what is missing on purpose would be asked for again and again, with long pauses.
+    what is missing on purpose would be asked for again and again, with long pauses. Nor often: of
+    Zarr v3 it asks hosts that are called like dimensions for their coordinates.
     """
     clean = {name: text for name, text in os.environ.items() if not name.startswith(_FOREIGN)}
     return {
-        **clean, "GDAL_HTTP_MAX_RETRY": "3", "GDAL_HTTP_RETRY_DELAY": "0.2",
-        "GDAL_HTTP_RETRY_CODES": "429,500,502,503,504", "PYTHONWARNINGS": "ignore",
+        **clean, "GDAL_HTTP_MAX_RETRY": "1", "GDAL_HTTP_RETRY_DELAY": "0.1",
+        "GDAL_HTTP_RETRY_CODES": "429,500,502,503,504", "GDAL_HTTP_USERAGENT": "GDAL",
+        "PYTHONWARNINGS": "ignore",
     }  # fmt: skip
 
 

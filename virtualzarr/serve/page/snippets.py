@@ -46,8 +46,9 @@ def make_snippets(url: str, path: str) -> list[tuple[str, str]]:
         ),
         (
             "GDAL",
-            "# Without these, a chunk that cannot be read becomes fill values.\n"
-            # GDAL takes a chunk that failed for fill values, and does not say so.
+            "# Without these, connections that break become fill values.\n"
+            # By its name the server knows that it has to be told failures otherwise.
+            "export GDAL_HTTP_USERAGENT=GDAL\n"
             "export GDAL_HTTP_MAX_RETRY=3 GDAL_HTTP_RETRY_DELAY=1\n"
             "export GDAL_HTTP_RETRY_CODES=429,500,502,503,504\n"
             f"gdalmdiminfo {_shell(f'ZARR:{_gdal(v2)}')}"
@@ -56,7 +57,8 @@ def make_snippets(url: str, path: str) -> list[tuple[str, str]]:
         (
             "R: stars",
             "library(stars)\n\n"
-            "Sys.setenv(GDAL_HTTP_MAX_RETRY = 3, GDAL_HTTP_RETRY_DELAY = 1,\n"
+            'Sys.setenv(GDAL_HTTP_USERAGENT = "GDAL",\n'
+            "           GDAL_HTTP_MAX_RETRY = 3, GDAL_HTTP_RETRY_DELAY = 1,\n"
             '           GDAL_HTTP_RETRY_CODES = "429,500,502,503,504")\n'
             f"x <- read_mdim({_quote(f'ZARR:{_gdal(v2)}')}"
             + (f", variable = {_quote(name)})" if name else ")"),
