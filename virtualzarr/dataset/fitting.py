@@ -127,10 +127,8 @@ class Addition:
         for cells in self.cells.values():
             manifest = cells.manifest
             # Tables may have sources of what the rows were joined with, which none refers to.
-            is_used = np.zeros(len(manifest.sources) + 1, bool)
-            is_used[np.asarray(manifest.source)] = True
-            used = np.flatnonzero(is_used[:-1]).tolist()
-            uris |= dict.fromkeys(manifest.sources[row].uri for row in used)
+            used = manifest.sources.select(np.asarray(manifest.source))
+            uris |= dict.fromkeys(source.uri for source in used)
         return [uri for uri in uris if uri and not self._is_own(uri)]
 
     def _name_rows(self, files: FileRanges) -> tuple[tuple[str, int, int], ...]:

@@ -48,10 +48,7 @@ def list_sources(node: Group | Array) -> list[Source]:
     for array in list_arrays(node).values():
         if array.is_virtual:
             manifest = array.manifest
-            # One entry more than there are sources: missing chunks have the row -1.
-            used = np.zeros(len(manifest.sources) + 1, bool)
-            used[np.asarray(manifest.source)] = True
-            sources |= dict.fromkeys(s for s, u in zip(manifest.sources, used, strict=False) if u)
+            sources |= dict.fromkeys(manifest.sources.select(np.asarray(manifest.source)))
     return [source for source in sources if not source.is_inline]
 
 

@@ -153,6 +153,13 @@ class Sources(Sequence[Source]):
     def __getitem__(self, index: int | slice) -> Source | Sequence[Source]:
         return self._rows[index]
 
+    def select(self, rows: NDArray[Any]) -> list[Source]:
+        """Return the sources of some rows, each once and in the order of the table."""
+        # One entry more than there are sources: missing chunks have the row -1.
+        is_used = np.zeros(len(self) + 1, bool)
+        is_used[rows] = True
+        return [self[row] for row in np.flatnonzero(is_used[:-1]).tolist()]
+
     def __len__(self) -> int:
         return len(self._rows)
 

@@ -235,20 +235,25 @@ def _decode_private_mask(value: Any, dtype: np.dtype) -> Any:
     return np.frombuffer(raw, dtype)[0]
 
 
-def _encode_private_mask(mask: Any, dtype: np.dtype) -> str | None:
-    """Return what `_decode_private_mask` reads, or None for what masks nothing."""
+def _encode_private_mask(mask: Any, dtype: np.dtype) -> dict[str, str]:
+    """Return the attribute that `_decode_private_mask` reads, or none for what masks nothing."""
     # Base64 of the element's bytes, under an attribute that no other reader looks at: our own
     # reader gets the mask back bit by bit, for every data type. Not-a-time is missing anyway.
     exact = as_exact_mask(mask, dtype)
     if exact is None or (dtype.kind in "mM" and np.isnat(exact)):
-        return None
+        return {}
     if isinstance(exact, str) and dtype.hasobject:
         exact = exact.encode("utf-8", "surrogateescape")
     raw = bytes(exact) if isinstance(exact, bytes) else np.asarray(exact, dtype).tobytes()
-    return base64.b64encode(raw).decode("ascii")
+    return {PRIVATE_FILL: base64.b64encode(raw).decode("ascii")}
 
 
 # ---------------------------------------------------------------------------- documents
+
+
+def _without_fill(metadata: ArrayMetadata) -> tuple[dict[str, Any], tuple[str, ...]]:
+    attributes = metadata.attributes.items()
+    return as_strict_attributes({k: v for k, v in attributes if k not in (FILL, PRIVATE_FILL)})
 
 
 def to_portable_v2(metadata: ArrayMetadata, missing: bool) -> Portable:
@@ -270,14 +275,11 @@ def to_portable_v2(metadata: ArrayMetadata, missing: bool) -> Portable:
     # xarray fails for structured ones, and with them for all variables.
     exact = None if metadata.dtype.names else as_exact_mask(mask, metadata.dtype)
     fill = metadata.fill_value if missing else exact
-    attributes, notes = as_strict_attributes(
-        {k: v for k, v in metadata.attributes.items() if k not in (FILL, PRIVATE_FILL)}
-    )
+    attributes, notes = _without_fill(metadata)
     attribute = metadata.attributes.get(FILL)
     if mask is not None and fill is None and metadata.dtype.names is not None:
         notes += (_note_unreadable(mask, metadata.dtype),)
-        private = _encode_private_mask(mask, metadata.dtype)
-        attributes |= {} if private is None else {PRIVATE_FILL: private}
+        attributes |= _encode_private_mask(mask, metadata.dtype)
     elif mask is not None and attribute is not None:
         plain = _as_attribute(mask, metadata.dtype)
         if plain is not None and not _has_no_token(plain):
@@ -302,9 +304,7 @@ def to_portable_v3(metadata: ArrayMetadata) -> Portable:
     # v3 arrays always have a fill value, so xarray takes masks from the attribute alone, in the
     # encoding of its FillValueCoder; a plain number there would be decoded as base64 and fail.
     dtype, mask = metadata.dtype, get_mask(metadata)
-    attributes, notes = as_strict_attributes(
-        {k: v for k, v in metadata.attributes.items() if k not in (FILL, PRIVATE_FILL)}
-    )
+    attributes, notes = _without_fill(metadata)
     if mask is not None and is_encodable(mask, dtype):
         if dtype.kind in _SIGNED and attributes.get("_Unsigned") == _SIGNED[dtype.kind][0]:
             # xarray accepts the number that readers see, or the stored one if that is signed.
@@ -312,8 +312,7 @@ def to_portable_v3(metadata: ArrayMetadata) -> Portable:
         attributes[FILL] = encode_fill_attribute(mask, dtype)
     elif mask is not None:
         notes += (_note_unreadable(mask, dtype),)
-        private = _encode_private_mask(mask, dtype)
-        attributes |= {} if private is None else {PRIVATE_FILL: private}
+        attributes |= _encode_private_mask(mask, dtype)
     names = metadata.dimension_names
     if metadata.zarr_format == 2 and not names:
         names = None  # only v2 needs an empty list

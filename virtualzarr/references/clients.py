@@ -54,15 +54,17 @@ def choose_clients(portable: str | Iterable[str]) -> tuple[str, ...]:
     >>> choose_clients("python")
     ('zarr', 'dask', 'xarray')
     """
-    known = sorted({*read_table(), "kerchunk"})
+    clients = sorted({*read_table(), "kerchunk"})
     if portable == "all":
-        return tuple(name for name in known if name != "kerchunk")
+        return tuple(name for name in clients if name != "kerchunk")
     if portable == "python":
         return PYTHON
     names = (portable,) if isinstance(portable, str) else tuple(portable)
     for name in names:
-        if name not in known:
-            raise ValueError(f'portable is "all", "python", or of {", ".join(known)}; not {name!r}')
+        if name not in clients:
+            raise ValueError(
+                f'portable is "all", "python", or of {", ".join(clients)}; not {name!r}'
+            )
     return names
 
 
@@ -103,11 +105,11 @@ def _reads(client: str, features: list[str], zarr_format: str) -> bool:
     if client == "kerchunk":
         return zarr_format == "2" and _reads("zarr", features, zarr_format)
     tried: dict[str, bool] = read_table().get(client, {}).get(zarr_format, {})
-    whole = tried.get("+".join(features))
-    if whole is not None:
-        return whole
-    known = {feature for chain, reads in tried.items() if reads for feature in chain.split("+")}
-    return set(features) <= known
+    answer = tried.get("+".join(features))
+    if answer is not None:
+        return answer
+    readable = {feature for chain, reads in tried.items() if reads for feature in chain.split("+")}
+    return set(features) <= readable
 
 
 def name_form(form: str, zarr_format: int, target: str) -> str:
@@ -160,8 +162,8 @@ def explain_elements(
             if not read_table().get(name, {}).get("kinds", {}).get(str(zarr_format), {}).get(kind)
         ]
         if unable:
-            shown = ", ".join(those[:3]) + (f" and {len(those) - 3} more" if those[3:] else "")
-            notes.append(f"{', '.join(unable)} cannot read {kind} in Zarr v{zarr_format}: {shown}")
+            listed = ", ".join(those[:3]) + (f" and {len(those) - 3} more" if those[3:] else "")
+            notes.append(f"{', '.join(unable)} cannot read {kind} in Zarr v{zarr_format}: {listed}")
     return notes
 
 

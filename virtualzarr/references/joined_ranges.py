@@ -182,7 +182,7 @@ class _Blocks:
         for i, each in enumerate(grid.axes):
             cells = np.arange(each.ncells)
             along = (-1,) + (1,) * (len(grid.axes) - i - 1)
-            stored = _stored_lengths(manifest, i, each.edge(cells).reshape(along))
+            stored = stored_lengths(manifest, i, each.edge(cells).reshape(along))
             origin = 0 if manifest.origin is None else manifest.origin[..., i]
             nbytes = nbytes * stored
             # Where the file would have row 0 of the array, were all of it there: blocks that agree
@@ -215,10 +215,10 @@ def _has_chain(array: Array, pipeline: Pipeline) -> Mask:
     return np.asarray(same[-1 if manifest.decoder is None else np.asarray(manifest.decoder)])
 
 
-def _stored_lengths(manifest: Manifest, axis: int, edges: Ints) -> Ints:
-    """Return how long blocks are along an axis."""
+def stored_lengths(manifest: Manifest, axis: int, edges: Ints) -> Ints:
+    """Return how long blocks are along an axis; `edges` is the length of the cells."""
     shapes = [d.shape[axis] if d.shape is not None else 0 for d in manifest.decoders]
-    if not any(shapes):
+    if manifest.decoder is None or not any(shapes):
         return edges
-    own = np.array([*shapes, 0], np.int64)[np.asarray(manifest.decoder)]
-    return np.where(own > 0, own, edges)
+    lengths = np.array([*shapes, 0], np.int64)[np.asarray(manifest.decoder)]
+    return np.where(lengths > 0, lengths, edges)

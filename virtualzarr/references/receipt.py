@@ -76,16 +76,15 @@ def make_receipt(
 def find_copied_sources(plan: Plan) -> list[Source]:
     """Return the files that no chunk refers to any more, as all that they have was copied."""
     used: set[str] = set()
-    found: dict[str, Source] = {}
+    sources: dict[str, Source] = {}
     for array in plan.arrays.values():
         manifest = array.manifest
-        is_used = np.zeros(len(manifest.sources) + 1, bool)
         rows = np.asarray(manifest.source).reshape(-1)
-        is_used[np.delete(rows, array.misread) if len(array.misread) else rows] = True
-        used |= {s.uri for s, u in zip(manifest.sources, is_used, strict=False) if u}
+        rows = np.delete(rows, array.misread) if len(array.misread) else rows
+        used |= {source.uri for source in manifest.sources.select(rows)}
         if len(array.misread) and array.array.is_virtual:
-            found |= {source.uri: source for source in list_sources(array.array)}
-    return [source for uri, source in found.items() if uri not in used and not is_copy(uri)]
+            sources |= {source.uri: source for source in list_sources(array.array)}
+    return [source for uri, source in sources.items() if uri not in used and not is_copy(uri)]
 
 
 def read_copied_sources(receipt: Mapping[str, Any], location: Location) -> list[Source]:
@@ -98,14 +97,14 @@ def read_copied_sources(receipt: Mapping[str, Any], location: Location) -> list[
     """
     sources = receipt.get("sources")
     marks = sources.get("copied") if isinstance(sources, Mapping) else None
-    found = []
+    copied = []
     for mark in marks if isinstance(marks, list) else ():
         if not isinstance(mark, list) or len(mark) != 5 or not isinstance(mark[0], str):
             continue
         size, mtime = (m if type(m) is int else None for m in mark[1:3])
         etag = mark[3] if isinstance(mark[3], str) else None
-        found.append(Source.at(location.resolve(mark[0]), Fingerprint(size, mtime, etag)))
-    return found
+        copied.append(Source.at(location.resolve(mark[0]), Fingerprint(size, mtime, etag)))
+    return copied
 
 
 def _list_marks(sources: Iterable[Source]) -> list[list[Any]]:

@@ -25,7 +25,13 @@ from virtualzarr.codecs.shuffle import Shuffle
 from virtualzarr.manifest import Manifest
 from virtualzarr.metadata import ArrayMetadata
 from virtualzarr.references.canonical import Canonical, make_canonical
-from virtualzarr.references.joined_ranges import Cut, JoinedRanges, find_joining_axis, join_ranges
+from virtualzarr.references.joined_ranges import (
+    Cut,
+    JoinedRanges,
+    find_joining_axis,
+    join_ranges,
+    stored_lengths,
+)
 from virtualzarr.references.portable import is_regular
 from virtualzarr.virtual.axis_slices import MISSING_CELL, AxisSlices
 from virtualzarr.virtual.rechunk import apply_axis_slices, with_decoder
@@ -126,9 +132,9 @@ def choose_regular(
                 continue
             if math.prod(-(-n // e) for n, e in zip(array.shape, shape, strict=True)) > most:
                 continue
-            found = on_grid(array, shape, pipeline, plugins)
-            if best is None or _is_better(found, best):
-                best = found
+            candidate = on_grid(array, shape, pipeline, plugins)
+            if best is None or _is_better(candidate, best):
+                best = candidate
     if best is None or (best.virtual_bytes < _WORTH_MIXING * total and len(best.canonical.misread)):
         shape = copied_shape(array) if best is None else best.chunk_shape
         return copy_whole(array, shape if _is_handy(array, shape) else copied_shape(array))
@@ -138,10 +144,10 @@ def choose_regular(
 def _is_better(new: Regular, old: Regular) -> bool:
     """Tell whether a choice is better; more references must be worth it."""
     gain = new.virtual_bytes - old.virtual_bytes
-    more = new.canonical.manifest.ncells - old.canonical.manifest.ncells
-    if more > 0:
+    extra = new.canonical.manifest.ncells - old.canonical.manifest.ncells
+    if extra > 0:
         # Where nothing is copied any more, references may cost more than a small array has.
-        cost = more * _REFERENCE_BYTES if len(new.canonical.misread) else 0
+        cost = extra * _REFERENCE_BYTES if len(new.canonical.misread) else 0
         return gain > max(_WORTH_SPLITTING * new.total_bytes, cost)
     if gain < 0:
         return False
@@ -222,9 +228,9 @@ def _cut_axis(axis: Axis, edge: int) -> Cut:
     start = new.start(np.arange(new.ncells))
     last = np.minimum(start + edge, axis.extent) - 1
     first, end = axis.cell_of(start), axis.cell_of(last)
-    whole = first == end
-    cell = np.where(whole, first, MISSING_CELL)
-    inside = np.where(whole, start - axis.start(first), 0)
+    is_whole = first == end
+    cell = np.where(is_whole, first, MISSING_CELL)
+    inside = np.where(is_whole, start - axis.start(first), 0)
     return Cut(AxisSlices(cell, inside, new), first, end + 1)
 
 
@@ -325,8 +331,8 @@ class _Stored:
         # The row behind the last decoder, which is -1 in the column, is the array's own.
         chain_of = np.array([list(self.chains).index(key) for key in keys])
         rows = -1 if manifest.decoder is None else np.asarray(manifest.decoder)
-        self.rows = np.broadcast_to(rows, manifest.shape)
-        self.chain = chain_of[self.rows]
+        rows = np.broadcast_to(rows, manifest.shape)
+        self.chain = chain_of[rows]
 
     def pipelines(self) -> Iterator[Pipeline]:
         """Yield the chains of codecs that chunks have, those of most bytes first."""
@@ -343,13 +349,13 @@ class _Stored:
         """Return chunk shapes to try, each with the most bytes that it can keep, best first."""
         key = pipeline.decoding_key(self.array.metadata.dtype)
         read = [i for i, k in enumerate(self.chains) if key in (k, self.bare_keys.get(k))]
-        mine = self.weight * np.isin(self.chain, read)
+        weight = self.weight * np.isin(self.chain, read)
         longest = [int(axis.runs()[0].max(initial=1)) for axis in self.axes]
         joining = find_joining_axis(pipeline, self.array.metadata.dtype, longest)
         leading = None if joining is None else joining[0]
-        choices = [self._lengths(i, mine, split=i == leading) for i in range(len(self.axes))]
-        found = [
-            (min((bound for bound, _ in combination), default=float(mine.sum())),
+        choices = [self._lengths(i, weight, split=i == leading) for i in range(len(self.axes))]
+        candidates = [
+            (min((bound for bound, _ in combination), default=float(weight.sum())),
              tuple(edge for _, edge in combination))
             for combination in product(*choices)
         ]  # fmt: skip
@@ -359,7 +365,7 @@ class _Stored:
             cell = math.prod(item[1])
             return -item[0], cell * itemsize > _LARGEST_CELL, -cell
 
-        return sorted(found, key=rank)[:_COMBINATIONS]
+        return sorted(candidates, key=rank)[:_COMBINATIONS]
 
     def _lengths(self, i: int, weight: npt.NDArray[Any], *, split: bool) -> list[tuple[float, int]]:
         """Return chunk lengths along an axis, each with the bytes of blocks that can fit it."""
@@ -369,25 +375,22 @@ class _Stored:
         valid = np.minimum(edge, axis.extent - start)
         shape = (-1,) + (1,) * (len(self.axes) - i - 1)
         stored = np.broadcast_to(edge.reshape(shape), self.manifest.shape)
-        shapes = [d.shape[i] if d.shape is not None else 0 for d in self.manifest.decoders]
-        if any(shapes):
-            own = np.array([*shapes, 0], np.int64)[self.rows]
-            stored = np.where(own > 0, own, stored)
+        stored = stored_lengths(self.manifest, i, stored)
         lengths, which = np.unique(stored.reshape(-1), return_inverse=True)
         total = np.bincount(which.reshape(-1), weight.reshape(-1), minlength=len(lengths))
         most = lengths[np.argsort(-total, kind="stable")][:_LENGTHS].tolist()
         begins = np.broadcast_to(start.reshape(shape), stored.shape)
         counts = np.broadcast_to(valid.reshape(shape), stored.shape)
-        found = []
+        candidates = []
         for length in most:
             needed = np.minimum(length, axis.extent - begins)
             fits = (stored == length) & (begins % length == 0) & (counts >= needed)
             # Uncompressed blocks are cut, joined, and extended behind the end: any may fit.
-            found.append((float(weight.sum() if split else weight[fits].sum()), int(length)))
+            candidates.append((float(weight.sum() if split else weight[fits].sum()), int(length)))
         if split:
             # A common divisor of all starts and lengths cuts every block into whole cells; one
             # of all but the last length, if the file goes on behind that.
             divisor = math.gcd(*start.tolist(), *valid[:-1].tolist()) or 1
             divisors = {1, divisor, math.gcd(divisor, int(valid[-1])) or 1}
-            found += [(float(weight.sum()), n) for n in divisors - set(most)]
-        return found or [(0.0, 1)]
+            candidates += [(float(weight.sum()), n) for n in divisors - set(most)]
+        return candidates or [(0.0, 1)]

@@ -32,14 +32,14 @@ class LostRaceError(SourceChangedError):
 
 def rebase(change: Callable[[], T]) -> T:
     """Do a change; after a lost race, once more from what is there then."""
-    began, lost = time.monotonic(), 0
+    began, failures = time.monotonic(), 0
     while True:
         try:
             return change()
         except LostRaceError:
-            lost += 1
+            failures += 1
             # Who has lost often waits less than who comes new, so that nobody starves.
-            wait = random.uniform(0, _RACE_WAIT / lost)
+            wait = random.uniform(0, _RACE_WAIT / failures)
             if time.monotonic() + wait > began + _PATIENCE:
                 raise
             time.sleep(wait)

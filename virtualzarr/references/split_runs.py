@@ -69,7 +69,7 @@ def split_runs(group: Group) -> Group:
 
 def _find_cuts(arrays: Mapping[str, Array]) -> tuple[str | None, int, list[int]]:
     """Return the dimension along which chunks differ, its length, and where they do."""
-    found: dict[str, tuple[int, set[int]]] = {}
+    cuts_by_dim: dict[str, tuple[int, set[int]]] = {}
     for name, array in arrays.items():
         axis, cuts = _find_changes(name, array)
         if axis is None:
@@ -77,12 +77,12 @@ def _find_cuts(arrays: Mapping[str, Array]) -> tuple[str | None, int, list[int]]
         dim = (array.dimension_names or (None,) * array.ndim)[axis]
         if dim is None:
             raise PublishError("chunks differ along a dimension without a name", variable=name)
-        length, earlier = found.setdefault(dim, (array.shape[axis], set()))
+        length, earlier = cuts_by_dim.setdefault(dim, (array.shape[axis], set()))
         earlier |= cuts
-    if len(found) > 1:
-        names = " and ".join(found)
+    if len(cuts_by_dim) > 1:
+        names = " and ".join(cuts_by_dim)
         raise PublishError(f"chunks differ along {names}: there are no runs along one dimension")
-    for dim, (length, places) in found.items():
+    for dim, (length, places) in cuts_by_dim.items():
         return dim, length, sorted(places)
     return None, 0, []
 

@@ -14,13 +14,13 @@ from virtualzarr.references.split_runs import split_runs
 
 
 def list_ways(
-    node: Group | Array, uri: str, form: ReferenceForm, options: PublishOptions, found: Preview
+    node: Group | Array, uri: str, form: ReferenceForm, options: PublishOptions, plain: Preview
 ) -> tuple[Way, ...]:
     """Return the ways that copy less than what was found, those that copy least first.
 
     Each is planned as it would be published; no chunk is read.
     """
-    ways = [*_try_ways(node, uri, form, options, found)]
+    ways = [*_try_ways(node, uri, form, options, plain)]
     # What others open without references comes last: it needs a process that runs.
     ways.append(
         Way("virtualzarr serve copies nothing: clients read all arrays by the server's URL", {})
@@ -29,22 +29,22 @@ def list_ways(
 
 
 def _try_ways(
-    node: Group | Array, uri: str, form: ReferenceForm, options: PublishOptions, found: Preview
+    node: Group | Array, uri: str, form: ReferenceForm, options: PublishOptions, plain: Preview
 ) -> Iterator[Way]:
     runs = _try_split(node)
     if runs is not None:
         other = form.preview(runs, uri, options)
-        if len(other.skipped) <= len(found.skipped):
+        if len(other.skipped) <= len(plain.skipped):
             count = len(list(runs.groups()))
-            yield from _compare(f'split="runs" makes {count} groups and', "", other, found)
+            yield from _compare(f'split="runs" makes {count} groups and', "", other, plain)
     if not options.plugin_codecs:
         other = form.preview(node, uri, replace(options, plugin_codecs=True))
         why = ", for readers that have this package"
-        yield from _compare("plugin_codecs=True", why, other, found)
+        yield from _compare("plugin_codecs=True", why, other, plain)
     if options.regular and form.capabilities.any_grid:
         other = form.preview(node, uri, replace(options, regular=False, clients=()))
         why = ", but chunks have several shapes"
-        yield from _compare("without regular=True it", why, other, found)
+        yield from _compare("without regular=True it", why, other, plain)
 
 
 def _try_split(node: Group | Array) -> Group | None:
@@ -58,12 +58,12 @@ def _try_split(node: Group | Array) -> Group | None:
     return None if runs is node else runs
 
 
-def _compare(what: str, why: str, other: Preview, found: Preview) -> Iterator[Way]:
+def _compare(name: str, why: str, other: Preview, plain: Preview) -> Iterator[Way]:
     """Yield a way if it copies less."""
-    if other.copied_bytes >= found.copied_bytes:
+    if other.copied_bytes >= plain.copied_bytes:
         return
     copied = {line.path: line.copied_bytes for line in other.lines if line.copied}
     total = sum(copied.values())
     names = ", ".join(f"{path or '/'} {nbytes:,}" for path, nbytes in copied.items())
     of = f" ({names})" if copied else ""
-    yield Way(f"{what} copies {total:,} bytes{of}{why}", copied)
+    yield Way(f"{name} copies {total:,} bytes{of}{why}", copied)

@@ -145,10 +145,10 @@ class Exchange:
         return await self._respond_below()
 
     async def _respond_below(self) -> Response | None:
-        found = self.app.locate(self.request.parts)
-        if found is None:
+        match = self.app.locate(self.request.parts)
+        if match is None:
             return await self._respond_page(None, self.request.parts)
-        entry, parts = found
+        entry, parts = match
         self.dataset = entry.name
         if not parts[0].startswith("@"):
             if parts[0] in FACES:

@@ -109,14 +109,14 @@ class Stored:
         self.store_chunks = chunks if isinstance(chunks, StoreChunks) else None
         self.array = array
         try:
-            found = manifest_of(array)
+            references = manifest_of(array)
         except PublishError:
             # Where references cannot point, every chunk goes through the read engine.
             self.manifest: Manifest | None = None
             return
-        manifest = _with_versions(found)
+        manifest = _with_versions(references)
         # Read by the same references as are handed out: of the versions that tags are made of.
-        if manifest is not found or not array.is_virtual:
+        if manifest is not references or not array.is_virtual:
             self.array = array.replace(chunk_source=manifest)
         if split is not None:
             self.array = split_chunks(self.array, split)
@@ -238,8 +238,8 @@ class ServedArray:
 
     def recall(self, cell: tuple[int, ...]) -> Piece | None:
         """Return the chunk of a cell that was found before, or None."""
-        found: Piece | None = self._found.get(cell)
-        return found
+        piece: Piece | None = self._found.get(cell)
+        return piece
 
     def find(self, cell: tuple[int, ...]) -> Piece | None:
         """Return the chunk of a cell, or None where there is none."""

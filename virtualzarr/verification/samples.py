@@ -51,9 +51,9 @@ def list_boxes(array: Array, *, full: bool, seed: int = 0) -> list[Box]:
     if array.size * size <= ALL_BYTES:
         return [tuple((0, n) for n in shape)]
     if full:
-        rest = tuple((0, n) for n in shape[1:])
+        others = tuple((0, n) for n in shape[1:])
         step = max(1, ALL_BYTES // (math.prod(shape[1:]) * size))
-        return [((i, min(i + step, shape[0])), *rest) for i in range(0, shape[0], step)]
+        return [((i, min(i + step, shape[0])), *others) for i in range(0, shape[0], step)]
     cells = array.grid.grid_shape
     count = math.prod(cells)
     drawn = random.Random(seed).choices(range(count), k=_RANDOM_CELLS)

@@ -103,13 +103,13 @@ def verify(
         return frozenset(predict_refusals(client, form_name, zarr_format, metadata, groups))
 
     # Of other interpreters it is no news what they do not have.
-    shown = tuple(
+    compared = tuple(
         replace(r, known=predict(r.client))
         for r in results
         if r.python not in others or r.status != "missing"
     )
     paths = tuple(sample.path for sample in samples)
-    return VerifyReport(location.uri, request["form"], request["zarr_format"], paths, shown)
+    return VerifyReport(location.uri, request["form"], request["zarr_format"], paths, compared)
 
 
 def choose_clients(clients: str | Iterable[str] | None) -> dict[str, str]:
@@ -120,12 +120,12 @@ def choose_clients(clients: str | Iterable[str] | None) -> dict[str, str]:
     >>> choose_clients("zarr2=/old/bin/python")
     {'zarr2': '/old/bin/python'}
     """
-    known = all_clients()
+    every = all_clients()
     chosen: dict[str, str] = {}
-    for text in known if clients is None else [clients] if isinstance(clients, str) else clients:
+    for text in every if clients is None else [clients] if isinstance(clients, str) else clients:
         name, _, where = text.partition("=")
-        if name not in known:
-            raise ValueError(f"clients are {', '.join(known)}; not {name!r}")
+        if name not in every:
+            raise ValueError(f"clients are {', '.join(every)}; not {name!r}")
         chosen[name] = where or find_default(name)
     return chosen
 

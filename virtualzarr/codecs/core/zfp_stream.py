@@ -134,9 +134,9 @@ def decode_whole(
         return decode(_pad(stream, header, blocks, end), header.shape)
     axis, layers = _find_longer(header, blocks)
     if layers:
-        whole = _decode_longer(stream, header, decode, end, (axis, layers))
-        if whole is not None:
-            return whole
+        block = _decode_longer(stream, header, decode, end, (axis, layers))
+        if block is not None:
+            return block
     first = decode(_pad(stream, header, blocks, end), header.shape)
     longest = 2 * _block_nbytes(header) + _SPARE
     second = decode(_pad(stream, header, blocks, end, (1 << 8 * longest) - 1), header.shape)
@@ -193,11 +193,11 @@ def _decode_longer(
     blocks = math.prod(-(-edge // 4) for edge in grown)
     out = decode(_pad(stream, header, blocks, end, _MARK), grown)
     before = (slice(None),) * axis
-    rest = out[(*before, slice(4 * length, None))]
+    remaining = out[(*before, slice(4 * length, None))]
     # The first block with an element that is not 0, by its number in the stream.
-    is_set = np.argwhere(rest.view(f"u{rest.itemsize}"))
+    is_set = np.argwhere(remaining.view(f"u{remaining.itemsize}"))
     places = tuple((is_set // 4).T)
-    numbers = np.ravel_multi_index(places, [-(-edge // 4) for edge in rest.shape])
+    numbers = np.ravel_multi_index(places, [-(-edge // 4) for edge in remaining.shape])
     # Data that end behind their last byte leave fewer zero bits before the mark.
     if not numbers.size or numbers.min() < _ZEROS:
         return None

@@ -243,12 +243,12 @@ def documents(store: Any) -> dict[str, bytes]:
     from zarr.core.buffer import default_buffer_prototype
 
     async def go() -> dict[str, bytes]:
-        found = {}
+        values = {}
         async for key in _nodes(store):
             value = await store.get(key, default_buffer_prototype())
             if value is not None:
-                found[key] = value.to_bytes()
-        return found
+                values[key] = value.to_bytes()
+        return values
 
     result: dict[str, bytes] = run(go())
     return result

@@ -166,12 +166,12 @@ class Text:
         _, first, which = np.unique(code, return_index=True, return_inverse=True)
         chosen = first[which]
         alike = length == length[chosen]
-        for mine, chosen_word in zip(
+        for own_word, chosen_word in zip(
             self._words_of(start, length),
             self._words_of(start[chosen], length[chosen]),
             strict=False,
         ):
-            alike &= mine == chosen_word
+            alike &= own_word == chosen_word
         if not alike.all():
             return self._classes_slowly(start, length)
         # Numbered in the order of their first rows, not of their hashes.

@@ -199,12 +199,12 @@ def check_alike(array: Array, joined: Array, axis: int, *, same_chunks: bool = T
         stored, appended = show_fills(*fills)
         wrong.append(f"fill value: {appended}, not {stored}")
     before, after = (with_typed_mask(metadata).attributes for metadata in (old, new))
-    for name, mine, its in _iter_changed_meaning(before, after):
-        wrong.append(f"attribute {name}: {its!r}, not {mine!r}, which stays")
+    for name, old_value, new_value in _iter_changed_meaning(before, after):
+        wrong.append(f"attribute {name}: {new_value!r}, not {old_value!r}, which stays")
     if find_differing_names([array.dims, joined.dims]):
         wrong.append(f"dimension names: {joined.dims}, not {array.dims}")
-    mine, its = _separable(array).axes, _separable(joined).axes
-    for i, (a, b) in enumerate(zip(mine, its, strict=True)):
+    axes, new_axes = _separable(array).axes, _separable(joined).axes
+    for i, (a, b) in enumerate(zip(axes, new_axes, strict=True)):
         same = a == b or (a.extent == b.extent and _cuts(a) == _cuts(b))
         # Other cuts along another axis would recut all cells that are there.
         if i != axis and not same and (same_chunks or a.extent != b.extent):
