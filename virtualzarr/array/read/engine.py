@@ -11,13 +11,13 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import chain, repeat
+from itertools import repeat
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from grids import PointProjection, Projection, RegularGrid, SeparableGrid
+from grids import Projection, RegularGrid, SeparableGrid
 from grids.projection import Part
 from virtualzarr.array.chunk_source import ChunkSource, LocatedChunks
 from virtualzarr.array.read.cached_blocks import CachedBlocks, CacheLookup
@@ -29,11 +29,10 @@ from virtualzarr.array.read.output import (
     resolve_fill,
     shift_selection,
 )
-from virtualzarr.array.read.partial import UncompressedBlock, plan_box, plan_points, plan_slices
 from virtualzarr.array.read.prefetch import BatchDecode, plan_prefetch
 from virtualzarr.array.read.streaming import run_streamed
 from virtualzarr.array.read.strided import plan_strided_reads
-from virtualzarr.array.read.tasks import CoalescedReads, PartialReads, fill_missing_chunk
+from virtualzarr.array.read.tasks import CoalescedReads, fill_missing_chunk, plan_partial_reads
 from virtualzarr.array.thread_pools import Task, group_by_bytes, run_tasks
 from virtualzarr.codecs import BlockCodec
 from virtualzarr.config import config
@@ -277,7 +276,7 @@ class ReadRequest:
             if self.located.origin is not None:
                 split &= ~np.isin(remaining, self._find_shared_blocks(remaining[split]))
             for i in remaining[split].tolist():
-                tasks += self._plan_partial_reads(i)
+                tasks += plan_partial_reads(self, i)
             remaining = remaining[~split]
         if self.cached is None:
             # Only without a cache, since strided reads never form the single blocks it would hold.
@@ -460,47 +459,6 @@ class ReadRequest:
         for _, out_sel, _ in self.projection.parts(gone):
             self.output[(*out_sel, ...)] = self.fill
         return fresh
-
-    def _plan_partial_reads(self, i: int) -> list[Task]:
-        """Return tasks that read only the bytes needed of one uncompressed block."""
-        codec, shape = self.block_codecs[self.codec_index[i]]
-        layout = codec.strided
-        assert layout is not None
-        length = int(self.located.length[i])
-        # Whole reads find a truncated chunk when decoding it; a part would look right here, or come
-        # from the bytes of the next chunk.
-        if length != layout.nbytes:
-            raise CodecError(f"the chunk has {length} bytes, the block needs {layout.nbytes}").at(
-                **self.chunk_context(i)
-            )
-        chunk_sel, out_sel, _ = next(iter(self.projection.parts(self.located.cell[i : i + 1])))
-        if self.located.origin is not None:
-            chunk_sel = shift_selection(chunk_sel, self.located.origin[i])
-        # Index arrays give a copy of the output: pieces are read into that, which `finish` copies.
-        out = self.output[out_sel] if out_sel else self.output
-        finish = None if is_all_slices(out_sel) else partial(self.output.__setitem__, out_sel, out)
-        block = UncompressedBlock(layout.shape, layout.dtype)
-        if isinstance(self.projection, PointProjection):
-            points = [np.arange(*s.indices(n)) if isinstance(s, slice) else s
-                      for s, n in zip(chunk_sel, shape, strict=True)]  # fmt: skip
-            points = [np.arange(s.start, s.stop) if isinstance(s, slice) else s
-                      for s in layout.to_stored(points)]  # fmt: skip
-            pieces = plan_points(block, points, self.gap, self.limit)
-            return [PartialReads(self, i, pieces, layout, out, finish)]
-        # Transposes and reversals are undone on the output's side: a view in stored order, into
-        # which pieces are read without a copy.
-        out, select = layout.arrange_output(out, chunk_sel), layout.to_stored(chunk_sel)
-        if finish is not None or not is_all_slices(chunk_sel):
-            flat = [s if isinstance(s, slice) else np.asarray(s).reshape(-1) for s in select]
-            pieces = plan_box(block, flat, self.gap, self.limit)
-            return [PartialReads(self, i, pieces, layout, out, finish)]
-        bounds = tuple((s.start, s.stop, s.step) for s in select)
-        groups, nbytes = plan_slices(block, bounds, self.gap, self.limit, self.remote)
-        self.decoded_nbytes += nbytes
-        if self.located.relocate is not None:
-            # One task opens the file once: all pieces are then of one version of it.
-            groups = [list(chain.from_iterable(groups))]
-        return [PartialReads(self, i, pieces, layout, out, None) for pieces in groups]
 
 
 def _max_encoded_length(codec: BlockCodec) -> int:

@@ -5,17 +5,30 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from itertools import islice, pairwise, repeat
+from itertools import chain, islice, pairwise, repeat
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from grids import PointProjection
 from grids.projection import Part
-from virtualzarr.array.read.partial import PartialRead
+from virtualzarr.array.read.output import is_all_slices, shift_selection
+from virtualzarr.array.read.partial import (
+    PartialRead,
+    UncompressedBlock,
+    plan_box,
+    plan_points,
+    plan_slices,
+)
 from virtualzarr.array.thread_pools import Task
 from virtualzarr.codecs.core.strided import StridedLayout
-from virtualzarr.errors import ChunkNotFoundError, SourceChangedError, SourceNotFoundError
+from virtualzarr.errors import (
+    ChunkNotFoundError,
+    CodecError,
+    SourceChangedError,
+    SourceNotFoundError,
+)
 from virtualzarr.stores.files import SMALL_FILE_BYTES, Buffer, RemoteFile
 from virtualzarr.stores.streams import StreamedRead
 
@@ -56,6 +69,48 @@ class PartialReads:
             raise
         if self.finish is not None:
             self.finish()
+
+
+def plan_partial_reads(request: ReadRequest, i: int) -> list[Task]:
+    """Return tasks that read only the bytes needed of one uncompressed block."""
+    codec, shape = request.block_codecs[request.codec_index[i]]
+    layout = codec.strided
+    assert layout is not None
+    length = int(request.located.length[i])
+    # Whole reads find a truncated chunk when decoding it; a part would look right here, or come
+    # from the bytes of the next chunk.
+    if length != layout.nbytes:
+        raise CodecError(f"the chunk has {length} bytes, the block needs {layout.nbytes}").at(
+            **request.chunk_context(i)
+        )
+    chunk_sel, out_sel, _ = next(iter(request.projection.parts(request.located.cell[i : i + 1])))
+    if request.located.origin is not None:
+        chunk_sel = shift_selection(chunk_sel, request.located.origin[i])
+    # Index arrays give a copy of the output: pieces are read into that, which `finish` copies.
+    out = request.output[out_sel] if out_sel else request.output
+    finish = None if is_all_slices(out_sel) else partial(request.output.__setitem__, out_sel, out)
+    block = UncompressedBlock(layout.shape, layout.dtype)
+    if isinstance(request.projection, PointProjection):
+        points = [np.arange(*s.indices(n)) if isinstance(s, slice) else s
+                  for s, n in zip(chunk_sel, shape, strict=True)]  # fmt: skip
+        points = [np.arange(s.start, s.stop) if isinstance(s, slice) else s
+                  for s in layout.to_stored(points)]  # fmt: skip
+        pieces = plan_points(block, points, request.gap, request.limit)
+        return [PartialReads(request, i, pieces, layout, out, finish)]
+    # Transposes and reversals are undone on the output's side: a view in stored order, into
+    # which pieces are read without a copy.
+    out, select = layout.arrange_output(out, chunk_sel), layout.to_stored(chunk_sel)
+    if finish is not None or not is_all_slices(chunk_sel):
+        flat = [s if isinstance(s, slice) else np.asarray(s).reshape(-1) for s in select]
+        pieces = plan_box(block, flat, request.gap, request.limit)
+        return [PartialReads(request, i, pieces, layout, out, finish)]
+    bounds = tuple((s.start, s.stop, s.step) for s in select)
+    groups, nbytes = plan_slices(block, bounds, request.gap, request.limit, request.remote)
+    request.decoded_nbytes += nbytes
+    if request.located.relocate is not None:
+        # One task opens the file once: all pieces are then of one version of it.
+        groups = [list(chain.from_iterable(groups))]
+    return [PartialReads(request, i, pieces, layout, out, None) for pieces in groups]
 
 
 @dataclass
