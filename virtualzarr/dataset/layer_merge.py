@@ -5,7 +5,7 @@ Source: ``specs/dataset.md``, *Layers*.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,17 +18,17 @@ from virtualzarr.dataset.head import Head
 from virtualzarr.dataset.merge import (
     IN_VACUUMS,
     SourceTables,
+    check_present,
     group_chunks,
     join_runs,
     list_data,
     pack_small,
 )
 from virtualzarr.dataset.operations import Protocol
-from virtualzarr.dataset.row_tables import at_sequences, read_entries, read_runs
+from virtualzarr.dataset.row_tables import read_entries, read_runs
 from virtualzarr.dataset.segment import Cells, pack
 from virtualzarr.dataset.snapshot import Record, Snapshot
 from virtualzarr.dataset.verbs import Stored
-from virtualzarr.errors import MismatchError
 from virtualzarr.manifest import Manifest
 
 
@@ -106,7 +106,7 @@ def merge_layer(due: DueLayer, axes: Mapping[str, tuple[int, int]], open_segment
     )  # fmt: skip
 
     def change(head: Head) -> Protocol[Record]:
-        yield from _check_present(old, head.snapshot)
+        yield from check_present(old, head.snapshot)
         named = yield from stored.put(head.snapshot.epoch)
         new_record = yield from record(head, {"verb": "merge"})
         return replace(
@@ -116,13 +116,6 @@ def merge_layer(due: DueLayer, axes: Mapping[str, tuple[int, int]], open_segment
         )
 
     return change
-
-
-def _check_present(entries: Sequence[Entry], state: Snapshot) -> Protocol[None]:
-    sequences = [entry.sequence for entry in entries]
-    stored = yield from read_entries(state, at_sequences(min(sequences), max(sequences)))
-    if any(entry not in stored for entry in entries):
-        raise MismatchError("the segments of the layer are not there any more")
 
 
 def _join_ids(runs: Iterable[tuple[int, int]]) -> ChunkRuns:

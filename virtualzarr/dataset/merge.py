@@ -326,16 +326,20 @@ def check_due(due: Due, state: Snapshot) -> Protocol[None]:
     MismatchError
         Another writer merged them, or the dataset was rolled back.
     """
-    old = (*due.entries, *due.dead)
-    sequences = [entry.sequence for entry in old]
-    stored = yield from read_entries(state, at_sequences(min(sequences), max(sequences)))
-    if any(entry not in stored for entry in old):
-        raise MismatchError("the segments are not there any more")
+    yield from check_present((*due.entries, *due.dead), state)
     if due.dead or due.head or due.tail:
         runs = yield from read_runs(state, due.dimension)
         is_back = any(has_rows(entry, due.dimension, runs) for entry in due.dead)
         if is_back or has_trimmed(due, runs):
             raise MismatchError("rows that were dropped are there again")
+
+
+def check_present(entries: Sequence[Entry], state: Snapshot) -> Protocol[None]:
+    """Check that entries are there still, as `check_due` does."""
+    sequences = [entry.sequence for entry in entries]
+    stored = yield from read_entries(state, at_sequences(min(sequences), max(sequences)))
+    if any(entry not in stored for entry in entries):
+        raise MismatchError("the segments are not there any more")
 
 
 def has_trimmed(due: Due, runs: Runs) -> bool:

@@ -6,7 +6,8 @@ import base64
 import binascii
 import copy
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -184,8 +185,13 @@ class Columns:
                     parts = [part[inside] for part in parts]
                 self._arrays[number].batches.append(_Batch(flat, *parts))
 
-    def _concerning(self, number: int) -> _Concerning:
-        return _Concerning(self._arrays[number])
+    @contextmanager
+    def _concerning(self, number: int) -> Iterator[None]:
+        """Keep the first error about an array with the array, as it need not cost the others."""
+        try:
+            yield
+        except VirtualZarrError as error:
+            self._arrays[number].error = self._arrays[number].error or error
 
     def add_objects(self, number: int, keys: list[str], values: list[Any]) -> None:
         """Add references of one array as JSON has them: texts, `[url]`, `[url, offset, length]`."""
@@ -273,22 +279,6 @@ class Columns:
             remap[0] = len(rows)
             rows.append(Source.inline(b"".join(collected.heap)))
         return Sources(rows), remap[uri + 2]
-
-
-class _Concerning:
-    """Keeps the first error about an array with the array, as it need not cost the others."""
-
-    def __init__(self, here: _Collected) -> None:
-        self.here = here
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> bool:
-        if not isinstance(error, VirtualZarrError):
-            return False
-        self.here.error = self.here.error or error
-        return True
 
 
 def _pick(rows: Ints, *lists: list[Any]) -> list[list[Any]]:
