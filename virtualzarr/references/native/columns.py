@@ -15,7 +15,7 @@ from grids.grouping import group_keys, rank_rows
 from virtualzarr.array import Array
 from virtualzarr.codecs import Pipeline, make
 from virtualzarr.config import config
-from virtualzarr.errors import BadReferenceError, MetadataError
+from virtualzarr.errors import BadReferenceError, MetadataError, error_context
 from virtualzarr.manifest import Affine
 from virtualzarr.metadata import (
     STRING,
@@ -310,10 +310,20 @@ class Column:
         # The LRU cache holds decoded blocks, after their check, for all arrays of the process.
         block = recent.get(key)
         if block is None:
-            corner = (0,) * len(self.corner)
-            block = self._with_bounds(array.read((*index, *corner), mode="block"))
+            block = self._with_bounds(self._read_block((*index, *(0,) * len(self.corner))))
             recent.put(key, block, _nbytes(block))
         return block
+
+    def _read_block(self, index: tuple[int, ...]) -> NDArray[Any]:
+        """Return a block as the array would, by one look-up where there are no shards."""
+        array, metadata = self.array, self.array.metadata
+        data = self.store.get(join(array.path, metadata.key_encoding.key(index)))
+        if data is None or self.bounds is None or metadata.pipeline.serializer.needs_fill:
+            return array.read(index, mode="block")
+        grid = metadata.grid
+        assert isinstance(grid, RegularGrid)
+        with error_context(file=f"{self.store.uri}/{array.path}"):
+            return metadata.pipeline.for_block(grid.chunk_shape, metadata.dtype).decode(data)
 
     def _with_bounds(self, values: NDArray[Any]) -> NDArray[Any]:
         if self.bounds is not None and values.size:
@@ -329,7 +339,12 @@ class Column:
             return Affine([len(r) for r in ranges], base, self.affine.strides)
         if self.values is not None:
             return self.values[tuple(box)]
-        return self._with_bounds(self.array.read(tuple(box))) if self.name else self.constant
+        if not self.name:
+            return self.constant
+        if self.array.chunks == self.shape:
+            # A copy: the block is shared with others.
+            return self._block((0,) * self.ndim)[tuple(box)].copy()
+        return self._with_bounds(self.array.read(tuple(box)))
 
 
 @lru_cache(256)
