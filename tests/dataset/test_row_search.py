@@ -11,14 +11,17 @@ import pytest
 
 from tests.dataset.simulation import coordinates_of, run
 from tests.dataset.test_growth import Meter, append_and_merge
+from virtualzarr.dataset import placing
 from virtualzarr.dataset.commit import commit, create
 from virtualzarr.dataset.limits import LIMITS
 from virtualzarr.dataset.operations import Get
+from virtualzarr.dataset.placing import read_stored
 from virtualzarr.dataset.row_search import find_ids, locate, merge_pairs
-from virtualzarr.dataset.row_tables import read_runs, splice_rows
+from virtualzarr.dataset.row_tables import read_entries, read_runs, splice_rows
 from virtualzarr.dataset.runs import Runs
 from virtualzarr.dataset.tables import Pack
 from virtualzarr.dataset.verbs import drop_rows
+from virtualzarr.errors import MetadataError
 
 
 @pytest.fixture(scope="module")
@@ -62,6 +65,26 @@ def test_rows_are_found_as_among_all_of_them(late):
             {*positions[positions >= 0].tolist()}
         )
         assert all(stop < start for (_, stop), (start, _) in pairwise(found))
+
+
+def test_coordinates_of_any_rows_are_those_of_all_of_them(late, monkeypatch):
+    meter, state, runs = late
+    by_id = {}
+    for entry in run(meter.store, read_entries(state)):
+        first, count = entry.rows.get("time", (0, 0))
+        values = run(meter.store, coordinates_of(entry)) if count else []
+        by_id |= dict(zip(range(first, first + count), values, strict=True))
+    expected = [by_id[row] for row in runs.ids(0, len(runs)).tolist()]
+    assert expected == sorted(expected)
+    chance = random.Random(5)
+    monkeypatch.setattr(placing, "_AT_ONCE", 10)
+    for _ in range(40):
+        start, stop = sorted(chance.choices(range(len(runs) + 1), k=2))
+        values = run(meter.store, read_stored(state, "time", coordinates_of, start, stop))
+        assert values.tolist() == expected[start:stop]
+    broken = replace(state, entries=replace(state.entries, tail=state.entries.tail[1:]))
+    with pytest.raises(MetadataError, match="in no segment"):
+        run(meter.store, read_stored(broken, "time", coordinates_of, 0, len(runs)))
 
 
 def count_nodes(store, protocol):

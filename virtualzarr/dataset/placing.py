@@ -5,7 +5,7 @@ Source: ``specs/dataset.md``, *Rows and runs*.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,15 +14,18 @@ from numpy.typing import NDArray
 from virtualzarr.choices import Overlap
 from virtualzarr.dataset.entry import Entry
 from virtualzarr.dataset.operations import Protocol
-from virtualzarr.dataset.row_tables import RowLookup
+from virtualzarr.dataset.row_tables import RowLookup, read_overlapping, read_runs_between
 from virtualzarr.dataset.runs import Splice
 from virtualzarr.dataset.snapshot import Snapshot
-from virtualzarr.errors import MismatchError
+from virtualzarr.errors import MetadataError, MismatchError
 
 Coordinates = Callable[[Entry], Protocol[NDArray[Any]]]
 """Reads the coordinates of the rows of an entry's segment, all that it was stored with."""
 
 Bools = NDArray[np.bool_]
+
+_AT_ONCE = 1 << 20
+"""Rows that are looked up at a time."""
 
 _STEP = 16
 """Rows of the first step back from the end, and how much longer each one after it is."""
@@ -114,17 +117,49 @@ def _as_splices(
 def read_stored(
     state: Snapshot, dimension: str, coordinates: Coordinates, start: int, stop: int
 ) -> Protocol[NDArray[Any]]:
-    """Read the coordinates of the rows at some positions."""
-    lookup = RowLookup(state, dimension)
-    parts, position = [], start
-    while position < stop:
-        piece = yield from lookup.find(position)
-        values = yield from coordinates(piece.entry)
-        end = min(piece.stop, stop)
-        offset = piece.offset + position - piece.start
-        parts.append(values[offset : offset + end - position])
-        position = end
-    return np.concatenate(parts) if parts else np.empty(0)
+    """Read the coordinates of the rows at some positions.
+
+    Raises
+    ------
+    MetadataError
+        A row is in no segment.
+    """
+    if start >= stop:
+        return np.empty(0)
+    begin, runs = yield from read_runs_between(state, dimension, start, stop)
+    runs = runs.slice(start - begin, stop - begin)
+    entries = yield from read_overlapping(state, dimension, runs)
+    entries.sort(key=lambda entry: entry.rows[dimension])
+    values = []
+    for entry in entries:
+        values.append((yield from coordinates(entry)))
+    table = np.array([entry.rows[dimension] for entry in entries], np.int64).reshape(-1, 2)
+    if len(entries) == len(runs.first) == 1:
+        row = int(runs.first[0] - table[0, 0])
+        if row >= 0 and row + len(runs) <= table[0, 1]:
+            return values[0][row : row + len(runs)]
+    parts = []
+    for low in range(0, len(runs), _AT_ONCE):
+        ids = runs.ids(low, low + _AT_ONCE)
+        number = table[:, 0].searchsorted(ids, "right") - 1
+        if (number < 0).any() or (ids >= table.sum(axis=1)[number]).any():
+            raise MetadataError(f"a row of {dimension!r} is in no segment")
+        parts.append(_take(values, number, ids - table[number, 0]))
+    return np.concatenate(parts)
+
+
+def _take(
+    columns: Sequence[NDArray[Any]], number: NDArray[np.int64], row: NDArray[np.int64]
+) -> NDArray[Any]:
+    """Return rows of several columns, each of which has a number."""
+    order = np.argsort(number, kind="stable")
+    used, first = np.unique(number[order], return_index=True)
+    groups = np.split(order, first[1:])
+    taken = [columns[k][row[group]] for k, group in zip(used.tolist(), groups, strict=True)]
+    values = np.concatenate(taken)
+    result = np.empty_like(values)
+    result[order] = values
+    return result
 
 
 def locate(

@@ -353,9 +353,11 @@ def read_entries(state: Snapshot, choose: Choice = choose_all) -> Protocol[list[
 
 def read_overlapping(state: Snapshot, dimension: str, runs: Runs) -> Protocol[list[Entry]]:
     """Read the entries that have any of some rows, the oldest first."""
-    if not len(runs):
-        return []
-    entries = yield from read_entries(state, at_runs(dimension, runs))
+    entries = [*state.entries.tail]
+    # The tail has the rows that came last, which most searches are for.
+    ids = (entry.rows.get(dimension, (0, 0)) for entry in entries)
+    if sum(len(runs.intersect(*pair)) for pair in ids) < len(runs):
+        entries = yield from read_entries(state, at_runs(dimension, runs))
     return [entry for entry in entries if has_rows(entry, dimension, runs)]
 
 
