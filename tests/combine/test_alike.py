@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
 from random import Random
 
@@ -13,7 +15,8 @@ import virtualzarr as vz
 from tests.fuzz.alike import run
 from virtualzarr.batches import Row, RowCollector, Schema
 from virtualzarr.combine import alike
-from virtualzarr.combine.runs import split_runs
+from virtualzarr.combine.runs import Run, split_runs
+from virtualzarr.config import config
 from virtualzarr.errors import MismatchError
 from virtualzarr.ingest.differences import find_difference
 from virtualzarr.ingest.scan_files import scan_each_compact
@@ -146,3 +149,37 @@ def test_groups_that_hardly_ever_are_alike_stay_groups():
     scanned = [collector.collect(vz.Group({f"a{n}": 1})) for n in range(200)]
     assert [isinstance(one, Row) for one in scanned[:32]] == [True] * 32
     assert sum(isinstance(one, Row) for one in scanned) < 48
+
+
+@pytest.fixture(scope="module")
+def pool():
+    with ProcessPoolExecutor(1, get_context("spawn")) as executor:
+        yield executor
+
+
+def test_values_that_workers_read(pool, tmp_path, monkeypatch):
+    monkeypatch.setattr(config.tuning, "scan_messages", 1)
+    files = archive(tmp_path, {})
+    expected = vz.virtualize(files, "time")
+    assert find_difference(vz.virtualize(files, "time", parallel=pool), expected) == ""
+    read = Run.read_values
+    paths = []
+    monkeypatch.setattr(Run, "read_values", lambda run, path: paths.append(path) or read(run, path))
+    vz.virtualize(files, "time", parallel=pool)
+    assert paths == []  # all of them came with the rows
+    vz.virtualize(files, "time")
+    assert set(paths) == {"x"}
+
+
+def test_values_are_compared_as_they_are_harmonized(pool, tmp_path, monkeypatch):
+    monkeypatch.setattr(config.tuning, "scan_messages", 1)
+    files = archive(tmp_path, {9: {"units": "days since 2000-01-01"}})
+    with pytest.raises(MismatchError, match=r"input 10 .*010\.h5"):
+        vz.virtualize(files, "time", parallel=pool, harmonize="time")
+
+
+def test_values_that_are_the_same_in_all_files(pool, tmp_path, monkeypatch):
+    monkeypatch.setattr(config.tuning, "scan_messages", 1)
+    odd = {n: {"times": np.arange(2.0)} for n in range(_COUNT)}
+    with pytest.raises(MismatchError, match="must not overlap or repeat"):
+        vz.virtualize(archive(tmp_path, odd), "time", parallel=pool)

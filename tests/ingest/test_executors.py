@@ -85,7 +85,7 @@ def test_files_are_shared_out():
             self.batches = list(batches)
             return iter(())
 
-    for count, size in [(1, 1), (50, 1), (399, 1), (2000, 10), (100_000, 16)]:
+    for count, size in [(1, 1), (50, 1), (399, 1), (2000, 10), (100_000, 128)]:
         executor = Executor()
         assert not list(scanning.scan_each([str(k) for k in range(count)], executor, False))
         assert [name for batch in executor.batches for name in batch] == [

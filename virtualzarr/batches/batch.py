@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from virtualzarr.array import Array
 from virtualzarr.array.chunk_source import ManifestChunks
-from virtualzarr.batches.schema import Attributes, Schema
+from virtualzarr.batches.schema import Attributes, Schema, load_pickled
 from virtualzarr.hierarchy.group import Group
 from virtualzarr.manifest import Source
 from virtualzarr.metadata.json_documents import is_same_json
@@ -23,6 +23,22 @@ MAX_ROWS = 4096
 
 _SAME = 0
 """Code of an attribute that is that of the schema."""
+
+
+@dataclass(frozen=True)
+class RowValues:
+    """Values of small arrays of one file, among those of others.
+
+    Parameters
+    ----------
+    columns : mapping
+        By path below the root, shape (files, *shape of the array).
+    number : int
+        Which file it is.
+    """
+
+    columns: Mapping[str, NDArray[Any]]
+    number: int
 
 
 @dataclass(frozen=True)
@@ -39,6 +55,8 @@ class Row:
     attributes : mapping
         Values, as JSON, of attributes that are others than those of the schema, by path of the node
         and name.
+    values : RowValues, optional
+        What was read of small arrays when the file was scanned.
     """
 
     schema: Schema
@@ -46,6 +64,7 @@ class Row:
     addresses: Ints
     lengths: Ints
     attributes: Attributes
+    values: RowValues | None = None
 
     @classmethod
     def of(cls, group: Group) -> Row:
@@ -87,6 +106,8 @@ class Batch:
         Of the chunks; lengths broadcast where all files have the same.
     attributes : dict
         Columns of attributes that differ, by path of the node and name.
+    values : mapping
+        Of small arrays that were read, by path below the root, shape (files, *shape of the array).
 
     Examples
     --------
@@ -100,6 +121,7 @@ class Batch:
     addresses: Ints
     lengths: Ints
     attributes: Mapping[tuple[str, str], AttributeColumn]
+    values: Mapping[str, NDArray[Any]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, rows: Sequence[Row]) -> Batch:
@@ -123,7 +145,8 @@ class Batch:
             if column.codes[number] != _SAME:
                 changed.setdefault(path, {})[name] = column.values[column.codes[number]]
         numbers = self.addresses[number], self.lengths[number]
-        return Row(self.schema, self.sources[number], *numbers, changed)
+        values = RowValues(self.values, number) if self.values else None
+        return Row(self.schema, self.sources[number], *numbers, changed, values)
 
     def group(self, number: int) -> Group:
         """Return the group that a scan of one of the files returns, to the bit."""
@@ -142,9 +165,21 @@ class Batch:
 
     def __reduce__(self) -> tuple[Any, ...]:
         # A broadcast column is pickled once; sources as columns, as most of them have few fields.
-        lengths = self.lengths if self.lengths.strides[0] else self.lengths[:1]
-        packed = (self.schema, _pack_sources(self.sources), self.addresses, lengths)
-        return _unpack, (*packed, dict(self.attributes))
+        lengths, *values = map(_drop_repeats, (self.lengths, *self.values.values()))
+        packed = (self.schema.dump(), _pack_sources(self.sources), self.addresses, lengths)
+        return _unpack, (
+            *packed,
+            dict(self.attributes),
+            dict(zip(self.values, values, strict=True)),
+        )
+
+
+def _drop_repeats(column: NDArray[Any]) -> NDArray[Any]:
+    return column if column.strides[0] else column[:1]
+
+
+def _repeat(column: NDArray[Any], count: int) -> NDArray[Any]:
+    return np.broadcast_to(column, (count, *column.shape[1:])) if len(column) == 1 else column
 
 
 def has_manifests(group: Group) -> bool:
@@ -211,11 +246,12 @@ def _pack_sources(sources: Sequence[Source | None]) -> Any:
 
 
 def _unpack(
-    schema: Schema,
+    schema: bytes,
     packed: Any,
     addresses: Ints,
     lengths: Ints,
     attributes: dict[tuple[str, str], AttributeColumn],
+    values: dict[str, NDArray[Any]],
 ) -> Batch:
     sources = packed
     if isinstance(packed, tuple):
@@ -224,5 +260,7 @@ def _unpack(
             Source(storage_options=options, **dict(zip(_FIELDS, values, strict=True)))
             for values in zip(*columns, strict=True)
         ]
-    lengths = np.broadcast_to(lengths, addresses.shape) if len(lengths) == 1 else lengths
-    return Batch(schema, sources, addresses, lengths, attributes)
+    count = len(sources)
+    columns = {path: _repeat(column, count) for path, column in values.items()}
+    lengths = _repeat(lengths, count)
+    return Batch(load_pickled(schema), sources, addresses, lengths, attributes, columns)

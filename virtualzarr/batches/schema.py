@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from hashlib import blake2b
 from typing import Any
 
@@ -117,6 +118,7 @@ class Schema:
         self.attributes = copy_json(dict(attributes))
         self._frozen: dict[str, Any] | None = None
         self._key: bytes | None = None
+        self._dumped: bytes | None = None
         # Most attributes are not lists or objects, of which each group needs its own.
         self._nested = [name for name, value in attributes.items() if type(value) in (list, dict)]
         self.members: dict[str, Schema | tuple[ArraySchema, Schema]] = {}
@@ -162,6 +164,12 @@ class Schema:
         if self._key is None:
             self._key = blake2b(pickle.dumps(self._describe()), digest_size=32).digest()
         return self._key
+
+    def dump(self) -> bytes:
+        """Return the schema as bytes for another process, which `load_pickled` makes one of."""
+        if self._dumped is None:
+            self._dumped = pickle.dumps(self)
+        return self._dumped
 
     def _describe(self) -> Any:
         members = {
@@ -242,6 +250,13 @@ class Schema:
         for name, value in changed.get(self.path, {}).items():
             attributes[name] = copy_json(value)
         return attributes
+
+
+@lru_cache(maxsize=256)
+def load_pickled(data: bytes) -> Schema:
+    """Return the schema that another process dumped; the same one each time."""
+    schema: Schema = pickle.loads(data)
+    return schema
 
 
 def freeze(value: Any) -> Any:

@@ -6,8 +6,11 @@ errors are those of a join of groups.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
+
+from numpy.typing import NDArray
 
 from virtualzarr.array import Array
 from virtualzarr.batches import Row
@@ -17,7 +20,7 @@ from virtualzarr.combine.error_report import ErrorReport, InputLabels
 from virtualzarr.combine.groups import ConcatJoin, join_groups, merge_compared
 from virtualzarr.combine.options import ParsedOptions
 from virtualzarr.combine.runs import OME_ATTRIBUTES, Run, drop_attributes, split_runs
-from virtualzarr.combine.value_checks import is_in_order
+from virtualzarr.combine.value_checks import is_in_order, read_rows
 from virtualzarr.errors import VirtualZarrError
 from virtualzarr.hierarchy.group import Group
 
@@ -90,10 +93,20 @@ class _ConcatRuns(ConcatJoin):
 
     def check_order(self, arrays: Sequence[Array], path: str, report: ErrorReport) -> None:
         """Note that some input is not in the order of its coordinates."""
-        axes = [run.list_axes(path, 0) for run in self.runs]
-        counts, lengths = map(len, axes), (each[0].extent for each in axes)
-        if not is_in_order(arrays, [*counts], [*lengths]):
+        values = [_iter_values(*pair, path) for pair in zip(self.runs, arrays, strict=True)]
+        if not is_in_order(arrays, values):
             report.add(path, 0, "coordinates are not in order")
+
+
+def _iter_values(run: Run, array: Array, path: str) -> Iterable[NDArray[Any]]:
+    """Return the values of a run along its only axis, which may be decoded otherwise now."""
+    stored = run.group[path]
+    assert isinstance(stored, Array)
+    same = array.metadata.pipeline == stored.metadata.pipeline and array.dtype == stored.dtype
+    if same and array.manifest.decoder is None and (values := run.find_values(path)) is not None:
+        return values
+    axes = run.list_axes(path, 0)
+    return (values[:, : axes[0].extent] for values in read_rows(array, len(axes)))
 
 
 def _is_usual(runs: Sequence[Run], join: ConcatJoin, options: ParsedOptions) -> bool:

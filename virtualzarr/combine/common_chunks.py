@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import groupby
 
 import numpy as np
 
@@ -146,8 +147,7 @@ def _concat_run(
     cut off where the next one begins.
     """
     axes_stored = get_axes(arrays[0])
-    lines = {id(each): grids.from_axes([each]) for each in along}
-    inside = grids.concatenate([lines[id(each)] for each in along]).axes[0]
+    inside = _join_axes(along)
     # Only the last array of all may have a chunk that reaches beyond its end: in between, the part
     # behind the end belongs to the next array.
     if not last:
@@ -187,6 +187,26 @@ def _replace_axis(pieces: list[AxisSlices], axis: int, along: AxisSlices) -> lis
     return [*pieces[:axis], along, *pieces[axis + 1 :]]
 
 
+def _join_axes(along: list[Axis]) -> Axis:
+    """Return the axis of several, one behind the other."""
+    *before, last = along
+    parts = []
+    # Files that are alike share one axis: it is repeated here, not joined thousands of times.
+    for _, same in groupby(before, key=id):
+        axis, *others = same
+        count = 1 + len(others)
+        if count == 1 or not axis.extent:
+            parts.append(axis)
+            continue
+        edges, counts = axis.runs(clipped=True)
+        if axis.regular and len(edges) == 1:
+            parts.append(Axis.bare(count * axis.extent, int(edges[0])))
+        else:
+            runs = np.tile(edges, count), np.tile(counts, count)
+            parts.append(Axis(count * axis.extent, *runs))
+    return grids.concatenate([grids.from_axes([part]) for part in [*parts, last]]).axes[0]
+
+
 def _make_stored_axis(cut: list[Axis], along: list[Axis], inside: Axis) -> Axis:
     """Return the axis on which all cells are as long as they are stored.
 
@@ -195,6 +215,8 @@ def _make_stored_axis(cut: list[Axis], along: list[Axis], inside: Axis) -> Axis:
     if all(axis.end == axis.extent for axis in cut):
         return inside
     # Runs of equal chunks, not single chunks: an axis of a million chunks is two numbers.
-    edges, counts = np.concatenate([np.stack(axis.runs()) for axis in along], axis=1)
+    stored = {id(axis): axis for axis in along}
+    runs = {key: np.stack(axis.runs()) for key, axis in stored.items()}
+    edges, counts = np.concatenate([runs[id(axis)] for axis in along], axis=1)
     total = int(edges @ counts)
     return inside if total == inside.end else Axis(total, edges, counts)

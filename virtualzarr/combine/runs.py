@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import groupby
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,7 @@ from virtualzarr.combine.groups import REFERENCE_ATTRIBUTES
 from virtualzarr.combine.options import DEFAULT
 from virtualzarr.combine.value_checks import find_different_values, is_equal, read_rows
 from virtualzarr.config import config
+from virtualzarr.errors import VirtualZarrError
 from virtualzarr.hierarchy.group import Group
 from virtualzarr.manifest import Manifest, Source, Sources
 from virtualzarr.virtual.rechunk import get_axes
@@ -34,6 +36,9 @@ READ_ATTRIBUTES = frozenset(
     (*MEANING_ATTRIBUTES, *REFERENCE_ATTRIBUTES, *RANGE_ATTRIBUTES, *OME_ATTRIBUTES)
 )
 """Attributes that joins look at. In a run each has one value; all others are only compared."""
+
+MAX_SMALL = 4096
+"""So many bytes of an array are read with a scan, not when files are joined."""
 
 Name = tuple[str, str]
 """An attribute: path of the node below the root, and name."""
@@ -159,20 +164,64 @@ class Run:
         if array.nbytes > config.tuning.compared_bytes:
             arrays: list[Any] = [row.group()[path] for row in self.rows]
             return not find_different_values(arrays, range(len(arrays)))
+        expected = np.asarray(array[...])
+        return all(
+            is_equal(values, np.broadcast_to(expected, values.shape))
+            for values in self.find_values(path) or self.read_values(path)
+        )
+
+    def find_values(self, path: str) -> list[NDArray[Any]] | None:
+        """Return the values of an array that were read by the scan; None if some were not.
+
+        They are in parts of several inputs, shape (inputs, *shape of the array).
+        """
+        found = []
+        values = [row.values for row in self.rows]
+        for _, same in groupby(values, key=lambda one: id(one and one.columns)):
+            some = [one for one in same if one is not None and path in one.columns]
+            if not some:
+                return None
+            column = some[0].columns[path]
+            found.append(
+                column[[one.number for one in some]]
+                if column.strides[0]
+                else np.broadcast_to(column[:1], (len(some), *column.shape[1:]))
+            )
+        return found
+
+    def read_values(self, path: str) -> Iterator[NDArray[Any]]:
+        """Read an array, and yield its values of some inputs at a time."""
+        array = self.group[path]
+        assert isinstance(array, Array)
         if array.ndim:
             joined = self.concat(path, 0)
-        else:
-            report = ErrorReport(InputLabels([array]))
-            stacked = stack_arrays([array], 0, None, report, path, DEFAULT)
-            if stacked is None:
-                return False
-            joined = self.stack(stacked, path, 0)
-        expected = np.asarray(array[...])
-        for values in read_rows(joined, self.count):
-            values = values[:, : array.shape[0]] if array.ndim else values[:, 0]
-            if not is_equal(values, np.broadcast_to(expected, values.shape)):
-                return False
-        return True
+            for values in read_rows(joined, self.count):
+                yield values[:, : array.shape[0]]
+            return
+        report = ErrorReport(InputLabels([array]))
+        stacked = stack_arrays([array], 0, None, report, path, DEFAULT)
+        assert stacked is not None, "an array can be joined with nothing"
+        for values in read_rows(self.stack(stacked, path, 0), self.count):
+            yield values[:, 0]
+
+    def read_small(self) -> dict[str, NDArray[Any]]:
+        """Read scalars and coordinates, as far as they are small and can be read."""
+        columns = {}
+        for path, schema in self.arrays.items():
+            metadata, sources = schema.metadata, schema.manifest.sources
+            names = [path.rpartition("/")[2]] if metadata.ndim else []
+            is_small = 0 < metadata.nbytes <= MAX_SMALL and not metadata.dtype.hasobject
+            is_read = is_small and len(sources) and not sources[0].is_inline
+            if not is_read or [*(metadata.dimension_names or ())] != names:
+                continue
+            try:
+                values = np.concatenate([*self.read_values(path)])
+            except VirtualZarrError:  # whoever needs the values reads again, and says what is wrong
+                continue
+            data = np.ascontiguousarray(values).reshape(self.count, -1).view("u1")
+            is_shared = bool((data == data[:1]).all())
+            columns[path] = np.broadcast_to(values[:1], values.shape) if is_shared else values
+        return columns
 
     def find_conflicts(self) -> set[Name]:
         """Return the attributes that have several values."""
@@ -204,11 +253,12 @@ class Run:
 
 
 def _repeat_axis(axis: Axis, count: int) -> Axis:
-    """Return an axis as long as its chunks, so many times."""
-    if axis.uniform:
-        return Axis.bare(count * axis.end, axis.uniform)
+    """Return an axis as long as the chunks of its cells, so many times."""
     edges, counts = axis.runs()
-    return Axis(count * axis.end, np.tile(edges, count), np.tile(counts, count))
+    length = count * int(edges @ counts)
+    if len(edges) == 1:
+        return Axis.bare(length, int(edges[0]))
+    return Axis(length, np.tile(edges, count), np.tile(counts, count))
 
 
 def _with_columns(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import pairwise
@@ -191,26 +191,23 @@ def check_order(arrays: Sequence[Array], report: ErrorReport, variable: str) -> 
             )
 
 
-def is_in_order(arrays: Sequence[Array], counts: Sequence[int], lengths: Sequence[int]) -> bool:
+def is_in_order(arrays: Sequence[Array], values: Sequence[Iterable[NDArray[Any]]]) -> bool:
     """Tell whether `check_order` notes nothing, of arrays that are several inputs each.
 
     Parameters
     ----------
     arrays : sequence of Array
-        One-dimensional, of inputs as they are stored.
-    counts, lengths : sequence of int
-        How many inputs each is, and of which length.
+        One-dimensional.
+    values : sequence of iterables of arrays
+        Those of each, shape (inputs, length of one).
     """
     kind = arrays[0].dtype.kind
     if kind not in "iufmM":
         return True
     if any(array.dtype.kind != kind for array in arrays):
         return False  # only comparing input by input is exact
-    ends = [
-        _find_ends(array, values[:, :length])
-        for array, count, length in zip(arrays, counts, lengths, strict=True)
-        for values in read_rows(array, count)
-    ]
+    pairs = zip(arrays, values, strict=True)
+    ends = [_find_ends(array, some) for array, parts in pairs for some in parts]
     first, low, high, direction = (np.concatenate(column) for column in zip(*ends, strict=True))
     if len(first) < 2:
         return True

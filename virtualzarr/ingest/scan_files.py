@@ -12,12 +12,13 @@ import warnings
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from importlib import import_module
 from typing import Any
 
 from virtualzarr.batches import Batch, Row, has_manifests, make_batches
+from virtualzarr.combine.runs import Run
 from virtualzarr.config import config
 from virtualzarr.errors import (
     SkippedVariableWarning,
@@ -36,7 +37,10 @@ from virtualzarr.stores.files import Connection, Location, is_url
 _log = logging.getLogger(__name__)
 
 # Files are sent to other processes in about this many messages, or this many files in each.
-_AT_ONCE = 16
+_AT_ONCE = 128
+
+# Fewer files that are alike are not worth reading together.
+_READ_FROM = 8
 
 PROGRESS_FROM = 10
 """A progress bar is shown for this many files and more."""
@@ -136,6 +140,7 @@ def scan_each_compact(
     progress: bool | None,
     *,
     ledger: str | os.PathLike[str] | None = None,
+    reads_values: bool = False,
     **options: Any,
 ) -> Generator[Item]:
     """Yield each file in order: as a row, as a group if no row came of it, or what is wrong.
@@ -145,11 +150,13 @@ def scan_each_compact(
     parallel : concurrent.futures.Executor or dask.distributed.Client or None
     ledger : path, optional
         What is in it is not scanned again, and what is scanned is noted.
+    reads_values : bool
+        Whether other processes read small coordinates, too, of files that are alike.
     **options
         Of `virtualzarr.virtualize`.
     """
     if ledger is None:
-        for one in scan_items(files, parallel, progress, options):
+        for one in scan_items(files, parallel, progress, options, reads_values=reads_values):
             yield one.item
         return
     # By its name: it is above this module, and most scans need no SQLite.
@@ -163,7 +170,12 @@ def _as_group(item: Item) -> Group | VirtualZarrError:
 
 
 def scan_items(
-    files: Sequence[str], parallel: Any, progress: bool | None, options: Mapping[str, Any]
+    files: Sequence[str],
+    parallel: Any,
+    progress: bool | None,
+    options: Mapping[str, Any],
+    *,
+    reads_values: bool = False,
 ) -> Iterator[ScannedFile]:
     """Yield what came of each file in order; parameters are those of `scan_each_compact`."""
     # A dask Client is no Executor, but offers one; dask itself is never imported for that.
@@ -172,7 +184,7 @@ def scan_items(
     if parallel is None:
         scanned: Iterable[ScannedFile] = _watch(_scan_serial(files, options))
     else:
-        scanned = _scan_parallel(files, parallel, dict(options))
+        scanned = _scan_parallel(files, parallel, dict(options), reads_values)
     if progress is None:
         progress = len(files) >= PROGRESS_FROM and sys.stderr.isatty()
     if progress:
@@ -263,20 +275,22 @@ def _scan_serial(files: Sequence[str], options: Mapping[str, Any]) -> Iterator[I
 
 
 def _scan_parallel(
-    files: Sequence[str], executor: Any, options: dict[str, Any]
+    files: Sequence[str], executor: Any, options: dict[str, Any], reads_values: bool
 ) -> Iterator[ScannedFile]:
     """Scan some files at a time elsewhere: a message for each would cost as much as its scan.
 
     Their warnings are given here, and the settings of this process hold there.
     """
-    # Few messages for few files, so that all workers have some; at most 16 files in each, so that
+    # Few messages for few files, so that all workers have some; at most 128 files in each, so that
     # the last worker does not keep the others waiting.
     size = min(max(len(files) // config.tuning.scan_messages, 1), _AT_ONCE)
     # Threads get no message: batches would only delay the first results.
     if isinstance(executor, ThreadPoolExecutor):
         size = 1
     settings = {name: value for name, value in vars(config).items() if name != "threads"}
-    work = partial(_scan_batch, home=os.getpid(), settings=settings, options=options)
+    work = partial(
+        _scan_batch, home=os.getpid(), settings=settings, options=options, reads_values=reads_values
+    )
     batches = [files[k : k + size] for k in range(0, len(files), size)]
     for packed, caught in executor.map(work, batches):
         for message, category in caught:
@@ -288,7 +302,11 @@ Warnings = list[tuple[str, type[Warning]]]
 
 
 def _scan_batch(
-    files: Sequence[str], home: int, settings: Mapping[str, Any], options: Mapping[str, Any]
+    files: Sequence[str],
+    home: int,
+    settings: Mapping[str, Any],
+    options: Mapping[str, Any],
+    reads_values: bool,
 ) -> tuple[list[ScannedFile] | Packed, Warnings]:
     """Scan files in whatever process this is; return what the first one, `home`, is to warn of."""
     if os.getpid() == home:
@@ -303,7 +321,7 @@ def _scan_batch(
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         rows = scan_rows(files, options, _find_cache(options, settings))
-        packed = Packed.of(list(_watch(rows)))
+        packed = Packed.of(list(_watch(rows)), reads_values)
     return packed, [(str(item.message), item.category) for item in caught]
 
 
@@ -329,14 +347,16 @@ class Packed:
     alone: frozenset[int]
 
     @classmethod
-    def of(cls, scanned: Sequence[ScannedFile]) -> Packed:
-        """Pack what was scanned."""
+    def of(cls, scanned: Sequence[ScannedFile], reads_values: bool = False) -> Packed:
+        """Pack what was scanned, and values of small coordinates if these are to be read."""
         items = [one.item for one in scanned]
         numbers = [n for n, one in enumerate(items) if isinstance(one, Row)]
         rows = [one for one in items if isinstance(one, Row)]
         batches = [
             (batch, [numbers[number] for number in some]) for batch, some in make_batches(rows)
         ]
+        if reads_values:
+            batches = [(_read_values(batch), some) for batch, some in batches]
         others = {n: one for n, one in enumerate(items) if not isinstance(one, Row)}
         alone = frozenset(n for n, one in enumerate(scanned) if one.is_alone)
         return cls(len(scanned), batches, others, alone)
@@ -355,6 +375,14 @@ class Packed:
                 batch, row = places[number]
                 item = batch.row(row)
             yield ScannedFile(item, number in self.alone)
+
+
+def _read_values(batch: Batch) -> Batch:
+    """Return a batch with the values of small coordinates, which joins ask for."""
+    if len(batch) < _READ_FROM or batch.sources[0] is None:
+        return batch
+    values = Run(0, [batch.row(number) for number in range(len(batch))]).read_small()
+    return replace(batch, values=values)
 
 
 # Of the run that this process works for: templates of one message serve the next.

@@ -165,7 +165,8 @@ def scan_inputs(
         scan["allowed"] = allowed
     drop = [drop_variables] if isinstance(drop_variables, str) else drop_variables
     # Closed also if a file is an error: a ledger is there for others then.
-    with closing(scan_each_compact(files, parallel, progress, ledger=ledger, **scan)) as scanned:
+    scan |= {"ledger": ledger, "reads_values": True}
+    with closing(scan_each_compact(files, parallel, progress, **scan)) as scanned:
         inputs = handle_bad_files(scanned, bad_files)
     prepare_inputs(inputs, drop, preprocess)
     # Missing values need a length, which only files before or after can tell: combine does it.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, overload
+from weakref import ref
 
 import numpy as np
 from numpy.typing import NDArray
@@ -141,7 +142,7 @@ class Sources(Sequence[Source]):
     Sources(2: a.nc, b.nc)
     """
 
-    __slots__ = ("_rows",)
+    __slots__ = ("__weakref__", "_rows")
 
     def __init__(self, rows: Iterable[Source] = ()) -> None:
         self._rows = tuple(rows)
@@ -192,6 +193,9 @@ class Sources(Sequence[Source]):
             return tables[0], [np.append(np.arange(len(tables[0])), -1).astype(np.int32)] * len(
                 tables
             )
+        for last in _last_merge:
+            if (found := last.find(tables)) is not None:
+                return found
         # Sources hash by uri and fingerprint: one file scanned in two versions stays two rows, as
         # references of the old version must not be read from the new one.
         rows: dict[Source, int] = {}
@@ -199,4 +203,27 @@ class Sources(Sequence[Source]):
             np.array([rows.setdefault(row, len(rows)) for row in table] + [-1], dtype=np.int32)
             for table in tables
         ]
-        return Sources(rows), remaps
+        merged = Sources(rows)
+        _last_merge[:] = [_Merge([*map(ref, tables)], ref(merged), remaps)]
+        return merged, remaps
+
+
+@dataclass(frozen=True)
+class _Merge:
+    """What came of tables that were merged, as long as somebody holds it."""
+
+    tables: list[ref[Sources]]
+    merged: ref[Sources]
+    remaps: list[NDArray[np.int32]]
+
+    def find(self, tables: Sequence[Sources]) -> tuple[Sources, list[NDArray[np.int32]]] | None:
+        """Return what came of the same tables; None of any others."""
+        merged = self.merged()
+        if merged is None or len(self.tables) != len(tables):
+            return None
+        same = all(one() is table for one, table in zip(self.tables, tables, strict=True))
+        return (merged, self.remaps) if same else None
+
+
+# All variables of the same files have the same tables, of thousands of rows each: one is enough.
+_last_merge: list[_Merge] = []

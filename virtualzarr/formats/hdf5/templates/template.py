@@ -86,6 +86,7 @@ class Template:
         self._spent, self._cells = recorder.spent, recorder.cells
         self.schema = Schema.of(group, self.plans.arrays)
         self._rows = self.reference[None].copy()
+        self._differences = np.empty_like(self._rows)
 
     def _read_reference(self, location: Location) -> bool:
         """Read the file that was recorded; whether all is there."""
@@ -130,12 +131,14 @@ class Template:
         # Reused, as page faults of fresh memory cost more than reading.
         if len(self._rows) < len(locations):
             self._rows = np.zeros((len(locations), self.image.nbytes), np.uint8)
+            self._differences = np.empty_like(self._rows)
         rows = self._rows[: len(locations)]
         sources = [self._read_row(*pair) for pair in zip(locations, rows, strict=True)]
         which = [number for number, source in enumerate(sources) if source is not None]
         scanned: list[Row | None] = [None] * len(locations)
         some = [source for source in sources if source is not None]
-        for number, one in zip(which, self._decode(rows[which], some), strict=True):
+        rows = rows if len(which) == len(rows) else rows[which]
+        for number, one in zip(which, self._decode(rows, some), strict=True):
             scanned[number] = one
         return scanned
 
@@ -154,7 +157,9 @@ class Template:
         sizes = np.array([source.size for source in sources], np.int64)
         # All that can be said of all files at once comes first, and what costs most last: checksums
         # are computed, and attributes decoded, of files that are alike in everything else.
-        alike = ~((rows ^ self.reference) & self.mask).any(axis=1)
+        differences = np.bitwise_xor(rows, self.reference, out=self._differences[: len(rows)])
+        differences &= self.mask
+        alike = ~differences.any(axis=1)
         alike &= self._fits(rows, sizes)
         addresses = read_numbers(rows, self.plans.address_at)
         lengths = read_numbers(rows, self.plans.length_at) + self.plans.constant
