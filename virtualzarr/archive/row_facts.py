@@ -97,6 +97,7 @@ class _Plan:
         for array, node in _list_arrays(row.schema):
             columns = array.columns
             first, second = add_places((0, 0), array.manifest)
+            # Without columns, the references are those of the schema: the same in every file.
             if columns is None:
                 fixed = (fixed[0] + first, fixed[1] + second)
                 continue

@@ -54,6 +54,7 @@ def find_ids(
         return []
     if rows.table is None:
         return [(0, rows.tail)]
+    # Ids all of whose rows are in the tail, which is at hand, need no table.
     if len(rows.tail):
         counts = rows.tail.count_ids(wanted.first, wanted.first + wanted.count)
         wanted = merge_pairs(
