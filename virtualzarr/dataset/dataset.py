@@ -364,7 +364,8 @@ class Dataset(DatasetVersion):
         ----------
         keep : int
             How many of the last versions stay, whatever their age, those not counted that the
-            vacuum makes itself. Those with a tag stay as well.
+            vacuum makes itself. With 1, the newest one may be such a one, which shows the same, and
+            that of before expires. Those with a tag stay as well.
         older_than : timedelta, optional
             Versions that were the newest at any time since so long ago stay, too.
         grace : timedelta, optional
