@@ -616,3 +616,17 @@ def test_chunks_that_cannot_be_copied_are_left_out(tmp_path, form):
 def test_paths_are_opened_first(function, tmp_path):
     with pytest.raises(TypeError, match="give a group or an array, not str; open"):
         function("air.nc", tmp_path / "air.json")
+
+
+def test_codecs_to_register_are_named_with_their_arrays(tmp_path):
+    """Without them, zarr-python opens nothing of a group in references."""
+    tifffile = pytest.importorskip("tifffile")
+    tifffile.imwrite(tmp_path / "a.tif", np.zeros((32, 32), "f4"), compression="lerc")
+    image = vz.open(tmp_path / "a.tif")["0"]
+    group = vz.Group({}, {"image": image, "other": vz.create_array({}, data=np.arange(4))})
+    (note,) = group.publish(tmp_path / "a.json").notes
+    assert note.startswith("readers need imagecodecs.numcodecs.register_codecs() for ")
+    assert "imagecodecs_lerc of image: " in note
+    assert 'portable="python" with copy=True' in note
+    notes = group.publish(tmp_path / "b.json", portable="python", copy=True).notes
+    assert not any("readers need" in note for note in notes)

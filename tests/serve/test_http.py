@@ -141,6 +141,25 @@ def write(path, values, **options):
     return path
 
 
+@pytest.mark.parametrize(
+    "options", [{"shuffle": True, "compression": "gzip"}, {"compression": "lzf"}]
+)
+def test_a_source_that_changes_before_it_is_encoded_is_a_failure(tmp_path, monkeypatch, options):
+    """Also of chunks that are encoded: they may be of blocks of two versions."""
+    path = write(tmp_path / "x.h5", np.ones((100, 40), "f4"), chunks=(30, 40), **options)
+    app = create_app(path)
+    read = vz.Array.read
+
+    def change(self, *items, **more):
+        values = read(self, *items, **more)
+        os.utime(path, ns=(1, 1))
+        return values
+
+    monkeypatch.setattr(vz.Array, "read", change)
+    answer = ask(app, "/v3/x/c/0/0")
+    assert (answer.status, b"SourceChangedError" in answer.body) == (502, True)
+
+
 @pytest.mark.parametrize("options", [{}, {"chunks": (50, 40), "compression": "lzf"}])
 def test_a_source_that_changes_or_goes_is_a_failure_and_never_missing(tmp_path, options):
     values = np.arange(4000, dtype="f4").reshape(100, 40)

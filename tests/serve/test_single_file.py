@@ -13,6 +13,7 @@ import pytest
 import virtualzarr as vz
 from tests.serve.browser import CHROMIUM, open_tab
 from virtualzarr.cli import main
+from virtualzarr.cli.samples import Part, write_archive
 from virtualzarr.references.registry import get_form
 from virtualzarr.serve.page import single_file
 
@@ -98,6 +99,23 @@ def test_every_form_has_a_page(source, tmp_path, name):
     assert "<img" in text
     assert name in text
     assert f"a page for people: {tmp_path / 'a.html'}" in str(report)
+    assert ("<h2>History</h2>" in text, "virtualzarr: publish" in text) == (
+        (name == "a.icechunk",) * 2
+    )
+
+
+def test_appends_say_that_page_and_document_are_of_before(tmp_path):
+    days = write_archive(tmp_path, (Part(4, 4, 1),) * 3, "air")
+    path = tmp_path / "a.json"
+    vz.open(days[0]).publish(path, page=True, stac="item")
+    notes = vz.append(path, days[1], "time").notes
+    for noun, name in (("page", "a.html"), ("document of STAC", "a.stac.json")):
+        text = f"the {noun} {tmp_path / name} says what was there before"
+        assert any(note.startswith(text) for note in notes)
+    # Files of others are no concern of it.
+    (tmp_path / "a.html").write_text("<p>of somebody")
+    notes = vz.append(path, days[2], "time").notes
+    assert not any("a.html" in note for note in notes)
 
 
 def test_the_command_writes_it(source, tmp_path, capsys):

@@ -226,6 +226,23 @@ def _value(text: str) -> Any:
         return text
 
 
+class LineFormatter(logging.Formatter):
+    """Formatter of log records whose messages are one line, whatever names there are in them."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:
+        """Return the text of a record, control characters and the like as escape sequences.
+
+        Examples
+        --------
+        >>> record = logging.makeLogRecord({"msg": "%s is left out", "args": ("a\\nb",)})
+        >>> print(LineFormatter().format(record))
+        a\\nb is left out
+        """
+        text = super().formatMessage(record)
+        escaped = (ascii(c)[1:-1] if not c.isprintable() else c for c in text)
+        return text if text.isprintable() else "".join(escaped)
+
+
 @contextmanager
 def logging_to_stderr(verbose: int) -> Iterator[None]:
     """Show what is logged, from information on for 1, everything for 2 and more."""
@@ -233,7 +250,7 @@ def logging_to_stderr(verbose: int) -> Iterator[None]:
         yield
         return
     logger, handler = logging.getLogger("virtualzarr"), logging.StreamHandler()
-    handler.setFormatter(logging.Formatter("%(name)s: %(message)s"))
+    handler.setFormatter(LineFormatter("%(name)s: %(message)s"))
     # `main` may be called by a program that logs on its own: left as it was.
     before = logger.level
     logger.addHandler(handler)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping
 from concurrent.futures import Executor
+from dataclasses import replace
 from typing import Any
 
 from virtualzarr.choices import Duplicates, OnError, check_choice
@@ -12,6 +13,7 @@ from virtualzarr.combine.options import JoinOptions
 from virtualzarr.ingest.scan_files import Paths, find_files, scan_files
 from virtualzarr.keywords import strict_keywords
 from virtualzarr.references.form import AppendRequest
+from virtualzarr.references.overwrite import list_companions
 from virtualzarr.references.preview import Preview
 from virtualzarr.references.registry import find_form, locate_target
 from virtualzarr.references.report import PublishReport
@@ -125,4 +127,11 @@ def append(
         join_options={"combine_attrs": "override", **options},
         single_writer=single_writer,
     )
-    return form.append(location, request)
+    report = form.append(location, request)
+    if not isinstance(report, PublishReport) or not location.uri:
+        return report
+    stale = tuple(
+        f"the {noun} {uri} says what was there before this: only publish() writes another"
+        for noun, uri in list_companions(location).items()
+    )
+    return replace(report, notes=(*report.notes, *stale))

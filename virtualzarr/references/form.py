@@ -218,6 +218,10 @@ class ReferenceForm(ABC):
     def append(self, location: Location, request: AppendRequest) -> PublishReport | Preview | None:
         """Append scanned files; None if all of them are referred to already."""
 
+    def list_history(self, location: Location) -> list[tuple[str, str, str, str]]:
+        """Return name, time, verb and message of the last versions; none where none are kept."""
+        return []
+
     def show_opening(self, name: str, zarr_format: int) -> dict[str, str]:
         """Return code that opens references, by title.
 

@@ -25,6 +25,12 @@ _HEAD = 1 << 20
 _COMPANION_HEAD = 4096
 """The same, of a page or document beside references."""
 
+COMPANIONS = {
+    "page": (".html", b'<meta name="generator" content="virtualzarr">'),
+    "document of STAC": (".stac.json", b'"stac_version"'),
+}
+"""What accompanies references: how names end, and what such files begin with, nearly."""
+
 
 def check_replaceable(
     form: PortableForm, location: Location, sources: Iterable[Source] = (), *, overwrite: bool
@@ -137,9 +143,33 @@ def _check_object(
         )
 
 
-def check_companion(
-    node: Group | Array, location: Location, mark: bytes, noun: str, overwrite: bool
-) -> None:
+def list_companions(location: Location) -> dict[str, str]:
+    """Return where what accompanies references is, by what it is."""
+    found = {}
+    for noun, (ending, mark) in COMPANIONS.items():
+        beside = location.with_uri(f"{os.path.splitext(location.uri)[0]}{ending}")
+        if beside.uri != location.uri and mark in (_read_head(beside) or b""):
+            found[noun] = beside.uri
+    return found
+
+
+def _read_head(location: Location) -> bytes | None:
+    """Return the first bytes of a file; None if it is not there."""
+    uri = location.uri
+    if location.is_remote:
+        connection = Connection(location)
+        try:
+            return bytes(connection.fetch(connection.path, uri, 0, _COMPANION_HEAD)[0])
+        except SourceNotFoundError:
+            return None
+    path = resolve_links(uri)
+    if not os.path.isfile(path):
+        return None
+    with open(path, "rb") as file:
+        return file.read(_COMPANION_HEAD)
+
+
+def check_companion(node: Group | Array, location: Location, noun: str, overwrite: bool) -> None:
     """Refuse to put what accompanies references where something else lies.
 
     Parameters
@@ -148,10 +178,8 @@ def check_companion(
         What is published: none of its files is ever replaced.
     location : Location
         Of a page, or of a document.
-    mark : bytes
-        What files of that kind begin with, nearly.
     noun : str
-        What they are.
+        What it is, as in `COMPANIONS`.
 
     Raises
     ------
@@ -160,12 +188,8 @@ def check_companion(
     """
     uri = location.uri
     if location.is_remote:
-        connection = Connection(location)
-        try:
-            head = connection.fetch(connection.path, uri, 0, _COMPANION_HEAD)[0]
-        except SourceNotFoundError:
-            return
-        if any(source.uri == uri for source in list_sources(node)):
+        head = _read_head(location)
+        if head is not None and any(source.uri == uri for source in list_sources(node)):
             raise _is_source(uri, uri)
     else:
         path = resolve_links(uri)
@@ -175,9 +199,8 @@ def check_companion(
         check_sources(path, list_sources(node))
         if not os.path.isfile(path):
             raise NodeExistsError(f"there would be a {noun}, and there is a folder", file=uri)
-        with open(path, "rb") as file:
-            head = file.read(_COMPANION_HEAD)
-    if head and mark not in head and not overwrite:
+        head = _read_head(location)
+    if head and COMPANIONS[noun][1] not in head and not overwrite:
         raise NodeExistsError(
             f"there is a file already that is no {noun}; overwrite=True replaces it", file=uri
         )

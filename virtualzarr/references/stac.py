@@ -61,7 +61,7 @@ class StacDocument:
         self.kind = kind
         self.location = location.with_uri(f"{os.path.splitext(location.uri)[0]}.stac.json")
         # Everything that may be refused is, before anything is published.
-        check_companion(node, self.location, b'"stac_version"', "document of STAC", overwrite)
+        check_companion(node, self.location, "document of STAC", overwrite)
         self.name = location.uri.replace(os.sep, "/").rpartition("/")[2]
         self.arrays = list_arrays(node)
         self.attributes: Mapping[str, Any] = (

@@ -362,10 +362,11 @@ def _notes_on_sources(plan: Plan, uri: str) -> list[str]:
 
 def _notes_on_codecs(plan: Plan) -> list[str]:
     """Return what readers must install."""
-    codecs = {
-        codec.name for array in plan.arrays.values() for codec in array.metadata.pipeline.codecs
-    }
-    notes = []
+    users: dict[str, list[str]] = {}
+    for path, array in plan.arrays.items():
+        for codec in array.metadata.pipeline.codecs:
+            users.setdefault(codec.name, []).append(path or "/")
+    codecs, notes = users.keys(), []
     if portable.TRUNCATE in codecs:
         notes.append(f"readers need virtualzarr to be installed, for its codec {portable.TRUNCATE}")
     names = sorted(name for name in codecs if name.startswith("imagecodecs_"))
@@ -373,9 +374,14 @@ def _notes_on_codecs(plan: Plan) -> list[str]:
         return notes
     module = "numcodecs" if plan.zarr_format == 2 else "zarr"
     call = f"imagecodecs.{module}.register_codecs()"
+    paths = list(dict.fromkeys(path for name in names for path in users[name]))
+    shown = ", ".join(paths[:3]) + (f" and {len(paths) - 3} more" if paths[3:] else "")
     # Where all metadata are in one document, it parses them as a whole.
-    why = "without it, zarr-python 3 opens nothing of a group that has one in references"
-    return [*notes, f"readers need {call} for {', '.join(names)}: {why}"]
+    why = (
+        "without it, zarr-python 3 and what reads by it open nothing of a group that has one in "
+        'references; portable="python" with copy=True stores these chunks anew'
+    )
+    return [*notes, f"readers need {call} for {', '.join(names)} of {shown}: {why}"]
 
 
 @contextmanager

@@ -160,6 +160,18 @@ class Stored:
         length = int(refs.length[0])
         return file, int(refs.offset[0]), source.find_size() if length < 0 else length
 
+    def check_sources(self, spans: Sequence[tuple[int, int]]) -> None:
+        """Raise `SourceChangedError` if local files of some cells are others than were opened.
+
+        Those elsewhere are compared with every answer.
+        """
+        assert self.manifest is not None
+        rows = np.unique(self.manifest.source[tuple(slice(*span) for span in spans)])
+        for row in rows[rows >= 0].tolist():
+            source = self.manifest.sources[row]
+            if source.uri:  # else its bytes are in memory
+                source.check_unchanged()
+
 
 def _with_versions(manifest: Manifest) -> Manifest:
     """Return a manifest whose local sources have fingerprints, taken now where they have none."""
@@ -258,7 +270,7 @@ class ServedArray:
         stored = self._stored or self.prepare()
         axes = stored.axes
         if stored.manifest is None or axes is None:
-            return self._encode(stored, cell, None)
+            return self._encode(stored, cell, None, ())
         lengths = grid.cell_shape(cell)
         spans = find_overlapped_of(axes, grid, cell)
         same = cell if self.choice.lengths is None else find_same_cell(axes, lengths, cell)
@@ -267,7 +279,7 @@ class ServedArray:
             return passing
         if not _has_any(stored.manifest, spans):
             return self._find_missing(stored, spans)
-        return self._encode(stored, cell, self._tag(stored, cell, spans, "encoded"))
+        return self._encode(stored, cell, self._tag(stored, cell, spans, "encoded"), spans)
 
     def _find_passing(
         self,
@@ -351,14 +363,28 @@ class ServedArray:
                     variable=self.array.path,
                 )
 
-    def _encode(self, stored: Stored, cell: tuple[int, ...], tag: str | None) -> Piece:
+    def _encode(
+        self,
+        stored: Stored,
+        cell: tuple[int, ...],
+        tag: str | None,
+        spans: Sequence[tuple[int, int]],
+    ) -> Piece:
         itemsize = 8 * 8 if self.metadata.dtype.hasobject else self.metadata.itemsize
         nbytes = math.prod(self.metadata.grid.cell_shape(cell)) * itemsize
         # A stored block is decoded whole where the cell is a part of it.
         largest = max(nbytes, stored.largest_block * itemsize)
-        return Piece("encoded", tag, 2 * nbytes + 2 * largest, lambda: self._read(stored, cell))
 
-    def _read(self, stored: Stored, cell: tuple[int, ...]) -> bytes:
+        def compute() -> bytes:
+            block = self._read(stored, cell)
+            # Opening has compared fingerprints before; of several blocks, each may be of another.
+            if tag is not None:
+                stored.check_sources(spans)
+            return self._encode_block(block)
+
+        return Piece("encoded", tag, 2 * nbytes + 2 * largest, compute)
+
+    def _read(self, stored: Stored, cell: tuple[int, ...]) -> np.ndarray[Any, Any]:
         grid, dtype = self.metadata.grid, self.metadata.dtype
         origin, extent = grid.cell_origin(cell), grid.cell_extent(cell)
         where = tuple(slice(o, o + n) for o, n in zip(origin, extent, strict=True))
@@ -371,7 +397,7 @@ class ServedArray:
             block = stored.array.read(where, out=flat.view(dtype).reshape(shape))
         else:
             block = np.asarray(stored.array.read(where), dtype)
-        return self._encode_block(block)
+        return block
 
     def _encode_block(self, block: np.ndarray[Any, Any]) -> bytes:
         metadata = self.metadata

@@ -110,7 +110,7 @@ def _environment() -> dict[str, str]:
     """
     clean = {name: text for name, text in os.environ.items() if not name.startswith(_FOREIGN)}
     return {
-        **clean, "GDAL_HTTP_MAX_RETRY": "1", "GDAL_HTTP_RETRY_DELAY": "0.1",
+        **clean, "GDAL_HTTP_MAX_RETRY": "1", "GDAL_HTTP_RETRY_DELAY": "0.02",
         "GDAL_HTTP_RETRY_CODES": "429,500,502,503,504", "GDAL_HTTP_USERAGENT": "GDAL",
         "PYTHONWARNINGS": "ignore",
     }  # fmt: skip

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from virtualzarr.cli.commands.copy import memory
-from virtualzarr.cli.options import add_flags, add_format, opening_options
+from virtualzarr.cli.options import LineFormatter, add_flags, add_format, opening_options
 
 
 def add_command(commands: Any, common: argparse.ArgumentParser) -> None:
@@ -134,7 +134,7 @@ def is_loopback(host: str) -> bool:
 
 def _log_to_stderr(quiet: bool) -> None:
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
+    handler.setFormatter(LineFormatter("%(asctime)s %(message)s"))
     for name in ("virtualzarr.serve", "uvicorn.error"):
         logger = logging.getLogger(name)
         logger.addHandler(handler)

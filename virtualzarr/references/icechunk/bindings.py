@@ -147,6 +147,16 @@ def read_receipt(target: Location, depth: int = 256) -> Mapping[str, Any]:
     return {}
 
 
+def list_commits(target: Location, depth: int = 50) -> list[tuple[str, str, str, str]]:
+    """Return id, time, verb and message of the last commits of a branch, the newest first."""
+    with reading_errors(target.uri):
+        repository = icechunk().Repository.open(storage(target))
+        return [
+            (str(each.id), f"{each.written_at:%Y-%m-%d %H:%M} UTC", "commit", each.message)
+            for each in islice(repository.ancestry(branch=branch_of(target)), depth)
+        ]
+
+
 def has_commit(repository: Any, branch: str, commit: str, depth: int = 256) -> bool:
     """Tell whether one of the last commits of a branch has an id."""
     snapshots = islice(repository.ancestry(branch=branch), depth)

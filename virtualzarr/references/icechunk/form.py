@@ -13,6 +13,7 @@ from virtualzarr.hierarchy.inventory import list_arrays
 from virtualzarr.references.form import Capabilities, OpenedReferences, PublishOptions
 from virtualzarr.references.icechunk.bindings import (
     is_repository,
+    list_commits,
     read_receipt,
     tip,
     writing_errors,
@@ -50,6 +51,10 @@ class IcechunkForm(PortableForm):
     def is_replaceable(self, path: str) -> bool:
         """Tell whether a folder is empty, or a repository, to which a commit can be added."""
         return not os.listdir(path) or is_repository(path)
+
+    def list_history(self, location: Location) -> list[tuple[str, str, str, str]]:
+        """Return the last commits of the branch."""
+        return list_commits(location)
 
     def show_opening(self, name: str, zarr_format: int) -> dict[str, str]:
         """Return code that opens the main branch, with access to the files of virtual chunks."""

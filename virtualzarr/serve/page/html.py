@@ -131,7 +131,7 @@ def dataset_page(
     parts.append(snippets_html(make_snippets(url, path or "")))
     if isinstance(node, Group):
         parts.append(attributes_html("Attributes of the dataset", node.attributes))
-    parts += [_history(history), skipped_html("Not served", skipped), "</main>"]
+    parts += [history_html(history), skipped_html("Not served", skipped), "</main>"]
     return document(title, "".join(parts), _served_head(url))
 
 
@@ -388,11 +388,12 @@ def _pairs(items: Iterable[tuple[Any, Any]]) -> Iterator[str]:
         yield f'<tr><th scope="row">{name_html(name)}</th><td>{name_html(value)}</td></tr>'
 
 
-def _history(history: Sequence[tuple[Any, ...]]) -> str:
+def history_html(history: Sequence[tuple[Any, ...]]) -> str:
+    """Return versions with their time, what was done, and a message."""
     if not history:
         return ""
     rows = (
-        f'<tr><th scope="row">{version}</th><td>{text(time)}</td><td>{text(verb)}</td>'
+        f'<tr><th scope="row">{text(version)}</th><td>{text(time)}</td><td>{text(verb)}</td>'
         f"<td>{name_html(message)}</td></tr>"
         for version, time, verb, message in history
     )

@@ -7,10 +7,11 @@ import hashlib
 import logging
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -25,7 +26,7 @@ from virtualzarr.errors import (
 from virtualzarr.hierarchy.group import Group
 from virtualzarr.hierarchy.inventory import iter_arrays
 from virtualzarr.references.form import ReferenceForm
-from virtualzarr.references.overwrite import check_companion
+from virtualzarr.references.overwrite import COMPANIONS, check_companion
 from virtualzarr.references.report import PublishReport
 from virtualzarr.references.virtual_store import manifest_of
 from virtualzarr.serve.page import html
@@ -58,7 +59,7 @@ _MOST_CHUNKS = 1_000_000
 """Chunks of larger arrays are not counted one by one."""
 
 _HERE = Path(__file__).parent
-_GENERATOR = '<meta name="generator" content="virtualzarr">'
+_GENERATOR = COMPANIONS["page"][1].decode()
 
 
 def locate_page(location: Location) -> Location:
@@ -95,9 +96,7 @@ def check_page(node: Group | Array, location: Location, *, overwrite: bool) -> N
     NodeExistsError
         There is something that is no page of ours.
     """
-    check_companion(
-        node, locate_page(location), _GENERATOR.encode(), "page of this package", overwrite
-    )
+    check_companion(node, locate_page(location), "page", overwrite)
 
 
 def write_page(
@@ -121,7 +120,8 @@ def write_page(
         opened = None
     name = location.uri.replace(os.sep, "/").rpartition("/")[2]
     with AtomicFile(page) as file:
-        file.write(make_page(name, node, opened, form, report))
+        history = form.list_history(location)
+        file.write(make_page(name, node, opened, form, report, history))
         file.commit()
     return page.uri
 
@@ -132,6 +132,7 @@ def make_page(
     opened: Group | Array | None,
     form: ReferenceForm,
     report: PublishReport,
+    history: Sequence[tuple[Any, ...]] = (),
 ) -> bytes:
     """Return the page.
 
@@ -143,6 +144,8 @@ def make_page(
         What was published.
     opened : Group or Array, optional
         The same, as it is read from the references.
+    history : sequence of tuple
+        Versions of the target, where it has any.
     """
     root = node if opened is None else opened
     listed = list(iter_arrays(root))
@@ -169,7 +172,8 @@ def make_page(
         f"{html.variables_html(listed, chosen, lambda path: '#' + ids.get(path, ''))}"
         f"<section>{sections}</section>"
         f"{html.snippets_html(form.show_opening(name, report.zarr_format).items())}"
-        f"{attributes}{html.skipped_html('Not published', report.skipped)}"
+        f"{attributes}{html.history_html(history)}"
+        f"{html.skipped_html('Not published', report.skipped)}"
         f'<p class="note">{html.text(pictures.summary())}</p></main>'
     )
     script = (_HERE / "page.js").read_text(encoding="utf-8")
