@@ -55,6 +55,24 @@ def test_a_file_that_changed_or_is_too_short_is_an_error(tmp_path, http_server):
         array_at(url, [0], 16, size=64)[...]
 
 
+@pytest.mark.parametrize(
+    ("zarr_format", "names"),
+    [(3, ["zarr.json"]), (2, ["zarr.json", ".zgroup", ".zarray", ".zattrs"])],
+)
+@pytest.mark.parametrize("function", [vz.open, vz.virtualize])
+def test_each_document_is_requested_once(tmp_path, http_server, function, zarr_format, names):
+    zarr = pytest.importorskip("zarr")
+    zarr.create_array(tmp_path / "a", data=np.arange(9), zarr_format=zarr_format)
+    url = http_server(tmp_path) + "/a"
+    for _ in range(2):  # nothing is remembered by the next
+        http_server.requests.clear()
+        function(url)
+        paths = [str(request).partition("?")[0] for request in http_server.requests]
+        assert len(paths) == len(names)
+        for name in names:
+            assert sum(name in path for path in paths) == 1
+
+
 def test_memory_urls():
     import fsspec
 

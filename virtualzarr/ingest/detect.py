@@ -22,6 +22,7 @@ from virtualzarr.formats.registry import (
 )
 from virtualzarr.hierarchy.group import Group
 from virtualzarr.stores.files import is_url, open_file, take_fingerprint
+from virtualzarr.stores.fsspec import share_documents
 from virtualzarr.stores.location import Location
 
 HEAD_BYTES = 4096
@@ -155,6 +156,18 @@ def scan(
     virtualzarr.errors.UnsupportedError: no format is called 'notes'; there are hdf5, netcdf3, ...
     """
     check_choice("on_error", on_error, OnError)
+    with share_documents():
+        return _scan(path_or_url, format, on_error, storage_options, allowed, recorder)
+
+
+def _scan(
+    path_or_url: Any,
+    format: str | None,
+    on_error: OnError,
+    storage_options: Mapping[str, Any] | None,
+    allowed: str | Iterable[str] | None,
+    recorder: Any,
+) -> Group:
     name = format or detect(path_or_url, storage_options)
     matched = get_format(name)
     scanner: Any = matched.load()

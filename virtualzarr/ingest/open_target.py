@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Iterable, Mapping
+from contextlib import nullcontext
 from datetime import datetime
 from typing import Any, Literal, Unpack, overload
 
@@ -23,6 +24,7 @@ from virtualzarr.keywords import strict_keywords
 from virtualzarr.metadata.create import ArrayParams
 from virtualzarr.stores import open_store
 from virtualzarr.stores.files import is_url
+from virtualzarr.stores.fsspec import share_documents
 from virtualzarr.stores.location import Location
 from virtualzarr.stores.open_store import store_location
 from virtualzarr.virtual.element_bytes import view_as_bytes
@@ -134,33 +136,35 @@ def open(
     """
     check_mode(mode)
     cache_policy = CachePolicy(cache, recheck_cached_metadata, recheck_cached_data)
-    # Reading never creates: only where a node may be created is an empty place taken for Zarr.
-    if format is None:
-        zarr = metadata_key is not None
-        format = "zarr" if zarr else _format_of(target, mode, storage_options)
-    if isinstance(target, str | os.PathLike):
-        _log.debug("opening %s as %s, mode %s", target, format, mode)
-    node: Array | Group
-    if format != "zarr":
-        _check_file_options(target, use_consolidated, metadata_key)
-        access: dict[str, Any] = {"storage_options": storage_options, "allowed": allowed}
-        if format == "dataset":
-            node = _open_version(
-                target, path, mode, access, {"version": version, "at": at, "tag": tag}
-            )
-        else:
+    # What detection reads of a hierarchy is not requested again to open it; who writes reads anew.
+    with share_documents() if mode == "r" else nullcontext():
+        # Reading never creates: only where a node may be created is an empty place taken for Zarr.
+        if format is None:
+            zarr = metadata_key is not None
+            format = "zarr" if zarr else _format_of(target, mode, storage_options)
+        if isinstance(target, str | os.PathLike):
+            _log.debug("opening %s as %s, mode %s", target, format, mode)
+        node: Array | Group
+        if format != "zarr":
+            _check_file_options(target, use_consolidated, metadata_key)
+            access: dict[str, Any] = {"storage_options": storage_options, "allowed": allowed}
+            if format == "dataset":
+                node = _open_version(
+                    target, path, mode, access, {"version": version, "at": at, "tag": tag}
+                )
+            else:
+                _check_no_version(target, version, at, tag)
+                node = _open_file(target, path, mode, format, on_error, access)
+            _check_node(node, str(target), params)
+        elif metadata_key is None:
             _check_no_version(target, version, at, tag)
-            node = _open_file(target, path, mode, format, on_error, access)
-        _check_node(node, str(target), params)
-    elif metadata_key is None:
-        _check_no_version(target, version, at, tag)
-        zarr_format, options = params.get("zarr_format"), storage_options
-        resolved = resolve(target, path, mode, storage_options=options, zarr_format=zarr_format)
-        location = store_location(resolved.store, allowed, storage_options)
-        node = _open_zarr(resolved, location, use_consolidated, params)
-    else:
-        store = open_store(target, storage_options)
-        node = open_array(store, path, mode=mode, metadata_key=metadata_key, **params)
+            zarr_format, options = params.get("zarr_format"), storage_options
+            resolved = resolve(target, path, mode, storage_options=options, zarr_format=zarr_format)
+            location = store_location(resolved.store, allowed, storage_options)
+            node = _open_zarr(resolved, location, use_consolidated, params)
+        else:
+            store = open_store(target, storage_options)
+            node = open_array(store, path, mode=mode, metadata_key=metadata_key, **params)
     # After opening, as this is also how arrays of a group get it, whichever format they came from.
     node.cache_policy = cache_policy
     return _element_bytes(node, target) if open_as_void else node

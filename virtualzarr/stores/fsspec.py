@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 from urllib.parse import quote, unquote
 
@@ -27,6 +29,30 @@ from virtualzarr.stores.transport import Answer
 
 NOT_FOUND_ERRORS = (FileNotFoundError, NotADirectoryError, IsADirectoryError)
 """Exceptions of file systems where there is no file."""
+
+
+_MAX_SHARED = 16
+"""Documents that are kept: those of one node are asked for more than once, no others."""
+
+_shared_documents: ContextVar[dict[str, bytes | None] | None] = ContextVar(
+    "shared_documents", default=None
+)
+
+
+@contextmanager
+def share_documents() -> Iterator[None]:
+    """Request each metadata document at most once, in this thread, within a with statement.
+
+    For operations that only read, and that look at the same documents in several steps.
+    """
+    if _shared_documents.get() is not None:
+        yield
+        return
+    token = _shared_documents.set({})
+    try:
+        yield
+    finally:
+        _shared_documents.reset(token)
 
 
 class FsspecStore:
@@ -122,6 +148,19 @@ class FsspecStore:
         return None if answer is None else answer[0]
 
     def _get_document(self, key: str) -> bytes | None:
+        """Return a metadata document, or that there is none, from what is shared now."""
+        shared = _shared_documents.get()
+        if shared is None:
+            return self._request_document(key)
+        uri = self.to_uri(key)
+        if uri in shared:
+            return shared[uri]
+        document = self._request_document(key)
+        if len(shared) < _MAX_SHARED:
+            shared[uri] = document
+        return document
+
+    def _request_document(self, key: str) -> bytes | None:
         """Return a metadata document, of as many bytes as these may have: servers send any."""
         most, uri = config.limits.document_bytes, self.to_uri(key)
         limit = most if self.connection.knows_lengths else None
