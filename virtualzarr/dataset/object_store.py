@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import secrets
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -22,6 +21,7 @@ from virtualzarr.dataset.storage import ROOT, Storage, refuse_commits
 from virtualzarr.errors import AccessError, SourceError
 from virtualzarr.stores.location import Location
 from virtualzarr.stores.lru_cache import LRUCache
+from virtualzarr.stores.obstore import describe_error
 from virtualzarr.stores.retry import TransientError, retry_blocking
 
 T = TypeVar("T")
@@ -280,9 +280,3 @@ class _ConditionError(Exception):
 def _join_tag(meta: Any) -> str:
     """Return what a store calls a state of an object: entity tag, or generation, or both."""
     return json.dumps({key: meta[key] for key in ("e_tag", "version") if meta.get(key)})
-
-
-def describe_error(error: Exception) -> str:
-    """Return the first line of an error, without queries of URLs: signatures are among them."""
-    lines = str(error).splitlines() or [type(error).__name__]
-    return re.sub(r"\?\S*", "", lines[0])

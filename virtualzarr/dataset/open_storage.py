@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 from virtualzarr.dataset.directory import Directory
 from virtualzarr.dataset.fsspec_storage import FsspecStorage
-from virtualzarr.dataset.object_store import ObjectStore, describe_error
+from virtualzarr.dataset.object_store import ObjectStore
 from virtualzarr.dataset.storage import Storage
 from virtualzarr.errors import (
     AccessError,
@@ -26,6 +26,7 @@ from virtualzarr.errors import (
 )
 from virtualzarr.stores.credentials import find_keyring, without_keyring
 from virtualzarr.stores.location import Location
+from virtualzarr.stores.obstore import describe_error
 
 _SERVICES = {
     "s3": "s3", "s3a": "s3", "gs": "gs", "gcs": "gs", "az": "az", "abfs": "az", "abfss": "az",

@@ -23,6 +23,7 @@ from virtualzarr.ingest.detect import detect, is_session, scan
 from virtualzarr.keywords import strict_keywords
 from virtualzarr.metadata.create import ArrayParams
 from virtualzarr.stores import open_store
+from virtualzarr.stores.adapt import adapt
 from virtualzarr.stores.files import is_url
 from virtualzarr.stores.fsspec import share_documents
 from virtualzarr.stores.location import Location
@@ -135,6 +136,7 @@ def open(
     <Group: 0 members>
     """
     check_mode(mode)
+    target, storage_options = adapt(target, storage_options)
     cache_policy = CachePolicy(cache, recheck_cached_metadata, recheck_cached_data)
     # What detection reads of a hierarchy is not requested again to open it; who writes reads anew.
     with share_documents() if mode == "r" else nullcontext():

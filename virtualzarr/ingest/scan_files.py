@@ -55,8 +55,10 @@ def find_files(paths: Paths, storage_options: Mapping[str, Any] | None = None) -
     """
     if isinstance(paths, str | os.PathLike):
         paths = [paths]
-    if isinstance(paths, Mapping):
-        raise TypeError(f"give paths, not a {type(paths).__name__}; concat() joins what is open")
+    if isinstance(paths, Mapping) or not isinstance(paths, Iterable):
+        raise TypeError(
+            f"give paths, not a {type(paths).__name__}; open() and concat() take what is open"
+        )
     files = [file for path in paths for file in _glob(os.fspath(path), storage_options)]
     if not files:
         raise SourceNotFoundError("no paths were given")

@@ -20,6 +20,7 @@ from virtualzarr.ingest.inputs import (
 )
 from virtualzarr.ingest.scan_files import Paths, find_files, scan_each_compact
 from virtualzarr.keywords import strict_keywords
+from virtualzarr.stores.adapt import adapt_paths
 
 
 @strict_keywords(CombineOptions)
@@ -125,6 +126,7 @@ def virtualize(
     check_choice("combine", combine, Combine)
     check_choice("bad_files", bad_files, BadFiles)
     files: list[str] = []
+    paths, storage_options = adapt_paths(paths, storage_options)
     tree = _find_tree(paths, files, storage_options)
     dims = [concat_dim] if isinstance(concat_dim, str | int) else list(concat_dim or ())
     if len(files) > 1 and not dims and combine == "nested":
@@ -177,7 +179,7 @@ def scan_inputs(
 
 def _find_tree(paths: Any, files: list[str], storage_options: Mapping[str, Any] | None) -> Tree:
     """Put all files into one list, and return their numbers in lists as they were given."""
-    if not isinstance(paths, str | os.PathLike | Mapping):
+    if isinstance(paths, Iterable) and not isinstance(paths, str | os.PathLike | Mapping):
         paths = list(paths)
         if any(not isinstance(path, str | os.PathLike) for path in paths):
             return [_find_tree(path, files, storage_options) for path in paths]

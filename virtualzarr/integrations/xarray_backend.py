@@ -64,7 +64,7 @@ class VirtualZarrBackendEntrypoint(BackendEntrypoint):
     open_dataset_parameters: ClassVar[tuple[str, ...]] = (
         *("filename_or_obj", "mask_and_scale", "decode_times", "concat_characters"),
         *("decode_coords", "drop_variables", "use_cftime", "decode_timedelta"),
-        *("group", "storage_options", "on_error", "version", "at", "tag"),
+        *("group", "storage_options", "on_error", "version", "at", "tag", "concat_dim"),
     )
 
     def guess_can_open(self, filename_or_obj: Any) -> bool:
@@ -94,13 +94,15 @@ class VirtualZarrBackendEntrypoint(BackendEntrypoint):
         version: int | None = None,
         at: datetime | str | None = None,
         tag: str | None = None,
+        concat_dim: str | None = None,
         **decoding: Any,
     ) -> Dataset:
         """Open one group, the root group if none is named, as a dataset.
 
         Parameters
         ----------
-        filename_or_obj : str, path, Group or Array
+        filename_or_obj : str, path, Group, Array, or several files
+            Several files, given by a list or a pattern with ``*``, are virtualized.
         group : str, optional
             Path of the group within the hierarchy.
         storage_options : mapping, optional
@@ -109,6 +111,8 @@ class VirtualZarrBackendEntrypoint(BackendEntrypoint):
             What to do about variables that cannot be virtualized.
         version, at, tag
             At which version a dataset with versions is opened, as for `virtualzarr.open`.
+        concat_dim : str, optional
+            The dimension along which several files are joined.
         **decoding
             As for `to_dataset`.
 
@@ -117,7 +121,8 @@ class VirtualZarrBackendEntrypoint(BackendEntrypoint):
         virtualzarr.errors.VirtualZarrError
             If the target cannot be opened, or has no such group.
         """
-        which = {"version": version, "at": at, "tag": tag}
+        which: dict[str, Any] = {"version": version, "at": at, "tag": tag}
+        which["concat_dim"] = concat_dim
         node = open_node(filename_or_obj, storage_options, on_error, group, **which)
         return to_dataset(node, on_error, source=encoding_source(filename_or_obj), **decoding)
 
@@ -131,10 +136,12 @@ class VirtualZarrBackendEntrypoint(BackendEntrypoint):
         version: int | None = None,
         at: datetime | str | None = None,
         tag: str | None = None,
+        concat_dim: str | None = None,
         **decoding: Any,
     ) -> dict[str, Dataset]:
         """Open a group and all groups below it, each as a dataset, by path."""
-        which = {"version": version, "at": at, "tag": tag}
+        which: dict[str, Any] = {"version": version, "at": at, "tag": tag}
+        which["concat_dim"] = concat_dim
         root = open_node(filename_or_obj, storage_options, on_error, group, **which)
         nodes = {"/": root}
         if isinstance(root, Group):
@@ -166,11 +173,20 @@ def encoding_source(target: Any) -> str | None:
     return path if is_url(path) else os.path.abspath(os.path.expanduser(path))
 
 
+def _is_several(target: Any) -> bool:
+    """Tell whether a target is several files, or a pattern of their names."""
+    if isinstance(target, str | os.PathLike):
+        path = os.fspath(target)
+        return "*" in path and (is_url(path) or not os.path.exists(path))
+    return isinstance(target, list | tuple)
+
+
 def open_node(
     target: Any,
     storage_options: Mapping[str, Any] | None,
     on_error: OnError,
     group: str | None,
+    concat_dim: str | None = None,
     **which: Any,
 ) -> Array | Group:
     """Open the target, at a version if it has any, and go to the group that is wanted."""
@@ -179,7 +195,11 @@ def open_node(
     if not isinstance(target, (Array, Group)):
         import virtualzarr
 
-        node = virtualzarr.open(target, on_error=on_error, storage_options=storage_options, **which)
+        how: dict[str, Any] = {"on_error": on_error, "storage_options": storage_options}
+        if _is_several(target):
+            node = virtualzarr.virtualize(target, concat_dim, **how)
+        else:
+            node = virtualzarr.open(target, **how, **which)
     if not (group or "").strip("/"):
         return node
     if not isinstance(node, Group):

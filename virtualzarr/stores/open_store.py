@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from virtualzarr.errors import SourceNotFoundError
+from virtualzarr.stores.adapt import adapt
 from virtualzarr.stores.fsspec import FsspecStore
 from virtualzarr.stores.local import LocalStore
 from virtualzarr.stores.location import Location
@@ -18,7 +19,9 @@ from virtualzarr.stores.zip import ZipStore
 
 
 def open_store(target: Any, storage_options: Mapping[str, Any] | None = None) -> Store:
-    """Return a store over a directory, a zip file, a URL, a mapping of bytes, or a store itself.
+    """Return a store over a directory, a zip file, a URL, a mapping of bytes, or another store.
+
+    Stores of obstore and of zarr-python are adapted.
 
     A local zip file is recognized by its content, one elsewhere by its name. None is created here.
 
@@ -32,6 +35,7 @@ def open_store(target: Any, storage_options: Mapping[str, Any] | None = None) ->
     >>> open_store({"zarr.json": b"{}"}).get("zarr.json")
     b'{}'
     """
+    target, storage_options = adapt(target, storage_options)
     if isinstance(target, Mapping):
         return MemoryStore(target)
     if isinstance(target, (str, os.PathLike, Location)):

@@ -51,7 +51,18 @@ class SessionStore(UnwritableStore):
         start = f"{prefix}/" if prefix else ""
 
         async def sizes() -> list[tuple[str, int]]:
-            keys = [key async for key in self._store.list_prefix(start)]
+            node = start
+            while True:
+                try:
+                    keys = [key async for key in self._store.list_prefix(node)]
+                    break
+                except bindings.icechunk().IcechunkError:
+                    # Icechunk lists groups and arrays only, and not the folders of chunk keys.
+                    if not node:
+                        raise
+                    node = node.rstrip("/").rpartition("/")[0]
+                    node = f"{node}/" if node else ""
+            keys = [key for key in keys if key.startswith(start)]
             return [(key, await self._store.getsize(key)) for key in keys]
 
         with bindings.reading_errors(self.uri):

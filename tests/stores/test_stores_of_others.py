@@ -1,0 +1,227 @@
+"""Stores, sessions, open files and chains of URLs of other libraries, as targets of ours."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import tarfile
+import zipfile
+
+import fsspec
+import h5py
+import numpy as np
+import pytest
+import xarray as xr
+import zarr
+
+import virtualzarr as vz
+from virtualzarr.errors import AccessError, SourceChangedError, SourceError, UnsupportedError
+from virtualzarr.integrations.xarray_backend import VirtualZarrBackendEntrypoint
+from virtualzarr.stores import MemoryStore, open_store
+
+obstore = pytest.importorskip("obstore")
+icechunk = pytest.importorskip("icechunk")
+DATA = np.arange(64, dtype="i4").reshape(8, 8)
+ENGINE = VirtualZarrBackendEntrypoint
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("others")
+    group = zarr.open_group(folder / "g.zarr", mode="w")
+    group.create_array("a", data=DATA, chunks=(2, 4), shards=(4, 4))
+    with h5py.File(folder / "x.h5", "w") as file:
+        file.create_dataset("a", data=DATA, chunks=(4, 4), compression="gzip")
+    vz.virtualize(folder / "x.h5").publish(folder / "refs.json")
+    files = {path.relative_to(folder): path for path in folder.rglob("*") if path.is_file()}
+    with zipfile.ZipFile(folder / "all.zip", "w") as archive:
+        for name, path in files.items():
+            archive.write(path, name)
+    with zipfile.ZipFile(folder / "top.zip", "w") as archive:
+        for path in (folder / "g.zarr").rglob("*"):
+            archive.write(path, path.relative_to(folder / "g.zarr"))
+    with tarfile.open(folder / "all.tar", "w") as archive:
+        for name, path in files.items():
+            archive.add(path, str(name))
+    return folder
+
+
+def in_memory(folder):
+    store = obstore.store.MemoryStore()
+    for path in (folder / "g.zarr").rglob("*"):
+        if path.is_file():
+            store.put(str(path.relative_to(folder / "g.zarr")), path.read_bytes())
+    return store
+
+
+def zarr_memory(folder):
+    store = zarr.storage.MemoryStore()
+    zarr.open_group(store, mode="w").create_array("a", data=DATA, chunks=(4, 4))
+    return store
+
+
+def repository(folder):
+    repository = icechunk.Repository.create(icechunk.in_memory_storage())
+    session = repository.writable_session("main")
+    zarr.open_group(session.store, mode="w").create_array("a", data=DATA, chunks=(4, 4))
+    session.commit("first")
+    return repository
+
+
+def zarr_fsspec(folder):
+    from fsspec.implementations.asyn_wrapper import AsyncFileSystemWrapper
+
+    fs = AsyncFileSystemWrapper(fsspec.filesystem("file"))
+    return zarr.storage.FsspecStore(fs, path=str(folder / "g.zarr"))
+
+
+def zarr_object(folder):
+    return zarr.storage.ObjectStore(in_memory(folder))
+
+
+def zarr_group(folder):
+    return zarr.open_group(folder / "g.zarr", mode="r")
+
+
+STORES = {
+    "obstore local": lambda folder: obstore.store.LocalStore(str(folder / "g.zarr")),
+    "obstore": in_memory,
+    "zarr local": lambda folder: zarr.storage.LocalStore(folder / "g.zarr"),
+    "zarr memory": zarr_memory,
+    "zarr fsspec": zarr_fsspec,
+    "zarr zip": lambda folder: zarr.storage.ZipStore(folder / "top.zip"),
+    "zarr object": zarr_object,
+    "zarr path": lambda folder: zarr_group(folder).store_path,
+    "zarr group": zarr_group,
+    "zarr array": lambda folder: zarr_group(folder)["a"],
+    "zarr array elsewhere": lambda folder: zarr.open_group(zarr_object(folder), mode="r")["a"],
+    "mapper": lambda folder: fsspec.get_mapper(str(folder / "g.zarr")),
+    "session": lambda folder: repository(folder).readonly_session("main"),
+    "session's store": lambda folder: repository(folder).readonly_session("main").store,
+    "repository": repository,
+}
+PATHS = {
+    "fsspec file": lambda folder: fsspec.open(str(folder / "x.h5")),
+    "open fsspec file": lambda folder: fsspec.open(str(folder / "x.h5")).open(),
+    "open file": lambda folder: (folder / "x.h5").open("rb"),
+    "references": lambda folder: f"reference::{folder / 'refs.json'}",
+    "references, as fsspec": lambda folder: f"reference://::{folder / 'refs.json'}",
+    "zip zarr": lambda folder: f"zip://g.zarr::{folder / 'all.zip'}",
+    "zip file": lambda folder: f"zip://x.h5::{folder / 'all.zip'}",
+    "tar zarr": lambda folder: f"tar://g.zarr::{folder / 'all.tar'}",
+    "tar file": lambda folder: f"tar://x.h5::{folder / 'all.tar'}",
+    "zarr group": zarr_group,
+}
+
+
+def read(target):
+    node = vz.open(target)
+    return node if isinstance(node, vz.Array) else node["a"]
+
+
+@pytest.mark.parametrize("name", STORES | PATHS)
+def test_targets_are_opened(folder, tmp_path, name):
+    target = (STORES | PATHS)[name](folder)
+    array = read(target)
+    assert np.array_equal(array[...], DATA)
+    assert np.array_equal(array[5, 2:7:2], DATA[5, 2:7:2])
+    with xr.open_dataset(target, engine=ENGINE) as dataset:
+        variable = next(iter(dataset.data_vars.values()))
+        assert np.array_equal(asyncio.run(variable.load_async()), DATA)
+    vz.copy(array, tmp_path / "copy.zarr")
+    assert np.array_equal(vz.open(tmp_path / "copy.zarr")[...], DATA)
+
+
+@pytest.mark.parametrize("name", PATHS)
+def test_paths_are_virtualized(folder, tmp_path, name):
+    target = PATHS[name](folder)
+    group = vz.virtualize([target])
+    group.publish(tmp_path / "refs.json")
+    assert np.array_equal(vz.open(tmp_path / "refs.json", allowed="*")["a"][...], DATA)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        obstore.store.MemoryStore,
+        zarr.storage.MemoryStore,
+        lambda: zarr.storage.ObjectStore(obstore.store.MemoryStore()),
+    ],
+)
+def test_stores_are_written_to(folder, make):
+    store = make()
+    vz.copy(folder / "g.zarr", store)
+    assert np.array_equal(read(store)[...], DATA)
+    array = vz.open(store, mode="r+")["a"]
+    array[1:3, 2] = -5
+    assert zarr.open_group(
+        store if isinstance(store, zarr.abc.store.Store) else zarr.storage.ObjectStore(store)
+    )["a"][1:3, 2].tolist() == [-5, -5]  # fmt: skip
+    ours = open_store(store)
+    ours.update("zarr.json", lambda old: old + b" ")
+    assert ours.get("zarr.json").endswith(b" ")
+    assert sorted(dict(ours.list("a"))) == sorted(key for key, _ in ours.list() if key[:2] == "a/")
+    ours.delete_dir("a")
+    assert [*ours.list("a")] == []
+    assert ours.get("a/zarr.json") is None
+    assert ours.get("zarr.json", (-3, None)) == ours.get("zarr.json")[-3:]
+
+
+def test_stores_that_are_read_only(folder):
+    store = open_store(zarr.storage.ZipStore(folder / "top.zip", mode="r"))
+    with pytest.raises(AccessError, match="read-only"):
+        store.set("b", b"1")
+    for key in ("../x", "/x"):
+        with pytest.raises(AccessError, match="leads out"):
+            store.get(key)
+
+
+def test_objects_that_are_replaced_while_they_are_read(folder):
+    """Of obstore's stores, each answer tells the entity tag."""
+    store = in_memory(folder)
+    file = open_store(store).file("a/c/0/0")
+    assert len(file.read(0, 10)) == 10
+    store.put("a/c/0/0", b"x" * 100)
+    with pytest.raises(SourceChangedError, match="a/c/0/0"):
+        file.tail(10)
+
+
+def test_errors_name_the_key_and_no_query():
+    store = obstore.store.HTTPStore("http://127.0.0.1:9/?sig=secret",
+                                    retry_config={"max_retries": 0},
+                                    client_options={"allow_http": True})  # fmt: skip
+    with pytest.raises(SourceError, match=r"zarr\.json") as raised:
+        vz.open(store)
+    assert "secret" not in str(raised.value)
+
+
+def test_what_has_no_path(folder):
+    with pytest.raises(UnsupportedError, match="this one has none"):
+        vz.open(io.BytesIO((folder / "x.h5").read_bytes()))
+    with pytest.raises(TypeError, match="give paths, not a ObstoreStore"):
+        vz.virtualize(in_memory(folder))
+    assert open_store(MemoryStore()).get("a") is None
+
+
+def test_options_of_open_files_come_with_them(tmp_path):
+    fs = fsspec.filesystem("memory")
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        file["a"] = DATA
+    fs.pipe_file("/others/x.h5", (tmp_path / "x.h5").read_bytes())
+    for target in (fsspec.open("memory://others/x.h5"), fs.open("/others/x.h5")):
+        assert np.array_equal(vz.virtualize([target])["a"][...], DATA)
+
+
+@pytest.mark.parametrize("several", ["list", "pattern"])
+def test_several_files_in_the_engine(tmp_path, several):
+    for number in range(3):
+        with h5py.File(tmp_path / f"{number}.h5", "w") as file:
+            file["time"] = [number]
+            file["time"].make_scale("time")
+            file["v"] = DATA[number : number + 1]
+            file["v"].dims[0].attach_scale(file["time"])
+    paths = [str(tmp_path / f"{number}.h5") for number in range(3)]
+    target = paths if several == "list" else str(tmp_path / "*.h5")
+    with xr.open_dataset(target, engine=ENGINE, concat_dim="time") as dataset:
+        assert np.array_equal(dataset["v"], DATA[:3])
+        assert dataset["time"].values.tolist() == [0, 1, 2]
