@@ -22,6 +22,12 @@ def folder(tmp_path, request):
     return tmp_path
 
 
+@pytest.fixture(autouse=True)
+def no_gaps(monkeypatch):
+    """Make shards of a kilobyte as those are whose rest takes longer than a round trip."""
+    monkeypatch.setattr(vz.config, "remote_gap", 0)
+
+
 def ranges(server):
     """Return the range of each request since the last call, None for whole objects."""
     found = [headers.get("Range") for _, _, headers in server.requests]
@@ -50,7 +56,22 @@ def test_small_parts_take_ranges(folder):
         assert None not in ranges(server)
         with vz.config.set(stream_bytes=2 * 16 * 16 * 4):
             assert np.array_equal(vz.open(f"{server.url}/a")[...], VALUES)
-        assert len([span for span in ranges(server) if span is None]) == 2 + 2  # and the document
+        assert len([span for span in ranges(server) if span is None]) == 2 + 1  # and the document
+
+
+@pytest.mark.parametrize("selection", [np.s_[14:18, 2:9], np.s_[5, 6], np.s_[20:24, 20:24]])
+def test_small_shards_take_one_request_each(folder, monkeypatch, selection):
+    """What is not wanted takes less time than the round trip for the index."""
+    monkeypatch.setattr(vz.config, "remote_gap", 1024)
+    with web_server(folder) as server:
+        array = vz.open(f"{server.url}/a")
+        ranges(server)
+        assert np.array_equal(array[selection], VALUES[selection])
+        count = 2 if selection[0] == slice(14, 18) else 1
+        assert ranges(server) == [None] * count
+        monkeypatch.setattr(vz.config, "remote_gap", 900)
+        assert np.array_equal(array[5, 6], VALUES[5, 6])
+        assert len(ranges(server)) == 2
 
 
 def test_missing_and_replaced_shards(folder):

@@ -40,10 +40,10 @@ from virtualzarr.stores.files import (
     LocalFile,
     RemoteFile,
 )
+from virtualzarr.stores.read_only import unwrap
 
 MAX_RETRIES = 100
 """Retries for a shard that is replaced while its index is read."""
-
 Int64 = NDArray[np.int64]
 
 
@@ -131,6 +131,8 @@ class ShardedChunks:
         self.grid = grid
         self.codec = codec
         self.cache_policy = cache_policy
+        shape = grid.chunk_shape if isinstance(grid, RegularGrid) else (2**62,)
+        self._shard_nbytes = math.prod(shape) * itemsize
         self._layout = lru_cache(maxsize=256)(partial(_shard_layout, grid, codec))
 
     def locate(self, projection: Projection) -> LocatedChunks:
@@ -185,7 +187,8 @@ class ShardedChunks:
     ) -> LocatedChunks:
         cells = projection.cells(positions)
         chunk_numbers = np.arange(len(cells)) if positions is None else positions
-        if len(cells) == 1:
+        # Of small shards, one sub-chunk may be worth fetching all: the way for several does that.
+        if len(cells) == 1 and not (to_read and self._has_small_shards()):
             return self._locate_one(projection, cells[0].tolist(), chunk_numbers, since)
         grouped = self.group_by_shard(cells)
         located = self._locate_shards(_project_cells(self.grid, grouped.shards), since)
@@ -211,13 +214,17 @@ class ShardedChunks:
         ranges = Index(offset[stored], length[stored])
         return self._make_located(projection, reader, chunk_numbers[stored], row[stored], ranges)
 
+    def _has_small_shards(self) -> bool:
+        is_remote = getattr(unwrap(getattr(self.shards, "store", None)), "remote", False)
+        return bool(is_remote) and self._shard_nbytes <= config.remote_gap
+
     def _limit_whole(
         self, grouped: GroupedSubchunks, located: LocatedChunks, shapes: list[list[int]]
     ) -> dict[int, int]:
         """Return the shards that are worth fetching whole, and how long they may be encoded.
 
-        That saves the round trip for the index. At least half of such a shard is wanted, and all of
-        them together may be in memory at once.
+        That saves the round trip for the index. At least half of such a shard is wanted, or what is
+        not takes less time than a round trip; and all of them together may be in memory at once.
         """
         # Blocks of a chunk cache are those of versions of files, which bytes in memory have not.
         if not located.may_be_missing or resolve_cache(self.cache_policy) is not None:
@@ -228,7 +235,8 @@ class ShardedChunks:
             nbytes = math.prod(shape) * self.itemsize
             wanted = len(grouped.members(group)) * entry_size
             complete = not located.offset[j] and located.length[j] < 0
-            if not complete or not 0 < nbytes <= min(config.remote_read, 2 * wanted):
+            most = max(2 * wanted, wanted + config.remote_gap)
+            if not complete or not 0 < nbytes <= min(config.remote_read, most):
                 continue
             total += nbytes
             if total > config.stream_bytes:
@@ -245,11 +253,10 @@ class ShardedChunks:
         entry = 0
         for i in self.codec.order:
             entry = entry * layout.counts[i] + cell[i] - layout.first[i]
-        located = self._locate_shards(layout.projection, since)
+        located, empty = self._locate_shards(layout.projection, since), position[:0]
         reader = _IndexReader(located, [layout.shard] * len(located), since)
         index = reader.read_index(0) if len(located) else None
         if index is None or index.offset[entry] < 0:
-            empty = position[:0]
             return self._make_located(projection, reader, empty, empty, Index(empty, empty))
         single = slice(entry, entry + 1)
         ranges = Index(index.offset[single], index.length[single])
