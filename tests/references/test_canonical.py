@@ -161,3 +161,18 @@ def test_cells_of_several_shapes():
     assert np.asarray(made.manifest.offset).reshape(-1).tolist() == [0, 16, 48]
     assert np.asarray(made.manifest.length).reshape(-1).tolist() == [16, 32, 48]
     assert np.array_equal(Array.from_manifest(meta, made.manifest)[...], block)
+
+
+@pytest.mark.parametrize(("length", "reason"), [
+    (24, {}), (-1, {"stored with a checksum that cannot be left out": 1}),
+])  # fmt: skip
+def test_checksums_are_left_out_where_lengths_are_known_and_counted_elsewhere(length, reason):
+    # As chunks are that are all of a file: what comes before its last bytes has no range.
+    summed = Pipeline([LITTLE, {"name": "crc32c"}])
+    data = bytes(summed.for_block((5,), "i4").encode(np.arange(5, dtype="i4")))
+    meta = ArrayMetadata((5,), "i4", RegularGrid((5,), (5,)), Pipeline([LITTLE]), 0)
+    sources, decoders = Sources([Source.inline(data)]), (Decoder(summed),)
+    manifest = Manifest((1,), sources, 0, 0, length, decoders=decoders, decoder=0)
+    canonical = make_canonical(meta, manifest)
+    assert (canonical.reasons, len(canonical.misread)) == (reason, len(reason))
+    assert canonical.manifest.length[0] == (20 if length > 0 else length)

@@ -159,3 +159,63 @@ def test_without_copying_the_bytes_and_the_ways_out_are_named(tmp_path):
     # What is published as it is has the chunks of the files.
     store = VirtualStore(array)
     assert sum(1 for _ in store.list("c")) == 3
+
+
+def write_sharded(path, values, chunks, shards):
+    """An array of shards as zarr-python writes it, a file each."""
+    zarr = pytest.importorskip("zarr", "3")
+    array = zarr.create_array(str(path), shape=values.shape, dtype=values.dtype, chunks=chunks,
+                              shards=shards, dimension_names=("time", "x"))  # fmt: skip
+    array[...] = values
+    return vz.open(path)
+
+
+@pytest.mark.parametrize(("part", "copied"), [
+    (np.s_[6:], 0),  # whole shards stay what they are
+    (np.s_[1:], 1), (np.s_[:, 1:3], 1), (np.s_[:, 5:], 1), (np.s_[::2], 1),
+])  # fmt: skip
+def test_parts_of_sharded_arrays(tmp_path, part, copied):
+    values = np.arange(260, dtype="f4").reshape(13, 20)
+    array = write_sharded(tmp_path / "a.zarr", values, (3, 4), (6, 8)).lazy[part]
+    path = tmp_path / "refs.json"
+    report = Group({}, {"a": array}).publish(path, regular=True, copy=True)
+    assert (report.copied, report.references) == (copied, 6 if not copied else 1)
+    np.testing.assert_array_equal(read_published(path)["a"][...], values[part])
+
+
+def test_chunks_that_are_files_count_with_their_sizes(tmp_path):
+    values = np.random.default_rng(0).random((20, 8)).astype("f4")
+    zarr = pytest.importorskip("zarr", "3")
+    for rows in (5, 2):
+        zarr.create_array(str(tmp_path / f"{rows}"), data=values, chunks=(rows, 8),
+                          dimension_names=("time", "x"))  # fmt: skip
+    joined = vz.concat([vz.open(tmp_path / "5"), vz.open(tmp_path / "2")])
+    report = Group({}, {"a": joined}).publish(tmp_path / "refs.json", regular=True, copy=True)
+    (note,) = [note for note in report.notes if "stay virtual" in note]
+    # As much as is in the ten chunks of two rows, and no more references than that takes.
+    assert "chunks 2x8" in note
+    assert 45 < float(note.partition("%")[0].rpartition(" ")[2]) < 60
+    assert (report.copied, report.references) == (10, 20)
+
+
+def test_shards_behind_a_transpose_are_refused_where_zarr_python_opens_nothing(tmp_path):
+    values = np.arange(96, dtype="f4").reshape(8, 12)
+    array = write_sharded(tmp_path / "a.zarr", values, (2, 3), (4, 6)).lazy.transpose()
+    group, path = Group({}, {"a": array}), tmp_path / "refs.json"
+    with pytest.raises(PublishError, match="behind a transpose"):
+        group.publish(path, zarr_format=3)
+    assert group.publish(path, copy=True).copied == 4
+    np.testing.assert_array_equal(read_published(path)["a"][...], values.T)
+    # Where sub-chunks divide the chunks either way, zarr-python reads them right.
+    square = write_sharded(tmp_path / "b.zarr", values, (2, 2), (4, 4)).lazy.transpose()
+    assert Group({}, {"a": square}).publish(path, overwrite=True).copied == 0
+    np.testing.assert_array_equal(read_published(path)["a"][...], values.T)
+
+
+def read_published(path):
+    """References as zarr-python opens them."""
+    fsspec = pytest.importorskip("fsspec")
+    zarr = pytest.importorskip("zarr", "3")
+    files = fsspec.filesystem("reference", fo=str(path), asynchronous=True,
+                              template_overrides={"here": str(path.parent)})  # fmt: skip
+    return zarr.open_group(zarr.storage.FsspecStore(files), mode="r")

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from grids import RegularGrid, SeparableGrid
+from virtualzarr.codecs.sharding import Sharding
 from virtualzarr.errors import MetadataError, UnsupportedError
 from virtualzarr.metadata import (
     ArrayMetadata,
@@ -194,11 +195,25 @@ def obstacle_in_v3(metadata: ArrayMetadata) -> str | None:
         return why
     if views_big_endian(metadata):
         return "zarr-python takes big-endian elements behind filters of numcodecs for little-endian"
+    if not _has_plain_shards(metadata):
+        return (
+            "zarr-python compares sub-chunks of shards behind a transpose with chunks before it, "
+            "and opens nothing of the hierarchy"
+        )
     try:
         documents_v3(metadata)
     except (UnsupportedError, MetadataError) as error:
         return error.message
     return None
+
+
+def _has_plain_shards(metadata: ArrayMetadata) -> bool:
+    """Tell whether sub-chunks divide chunks also if transposes before a shard are overlooked."""
+    serializer, grid = metadata.pipeline.serializer, metadata.grid
+    if not isinstance(serializer, Sharding) or not isinstance(grid, SeparableGrid):
+        return True
+    pairs = zip(grid.axes, serializer.chunk_shape, strict=True)
+    return not any((axis.runs()[0] % length).any() for axis, length in pairs)
 
 
 def views_big_endian(metadata: ArrayMetadata) -> bool:

@@ -21,10 +21,12 @@ from grids import Axis, RegularGrid, SeparableGrid
 from virtualzarr.array import Array
 from virtualzarr.codecs import Pipeline
 from virtualzarr.codecs.checksums import Checksum
+from virtualzarr.codecs.sharding import Sharding
 from virtualzarr.codecs.shuffle import Shuffle
+from virtualzarr.errors import CodecError
 from virtualzarr.manifest import Manifest
 from virtualzarr.metadata import ArrayMetadata
-from virtualzarr.references.canonical import Canonical, make_canonical
+from virtualzarr.references.canonical import Canonical, list_sizes, make_canonical
 from virtualzarr.references.joined_ranges import (
     Cut,
     JoinedRanges,
@@ -119,7 +121,7 @@ def choose_regular(
     if not isinstance(array.grid, SeparableGrid):
         return None
     best: Regular | None = None
-    total = array.manifest.nbytes_stored
+    total = int(_stored_bytes(array.manifest).sum())
     most = 4 * array.manifest.ncells + 100_000
     stored = _Stored(array)
     chains = [chain for chain in stored.pipelines() if accepts is None or accepts(chain)]
@@ -169,30 +171,52 @@ def on_grid(
         What the array is to declare; by default what it does.
     """
     manifest, metadata = array.manifest, array.metadata
-    if pipeline is not None and pipeline != metadata.pipeline:
+    target = metadata.pipeline if pipeline is None else pipeline
+    # Shards are declared at the end, as the cells so far may not be whole ones.
+    if target != metadata.pipeline and not isinstance(target.serializer, Sharding):
         # Chunks of the codecs so far are told apart, before others are declared.
         manifest = with_decoder(manifest, metadata.pipeline)
-        metadata = metadata.replace(pipeline=pipeline)
+        metadata = metadata.replace(pipeline=target)
     declared = array.replace(metadata, manifest)
     assert isinstance(array.grid, SeparableGrid)
     cuts = [_cut_axis(axis, edge) for axis, edge in zip(array.grid.axes, shape, strict=True)]
     placed = apply_axis_slices(declared, [cut.slices for cut in cuts])
     grid = RegularGrid(array.shape, shape)
-    # Shards, which `apply_axis_slices` takes apart, are whole cells or nothing.
-    placed = placed.replace(placed.metadata.replace(grid=grid), placed.manifest)
+    if isinstance(target.serializer, Sharding) and _cuts_whole(target, shape):
+        # `apply_axis_slices` has left shards to decoders: whole ones are those of the array again.
+        manifest = with_decoder(placed.manifest, placed.metadata.pipeline)
+        placed = placed.replace(placed.metadata.replace(grid=grid, pipeline=target), manifest)
+    else:
+        placed = placed.replace(placed.metadata.replace(grid=grid), placed.manifest)
     canonical = make_canonical(placed.metadata, placed.manifest, plugins)
     canonical = _with_crossing(canonical, array.manifest, cuts)
-    joined = join_ranges(array, metadata.pipeline, shape, cuts)
+    joined = join_ranges(array, target, shape, cuts)
     if joined is not None:
         canonical = _with_joined(canonical, joined)
-    length = np.asarray(canonical.manifest.length).reshape(-1).copy()
-    length[np.asarray(canonical.manifest.source).reshape(-1) < 0] = 0
+    length = _stored_bytes(canonical.manifest).reshape(-1)
     length[canonical.misread] = 0
     # What ranges have behind the end of the array is no part of it.
-    total = array.manifest.nbytes_stored
-    virtual = min(int(length[length > 0].sum()), total)
+    total = int(_stored_bytes(array.manifest).sum())
+    virtual = min(int(length.sum()), total)
     unverified = _count_unverified(array, placed.metadata.pipeline)
     return Regular(placed.metadata, canonical, virtual, total, unverified)
+
+
+def _cuts_whole(pipeline: Pipeline, shape: Sequence[int]) -> bool:
+    """Tell whether shards of a shape are cut into whole sub-chunks."""
+    try:
+        pipeline.check_edges([(length,) for length in shape])
+    except CodecError:
+        return False
+    return True
+
+
+def _stored_bytes(manifest: Manifest) -> Ints:
+    """Return the bytes of each chunk as it is stored: 0 of missing ones, 1 where nobody knows."""
+    source, length = np.asarray(manifest.source), np.asarray(manifest.length)
+    # A chunk that is all of a file, as those of Zarr hierarchies are, has no length of its own.
+    rest = list_sizes(manifest.sources)[source] - np.asarray(manifest.offset)
+    return np.where(source < 0, 0, np.maximum(np.where(length < 0, rest, length), 1))
 
 
 def copy_whole(array: Array, shape: Sequence[int]) -> Regular:
@@ -316,8 +340,7 @@ class _Stored:
         assert isinstance(array.grid, SeparableGrid)
         self.axes = array.grid.axes
         self.manifest = manifest
-        length = np.asarray(manifest.length)
-        self.weight = np.where(np.asarray(manifest.source) >= 0, np.maximum(length, 1), 0)
+        self.weight = _stored_bytes(manifest)
         dtype = array.metadata.dtype
         chains = [*(d.pipeline for d in manifest.decoders), array.metadata.pipeline]
         chains = [_without_identities(chain, dtype) for chain in chains]
