@@ -182,7 +182,7 @@ class _Canonicalizer:
             # What comes before a checksum is a chunk as the array declares it: a shorter range.
             encoded = Pipeline(pipeline.codecs[:-1])
             if self._key(encoded) == self._key(self.metadata.pipeline):
-                # Of a chunk that is all of a file the length is not known, and so not a shorter one.
+                # A chunk that is all of a file has no known length, and so no shorter range.
                 known = self.length[rows] >= _CHECKSUM
                 self._count(
                     "stored with a checksum that cannot be left out", int(np.count_nonzero(~known))
