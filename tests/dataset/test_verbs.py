@@ -859,14 +859,17 @@ def test_as_a_form_of_references(tmp_path):
                    reference_format="dataset")  # fmt: skip
 
 
-def test_against_xarray(tmp_path):
+@pytest.mark.parametrize("dtype", ["i8", "f8"])  # of floats, xarray writes NaN as _FillValue
+def test_against_xarray(tmp_path, dtype):
     paths = []
     for number in range(5):
         paths.append(tmp_path / f"{number}.nc")
         start = np.datetime64("2000-01-01") + np.timedelta64(number, "D")
         day = start + np.arange(24) * np.timedelta64(1, "h")
         air = ("time", "x"), np.random.default_rng(number).normal(size=(24, 3))
-        xr.Dataset({"air": air}, {"time": day}).to_netcdf(paths[-1], engine="h5netcdf")
+        xr.Dataset({"air": air}, {"time": day}).to_netcdf(
+            paths[-1], engine="h5netcdf", encoding={"time": {"dtype": dtype}}
+        )
     dataset = vz.create_dataset(tmp_path / "d", paths[1], "time", harmonize="time")
     for number in (4, 0, 3):
         dataset = dataset.append(paths[number])

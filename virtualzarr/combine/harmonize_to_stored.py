@@ -160,7 +160,9 @@ def _encode_like_stored(values: NDArray[Any], stored: Array, new: Array) -> Arra
         name: value for name, value in new.attrs.items() if name not in MEANING_ATTRIBUTES
     }
     attributes |= {
-        name: value for name, value in template.attrs.items() if name in MEANING_ATTRIBUTES
+        name: stored.attrs.get(name, value)  # a mask as it is spelled there
+        for name, value in template.attrs.items()
+        if name in MEANING_ATTRIBUTES
     }
     try:
         return inline_like(values, template, attributes).with_path(new.path)
