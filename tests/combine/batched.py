@@ -15,6 +15,7 @@ from virtualzarr.array import Array
 from virtualzarr.batches import Row, RowCollector, has_manifests
 from virtualzarr.combine import alike, by_coords, concat_stack
 from virtualzarr.combine.error_report import ErrorReport, InputLabels
+from virtualzarr.combine.runs import split_runs
 from virtualzarr.hierarchy.group import Group
 from virtualzarr.ingest import inputs
 from virtualzarr.ingest.differences import find_difference
@@ -48,13 +49,13 @@ class Comparison:
         labels = InputLabels(groups)
         try:
             expected = join(groups)
-        except Exception:
-            expected = None
+        except Exception as error:
+            expected, why = None, error
         joined = through(rows, labels)
         if joined is None:
             self.nleft += 1
             return
-        assert expected is not None, "no error was found"
+        assert expected is not None, f"not found: {why}"
         self.nequal += 1
         difference = find_difference(joined, expected)
         assert not difference, difference
@@ -96,27 +97,55 @@ def comparing(patch: pytest.MonkeyPatch) -> Iterator[Comparison]:
     """Have all joins compared with joins through batches."""
     with tempfile.TemporaryDirectory() as folder:
         comparison = Comparison(Path(folder))
-        concat_items = concat_stack.concat_items
         patch.setattr(alike, "MEAN_RUN", 0)
+        concat_items, stack_items = concat_stack.concat_items, concat_stack.stack_items
+        combine = by_coords.combine_groups_by_coords
 
         def concat(items: Any, axis: Any, dim: Any, report: Any, options: Any) -> Any:
-            def join(groups: Sequence[Group]) -> Group:
+            def join(groups: Sequence[Group]) -> Any:
                 report = ErrorReport(InputLabels(groups))
-                joined: Group = concat_items(groups, along if dim is None else None, dim, report,
-                                             options)  # fmt: skip
-                return joined
+                return concat_items(groups, along if dim is None else None, dim, report, options)
 
             def through(rows: Sequence[Row], labels: InputLabels) -> Group | None:
-                return alike.concat_alike(rows, along, labels, options)
+                return alike.concat_runs(split_runs(rows), along, labels, options)
 
             is_array = isinstance(items[0], Array)
             along = dim if dim is not None else axis or 0 if is_array else axis
-            if along is not None:
+            if along is not None and len(items) > 1:
                 comparison.compare(as_groups(items), join, through)
             return concat_items(items, axis, dim, report, options)
 
+        def stack(items: Any, axis: Any, dim: Any, report: Any, options: Any) -> Any:
+            def join(groups: Sequence[Group]) -> Any:
+                return stack_items(groups, 0, dim, ErrorReport(InputLabels(groups)), options)
+
+            def through(rows: Sequence[Row], labels: InputLabels) -> Group | None:
+                return alike.stack_runs(split_runs(rows), dim, labels, options)
+
+            if dim is not None and len(items) > 1:
+                comparison.compare(as_groups(items), join, through)
+            return stack_items(items, axis, dim, report, options)
+
+        def order(groups: Any, dims: Any, labels: Any, options: Any, **rules: Any) -> Any:
+            def through(rows: Sequence[Row], labels: InputLabels) -> Group | None:
+                return alike.combine_rows_by_coords(rows, dims, options, **rules)
+
+            def join(groups: Sequence[Group]) -> Any:
+                return combine(groups, dims, InputLabels(groups), options, **rules)
+
+            if len(groups) > 1:
+                comparison.compare(groups, join, through)
+            return combine(groups, dims, labels, options, **rules)
+
+        functions = {
+            "concat_items": concat,
+            "stack_items": stack,
+            "combine_groups_by_coords": order,
+        }
         for module in (concat_stack, by_coords, inputs):
-            patch.setattr(module, "concat_items", concat)
+            for name, function in functions.items():
+                if hasattr(module, name):
+                    patch.setattr(module, name, function)
         yield comparison
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
@@ -108,6 +109,45 @@ def test_errors_are_those_of_a_join_of_all(odd, options, tmp_path):
     assert texts[0] == texts[1]
 
 
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {},
+        {7: {"chunks": (2, 3)}},
+        {3: {"times": np.arange(13.0, 15)}},
+        {3: {"times": np.array([6.5])}},
+        {7: {"x": np.arange(1, 4.0)}},
+    ],
+)
+@pytest.mark.parametrize("dims", [None, "time"])
+def test_files_in_the_order_of_their_coordinates(odd, dims, tmp_path):
+    files = archive(tmp_path, odd)
+    Random(1).shuffle(files)
+    results = []
+    for join in (
+        lambda: vz.virtualize(files, dims, combine="by_coords"),
+        lambda: vz.combine_by_coords([vz.open(f) for f in files], dims and [dims]),
+    ):
+        try:
+            results.append(join())
+        except MismatchError as error:
+            results.append(re.sub(r"input \d+ ", "", str(error)))
+    if isinstance(results[1], str):
+        assert results[0] == results[1]
+    else:
+        assert find_difference(*results) == ""
+
+
+def test_files_that_are_stacked(tmp_path):
+    files = archive(tmp_path, {n: {"times": np.arange(2.0)} for n in range(_COUNT)})
+    joined = vz.virtualize(files, "member", coordinate=range(_COUNT))
+    expected = vz.stack([vz.open(file) for file in files], dim="member")
+    assert joined["member"][...].tolist() == [*range(_COUNT)]
+    assert find_difference(joined[[*expected]], expected) == ""
+    with pytest.raises(ValueError, match="is 'time' meant"):
+        vz.virtualize(files, "tme")
+
+
 def test_no_group_is_made_of_each_file(tmp_path, monkeypatch):
     monkeypatch.setattr(alike, "MEAN_RUN", 4)
     built = []
@@ -120,7 +160,9 @@ def test_no_group_is_made_of_each_file(tmp_path, monkeypatch):
     monkeypatch.setattr(Schema, "build", count)
     files = archive(tmp_path, {})
     vz.virtualize(files, "time")
-    assert len(built) < 6
+    vz.virtualize(files[::-1], combine="by_coords")
+    vz.virtualize(files, "member", compat="override", coordinate=range(_COUNT))
+    assert len(built) < 18
     with pytest.raises(MismatchError):
         vz.virtualize([*files, files[0]], "time")
     assert len(built) > len(files)

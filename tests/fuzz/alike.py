@@ -101,7 +101,7 @@ class Archive:
                 attrs={"units": self.clock}, fill_value=None, **options,
             ),
             "x": virtual_array(
-                random.random(4), dims=("x",), attrs={"seen": number}, **options
+                np.sort(random.random(4)), dims=("x",), attrs={"seen": number}, **options
             ),
             "crs": virtual_array(np.array(random.integers(9)), attrs={"grid": "a"}, **options),
             "v": virtual_array(
@@ -141,7 +141,15 @@ def run(random: Random) -> None:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            vz.concat(groups, dim="time", **options)
+            way = random.choice(("concat", "concat", "stack", "by_coords"))
+            if way == "stack":
+                vz.stack(groups, dim="new", **options)
+            elif way == "concat":
+                vz.concat(groups, dim="time", **options)
+            else:
+                random.shuffle(groups)
+                dims = random.choice((None, ["time"]))
+                vz.combine_by_coords(groups, dims, **options)
     except VirtualZarrError:
         return
 

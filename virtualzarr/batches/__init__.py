@@ -1,6 +1,6 @@
 """Batches: what came of scans of many files that are alike, as one schema and columns."""
 
-from virtualzarr.batches.batch import Batch, Row, has_manifests, make_batches
+from virtualzarr.batches.batch import Batch, Row, RowValues, has_manifests, make_batches
 from virtualzarr.batches.collect import RowCollector
 from virtualzarr.batches.schema import ChunkColumns, Schema
 
@@ -9,6 +9,7 @@ __all__ = [
     "ChunkColumns",
     "Row",
     "RowCollector",
+    "RowValues",
     "Schema",
     "has_manifests",
     "make_batches",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import fields
 from typing import Any
 
@@ -33,6 +33,11 @@ _RARELY = 16
 class RowCollector:
     """Makes rows of groups, with one schema for those that are alike.
 
+    Parameters
+    ----------
+    schemas : iterable of Schema, optional
+        Those that groups may fit, too.
+
     Examples
     --------
     >>> rows = [RowCollector().add(Group({"orbit": number})) for number in (7, 8)]
@@ -44,8 +49,8 @@ class RowCollector:
     (True, {'orbit': 8})
     """
 
-    def __init__(self) -> None:
-        self._schemas: list[Schema] = []
+    def __init__(self, schemas: Iterable[Schema] = ()) -> None:
+        self._schemas = [*schemas][:MAX_SCHEMAS]
         self._misses = self._skipped = 0
 
     def collect(self, group: Group) -> Row | Group:
@@ -204,6 +209,8 @@ def _match_array(schema: ArraySchema, array: Array) -> bool:
         return False
     if columns is None:
         return _is_same(old.offset, new.offset) and _is_same(old.length, new.length)
+    if not columns.has_lengths and not _is_same(old.length, new.length):
+        return False
     if not _is_full(new.offset) or not _is_full(new.length):
         return False
     # Of cells without a chunk, too, all is to be as it was.

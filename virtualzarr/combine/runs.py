@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -218,7 +218,7 @@ class Run:
                 values = np.concatenate([*self.read_values(path)])
             except VirtualZarrError:  # whoever needs the values reads again, and says what is wrong
                 continue
-            data = np.ascontiguousarray(values).reshape(self.count, -1).view("u1")
+            data = as_bytes(values)
             is_shared = bool((data == data[:1]).all())
             columns[path] = np.broadcast_to(values[:1], values.shape) if is_shared else values
         return columns
@@ -250,6 +250,11 @@ class Run:
                     ):
                         conflicts.add(key)
         return conflicts
+
+
+def as_bytes(values: NDArray[Any]) -> NDArray[np.uint8]:
+    """Return the bytes of the values of each input, shape (inputs, bytes)."""
+    return np.ascontiguousarray(values).reshape(len(values), -1).view(np.uint8)
 
 
 def _repeat_axis(axis: Axis, count: int) -> Axis:
@@ -294,6 +299,29 @@ def _iter_attributes(group: Group) -> Iterator[tuple[Name, Any]]:
 
 def _relative(path: str, root: str) -> str:
     return path[len(root) :].lstrip("/") if root else path
+
+
+class LazyGroups(Sequence[Group]):
+    """The groups of inputs, each made when it is asked for, and not kept."""
+
+    def __init__(self, inputs: Sequence[Row | Group]) -> None:
+        self.inputs = inputs
+
+    @overload
+    def __getitem__(self, index: int) -> Group: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Group]: ...
+    def __getitem__(self, index: int | slice) -> Group | Sequence[Group]:
+        if isinstance(index, slice):
+            return LazyGroups(self.inputs[index])
+        one = self.inputs[index]
+        return one.group() if isinstance(one, Row) else one
+
+    def __len__(self) -> int:
+        return len(self.inputs)
+
+    def __iter__(self) -> Iterator[Group]:
+        return (self[number] for number in range(len(self)))
 
 
 def split_runs(inputs: Iterable[Row | Group]) -> list[Run]:

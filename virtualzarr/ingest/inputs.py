@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 from difflib import get_close_matches
-from typing import Any, cast, overload
+from typing import Any, cast
 
 import numpy as np
 
 from virtualzarr.array import Array
 from virtualzarr.batches import Row, RowCollector, Schema
 from virtualzarr.choices import BadFiles
-from virtualzarr.combine.alike import concat_alike
+from virtualzarr.combine.alike import combine_rows_by_coords, concat_runs, is_worth_runs, stack_runs
 from virtualzarr.combine.by_coords import combine_groups_by_coords
 from virtualzarr.combine.concat_stack import concat_items, has_dimension, stack_items
 from virtualzarr.combine.coordinates import Coordinate, coordinate_array, coordinate_values
 from virtualzarr.combine.dimension_order import DimensionOrder
 from virtualzarr.combine.error_report import ErrorReport, InputLabels
 from virtualzarr.combine.options import CombineOptions, ParsedOptions
+from virtualzarr.combine.runs import LazyGroups, split_runs
 from virtualzarr.errors import MismatchError, VirtualZarrError, warn_caller
 from virtualzarr.hierarchy.group import Group
 from virtualzarr.hierarchy.inventory import iter_arrays
@@ -85,7 +86,7 @@ def prepare_inputs(
         Of `virtualzarr.virtualize`.
     """
     # After the scan, as names are only known then; before the join, which compares what remains.
-    dropper, collector = _Dropper(frozenset(drop)), RowCollector()
+    dropper = _Dropper(frozenset(drop))
     for number, one in enumerate(inputs):
         if one is None or isinstance(one, UnreadableGroup):
             continue
@@ -94,8 +95,13 @@ def prepare_inputs(
         if preprocess is not None:
             one = preprocess(one.group() if isinstance(one, Row) else one)
         # A row of its own schema may well be like others: as a group it is compared with them.
-        group = one if isinstance(one, Group) else one.group() if one.source is None else None
-        inputs[number] = one if group is None else collector.collect(group)
+        inputs[number] = one.group() if isinstance(one, Row) and one.source is None else one
+    # Files that were parsed before there was a template for them are rows of its schema.
+    schemas = {id(one.schema): one.schema for one in inputs if isinstance(one, Row)}
+    collector = RowCollector(schemas.values())
+    for number, one in enumerate(inputs):
+        if isinstance(one, Group) and not isinstance(one, UnreadableGroup):
+            inputs[number] = collector.collect(one)
 
 
 class _Dropper:
@@ -128,29 +134,6 @@ def _drop(group: Group, paths: frozenset[str], start: str = "") -> Group:
             members[name] = _drop(node, paths, f"{path}/") if isinstance(node, Group) else node
     skipped = {path: why for path, why in group.skipped.items() if f"{start}{path}" not in paths}
     return group.replace(members=members, skipped=skipped)
-
-
-class LazyGroups(Sequence[Group]):
-    """The groups of inputs, each made when it is asked for, and not kept."""
-
-    def __init__(self, inputs: Sequence[Row | Group]) -> None:
-        self.inputs = inputs
-
-    @overload
-    def __getitem__(self, index: int) -> Group: ...
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[Group]: ...
-    def __getitem__(self, index: int | slice) -> Group | Sequence[Group]:
-        if isinstance(index, slice):
-            return LazyGroups(self.inputs[index])
-        one = self.inputs[index]
-        return one.group() if isinstance(one, Row) else one
-
-    def __len__(self) -> int:
-        return len(self.inputs)
-
-    def __iter__(self) -> Iterator[Group]:
-        return (self[number] for number in range(len(self)))
 
 
 class Inputs:
@@ -208,6 +191,9 @@ class Inputs:
         """Join all inputs in the order of their coordinates."""
         self._check_order()
         inputs, files = self._select(range(len(self.inputs)))
+        joined = combine_rows_by_coords(inputs, dims, self.options, **self.order)
+        if joined is not None:
+            return joined
         groups = [*LazyGroups(inputs)]
         return combine_groups_by_coords(
             groups, dims, InputLabels(groups, files), self.options, **self.order
@@ -247,7 +233,7 @@ class Inputs:
     ) -> Group:
         lazy = LazyGroups(inputs)
         labels = InputLabels(lazy, files)
-        joined = concat_alike(inputs, dim, labels, self.options)
+        joined = self._join_alike(inputs, dim, labels)
         if joined is None:
             joined = self._join_groups([*lazy], dim, labels)
         if self.coordinate is None:
@@ -259,6 +245,19 @@ class Inputs:
             pairs = zip(coordinate, self.inputs, strict=True)
             coordinate = [value for value, one in pairs if one is not None]
         return with_coordinate(joined, str(dim), coordinate_values(coordinate, lazy, files))
+
+    def _join_alike(
+        self, inputs: Sequence[Row | Group], dim: str | int, labels: InputLabels
+    ) -> Group | None:
+        """Join files of which many are alike; None where each has to be looked at."""
+        runs = split_runs(inputs)
+        if not is_worth_runs(runs):
+            return None
+        groups = [run.group for run in runs]
+        if isinstance(dim, int) or any(has_dimension(group, dim) for group in groups):
+            return concat_runs(runs, dim, labels, self.options)
+        self._check_new(dim, groups)
+        return stack_runs(runs, dim, labels, self.options)
 
     def _join_groups(self, groups: Sequence[Group], dim: str | int, labels: InputLabels) -> Group:
         report, options = ErrorReport(labels), self.options
