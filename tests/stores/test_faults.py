@@ -1,5 +1,7 @@
 """Servers that fail now and then: what is read is right, or an error; never a fill value."""
 
+import asyncio
+
 import h5py
 import numpy as np
 import pytest
@@ -355,6 +357,29 @@ def test_retries_end_when_their_time_has_passed(tmp_path, monkeypatch):
         with pytest.raises(SourceError, match="answered 503"):
             RemoteFile(Location.of(f"{server.url}/a.bin")).read(0, 100)
         assert len(server.requests) <= 4
+
+
+def test_errors_after_all_retries_have_no_circle_of_causes(impatient):
+    def attempt():
+        try:
+            raise ConnectionError("fake")
+        except ConnectionError as error:
+            raise retries.TransientError(error) from error
+
+    async def attempt_in_loop():
+        attempt()
+
+    for work in (
+        lambda: retries.retry_blocking(attempt),
+        lambda: asyncio.run(retries.retry(attempt_in_loop)),
+    ):
+        with pytest.raises(ConnectionError) as raised:
+            work()
+        error, seen = raised.value, set()
+        while error is not None:
+            assert id(error) not in seen
+            seen.add(id(error))
+            error = error.__cause__ or error.__context__
 
 
 def test_waiting_grows_and_is_random(monkeypatch):

@@ -191,7 +191,9 @@ def hide_request_headers(error: BaseException | None) -> None:
     Keys and signatures are there; messages, `repr` and pickles show them, and error trackers
     record all of these.
     """
-    while error is not None:
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
         request: Any = getattr(error, "request_info", None)
         if request is not None:
             urls = request.url.with_query(None), request.real_url.with_query(None)
@@ -208,6 +210,10 @@ def as_source_error(error: Exception, uri: str) -> SourceError:
     if isinstance(error, SourceError):
         return error
     hide_request_headers(error)
-    kind = SourceNotFoundError if isinstance(error, FileNotFoundError) else SourceError
+    # Of an FTP server, 550 says that there is no such file (RFC 959, 4.2).
+    is_missing = isinstance(error, FileNotFoundError) or (
+        type(error).__module__ == "ftplib" and str(error).startswith("550")
+    )
+    kind = SourceNotFoundError if is_missing else SourceError
     message = getattr(error, "strerror", None) or str(error) or type(error).__name__
     return kind(str(message), file=uri)

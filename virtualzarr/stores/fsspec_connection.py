@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, ClassVar, TypeVar
+from urllib.parse import urlsplit
 from weakref import WeakKeyDictionary
 
 from virtualzarr.errors import MissingDependencyError, UnsupportedError, VirtualZarrError
@@ -130,18 +131,18 @@ class Connection:
         def attempt() -> T:
             credential = None if provider is None else provider.get()
             transport = self._transport_by(credential)
-            try:
-                # Who waits for the next attempt keeps nobody else out.
-                with self._guard:
+            # Who waits for the next attempt keeps nobody else out; who connects anew does.
+            with self._guard:
+                try:
                     return work(transport)
-            except Exception as error:
-                transient = transport.as_transient(error)
-                if provider is not None and transport.is_refusal(error):
-                    is_renewed = provider.renew(credential) is not credential
-                    transient = TransientError(error) if is_renewed else None
-                if transient is None:
-                    raise
-                raise transient from error
+                except Exception as error:
+                    transient = transport.as_transient(error)
+                    if provider is not None and transport.is_refusal(error):
+                        is_renewed = provider.renew(credential) is not credential
+                        transient = TransientError(error) if is_renewed else None
+                    if transient is None:
+                        raise
+                    raise transient from error
 
         return retry_blocking(attempt)
 
@@ -230,6 +231,10 @@ class Connection:
     def url_of(self, path: str) -> str:
         """Return the URL of a path in the file system."""
         url: str = self._fs.unstrip_protocol(path)
+        # FTP's paths have no host, of which the file system has one.
+        host = urlsplit(self.location.uri).netloc
+        if url.startswith("ftp:///") and host:
+            return f"ftp://{host}/{url.removeprefix('ftp:///')}"
         return url
 
     @contextmanager

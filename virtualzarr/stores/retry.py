@@ -65,8 +65,10 @@ async def retry(attempt: Callable[[], Awaitable[T]]) -> T:
     while True:
         try:
             return await attempt()
-        except TransientError as failed:
-            await asyncio.sleep(budget.seconds_to_wait(failed))
+        except TransientError as error:
+            failed = error
+        # Not in the handler: the error that is raised may be what the transient one comes from.
+        await asyncio.sleep(budget.seconds_to_wait(failed))
 
 
 def retry_blocking(attempt: Callable[[], T]) -> T:
@@ -75,8 +77,9 @@ def retry_blocking(attempt: Callable[[], T]) -> T:
     while True:
         try:
             return attempt()
-        except TransientError as failed:
-            time.sleep(budget.seconds_to_wait(failed))
+        except TransientError as error:
+            failed = error
+        time.sleep(budget.seconds_to_wait(failed))
 
 
 async def gather_ranges(

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import ftplib
 import os
 from collections.abc import Sequence
-from contextlib import suppress
 from typing import Any, Protocol
 
 from virtualzarr.stores.credentials import Keyring
 from virtualzarr.stores.fingerprints import Fingerprint, check_length
+from virtualzarr.stores.ftp import FtpTransport
 from virtualzarr.stores.http import HttpTransport
 from virtualzarr.stores.listing import Entry, Listings
 from virtualzarr.stores.location import Location
@@ -120,19 +119,6 @@ class FsspecTransport(Listings):
         """Return what another attempt may put right: a connection that broke or was not made."""
         broken = isinstance(error, ConnectionError | TimeoutError | EOFError)
         return TransientError(error) if broken else None
-
-
-class FtpTransport(FsspecTransport):
-    """Files of an FTP server, over one connection, which breaks when an answer is cut off."""
-
-    def as_transient(self, error: Exception) -> TransientError | None:
-        """Return what another attempt may put right, over a new connection."""
-        transient = super().as_transient(error)
-        if transient is None and not isinstance(error, ftplib.error_temp):
-            return None
-        with suppress(OSError, EOFError, ftplib.Error):  # or else the next attempt fails, too
-            self._fs._connect()
-        return TransientError(error)
 
 
 class LocalTransport(FsspecTransport):

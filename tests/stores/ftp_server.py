@@ -1,0 +1,177 @@
+"""An FTP server of a folder on loopback that breaks connections when it is told to."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import socketserver
+import threading
+from contextlib import contextmanager
+from pathlib import Path
+
+
+class Session(socketserver.StreamRequestHandler):
+    """One control connection; commands are methods of their names."""
+
+    def handle(self):
+        self.folder, self.start, self.data = "/", 0, None
+        # Clients send the end of ABOR as urgent data.
+        self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_OOBINLINE, 1)
+        self.say(220, "ready")
+        while line := self.rfile.readline():
+            name, _, argument = line.decode("latin-1").strip().lstrip("\xff\xf2\xf4").partition(" ")
+            self.server.commands.append(name.upper())
+            fault = self.server.fault(name.upper(), argument)
+            if fault == "reset":
+                return
+            if fault is not None:
+                self.say(fault, "busy")
+                continue
+            method = getattr(self, f"do_{name.upper()}", None)
+            if method is None:
+                self.say(502, "unknown")
+            elif method(argument) is False:
+                return
+
+    def say(self, code, text):
+        self.wfile.write(f"{code} {text}\r\n".encode())
+
+    def path(self, name):
+        joined = os.path.normpath(os.path.join(self.folder, name or "."))
+        return Path(self.server.root + joined)
+
+    def do_USER(self, name):
+        self.say(230, "welcome")
+
+    def do_TYPE(self, kind):
+        self.say(200, "all the same")
+
+    do_NOOP = do_TYPE
+
+    def do_PWD(self, _):
+        self.say(257, f'"{self.folder}"')
+
+    def do_CWD(self, name):
+        if self.path(name).is_dir():
+            self.folder = "/" + os.path.relpath(self.path(name), self.server.root)
+            self.say(250, "there")
+        else:
+            self.say(550, "no such folder")
+
+    def do_QUIT(self, _):
+        self.say(221, "bye")
+        return False
+
+    def do_EPSV(self, _):
+        self.data = socket.create_server(("127.0.0.1", 0))
+        self.say(229, f"listening (|||{self.data.getsockname()[1]}|)")
+
+    def do_PASV(self, _):
+        self.data = socket.create_server(("127.0.0.1", 0))
+        port = self.data.getsockname()[1]
+        self.say(227, f"listening (127,0,0,1,{port // 256},{port % 256})")
+
+    def do_ABOR(self, _):
+        self.say(226, "nothing to stop")
+
+    def do_REST(self, start):
+        self.start = int(start)
+        self.say(350, "from there")
+
+    def do_SIZE(self, name):
+        path = self.path(name)
+        self.say(213, path.stat().st_size) if path.is_file() else self.say(550, "no such file")
+
+    def do_MLSD(self, name):
+        folder = self.path(name)
+        if not folder.is_dir():
+            self.say(550, "no such folder")
+            return
+        facts = [
+            f"type={'dir' if path.is_dir() else 'file'};size={path.stat().st_size};"
+            f"modify=20200101000000; {path.name}\r\n"
+            for path in sorted(folder.iterdir())
+        ]
+        self.send("".join(facts).encode())
+
+    def do_RETR(self, name):
+        if not self.path(name).is_file():
+            self.say(550, "no such file")
+            return None
+        data, self.start = self.path(name).read_bytes()[self.start :], 0
+        return self.send(data, cut=self.server.cut("RETR", name))
+
+    def send(self, data, cut=False):
+        self.say(150, "here it comes")
+        connection, _ = self.data.accept()
+        self.data.close()
+        try:
+            connection.sendall(data[: len(data) // 2] if cut else data)
+        except OSError:
+            cut = True  # the client has enough
+        connection.close()
+        if cut:
+            self.say(426, "the transfer was cut off")
+        else:
+            self.say(226, "done")
+
+    def do_STOR(self, name):
+        if not self.path(name).parent.is_dir():
+            self.data.close()
+            self.say(550, "no such folder")
+            return
+        self.say(150, "go on")
+        connection, _ = self.data.accept()
+        self.data.close()
+        with connection, self.path(name).open("wb") as file:
+            while part := connection.recv(1 << 16):
+                file.write(part)
+        self.say(226, "done")
+
+    def change(self, work):
+        try:
+            work()
+        except OSError as error:
+            self.say(550, error.strerror)
+        else:
+            self.say(250, "done")
+
+    def do_DELE(self, name):
+        self.change(self.path(name).unlink)
+
+    def do_RMD(self, name):
+        self.change(lambda: shutil.rmtree(self.path(name)))
+
+    def do_MKD(self, name):
+        try:
+            self.path(name).mkdir()
+        except OSError as error:
+            self.say(550, error.strerror)
+        else:
+            self.say(257, f'"{name}"')
+
+
+class Server(socketserver.ThreadingTCPServer):
+    """A server with a `url`; `fault` and `cut` are given commands and their arguments."""
+
+    daemon_threads = True
+    allow_reuse_address = True
+
+    def handle_error(self, request, client_address):
+        pass
+
+
+@contextmanager
+def ftp_server(folder):
+    """Serve a folder within a with statement."""
+    server = Server(("127.0.0.1", 0), Session)
+    server.root, server.commands = str(folder), []
+    server.fault, server.cut = lambda *command: None, lambda *command: False
+    server.url = f"ftp://127.0.0.1:{server.server_address[1]}"
+    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+    try:
+        yield server
+    finally:
+        server.shutdown()
+        server.server_close()
