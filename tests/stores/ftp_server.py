@@ -14,6 +14,8 @@ from pathlib import Path
 class Session(socketserver.StreamRequestHandler):
     """One control connection; commands are methods of their names."""
 
+    disable_nagle_algorithm = True  # or each reply waits for the one before to be confirmed
+
     def handle(self):
         self.folder, self.start, self.data = "/", 0, None
         # Clients send the end of ABOR as urgent data.
