@@ -33,6 +33,7 @@ if TYPE_CHECKING:
         stack,
     )
     from virtualzarr.combine.merge_groups import merge
+    from virtualzarr.curate.run_decisions import run_decisions
     from virtualzarr.dataset.compact_target import compact
     from virtualzarr.dataset.create import create_dataset
     from virtualzarr.dataset.dataset import Dataset
@@ -89,6 +90,7 @@ _MODULES = {
     "rename_paths": "virtualzarr.references.rename",
     "split_chunks": "virtualzarr.virtual.derived",
     "stack": "virtualzarr.combine",
+    "run_decisions": "virtualzarr.curate.run_decisions",
     "survey": "virtualzarr.archive.survey",
     "upgrade": "virtualzarr.dataset.upgrade",
     "verify": "virtualzarr.verification.verify",
@@ -128,6 +130,7 @@ __all__ = [
     "preview",
     "publish",
     "rename_paths",
+    "run_decisions",
     "split_chunks",
     "stack",
     "survey",

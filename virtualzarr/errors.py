@@ -174,6 +174,10 @@ class OutOfMemoryError(VirtualZarrError, MemoryError):
     """What is asked for is larger than the memory there is."""
 
 
+class DecisionError(VirtualZarrError, ValueError):
+    """A decision file cannot be understood, or leaves something undecided."""
+
+
 class LedgerWarning(UserWarning):
     """A ledger of scans is damaged, and a new one is begun."""
 

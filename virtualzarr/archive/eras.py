@@ -34,6 +34,8 @@ class Era:
         Which of the satellites, tiles or products that take turns it is of.
     nbytes : int
         Of its files.
+    typical : str
+        One of the files that most of it are like.
     """
 
     first: str
@@ -44,6 +46,7 @@ class Era:
     stop: str = ""
     strand: str = ""
     nbytes: int = 0
+    typical: str = ""
 
 
 def find_eras(
@@ -73,7 +76,8 @@ def find_eras(
         inside = tuple(names[i] for i in indices)
         changes = compare(typical[-1], common) if typical else []
         words = [f"{variable} {text}" for _, variable, text in changes]
-        eras.append(Era(inside[0], inside[-1], len(indices), tuple(words)))
+        like = names[next(i for i in indices if codes[i] == common)]
+        eras.append(Era(inside[0], inside[-1], len(indices), tuple(words), typical=like))
         members.append(indices)
         typical.append(common)
         anomalies += [Anomaly(kind, inside, variable, text, number + first)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from hashlib import blake2b
 from typing import Any, Literal
 
@@ -17,7 +17,7 @@ from virtualzarr.archive.inventory import FileReport, take_inventory
 from virtualzarr.archive.moments import format_position
 from virtualzarr.archive.order import Axes, choose_dim, find_axis, sort_files
 from virtualzarr.archive.strands import find_strands
-from virtualzarr.ingest.ledger import Ledger, scan_options
+from virtualzarr.ingest.ledger import Ledger, scan_options, strip_secrets
 from virtualzarr.ingest.scan_files import Paths, find_files, natural_key
 from virtualzarr.keywords import strict_keywords
 from virtualzarr.stores.files import is_url
@@ -44,6 +44,11 @@ class Survey:
         Runs of files that are alike, in the order of their coordinates.
     anomalies : tuple of Anomaly
         What is odd.
+    listing : str
+        A digest of the names and sizes of all files.
+    strands : dict
+        The files that were scanned, in order, but for copies; of each of the satellites, tiles or
+        products that take turns, if there are several.
     """
 
     files: int
@@ -53,10 +58,14 @@ class Survey:
     reused: int
     eras: tuple[Era, ...]
     anomalies: tuple[Anomaly, ...]
+    listing: str = ""
+    strands: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
         """Return the survey as JSON has it."""
-        document = asdict(self)
+        # Files in order are those of the listing that are in no anomaly: a million names.
+        document = asdict(replace(self, strands={}))
+        del document["strands"]
         for name in ("eras", "anomalies"):
             document[name] = [
                 {k: list(value) if isinstance(value, tuple) else value for k, value in each.items()}
@@ -192,7 +201,8 @@ def _survey(
     return Survey(
         len(files), sum(report.size or 0 for report in reports),
         dict(Counter(one.format for one in facts)), dim if path else None,
-        nreused, tuple(eras), tuple(anomalies),
+        nreused, tuple(eras), tuple(anomalies), _digest_listing(reports),
+        {strand: tuple(names[k] for k in some) for strand, some in sorted(strands.items())},
     )  # fmt: skip
 
 
@@ -201,6 +211,14 @@ def _check_coordinates(names: Sequence[str], axes: Axes, path: str) -> list[Anom
     twice = {name for each in odd if each.kind == "replaced" for name in each.files[1:]}
     single = [k for k, name in enumerate(names) if name not in twice]
     return odd + check_names([names[k] for k in single], [axes[k] for k in single], path)
+
+
+def _digest_listing(reports: Sequence[FileReport]) -> str:
+    digest = blake2b(digest_size=16)
+    for report in reports:
+        line = f"{strip_secrets(report.uri)}\0{report.size}\n"
+        digest.update(line.encode(errors="surrogateescape"))
+    return f"blake2b:{digest.hexdigest()}"
 
 
 def _find_ends(axes: Axes) -> tuple[str, str]:

@@ -25,6 +25,7 @@ from virtualzarr.cli.commands import (
     info,
     rename,
     replace,
+    run,
     scan,
     serve,
     status,
@@ -38,8 +39,8 @@ from virtualzarr.cli.option_names import in_options
 from virtualzarr.cli.options import common_options, logging_to_stderr
 
 _COMMANDS = (
-    info, tree, survey, scan, append, check, verify, convert, rename, copy, create, replace, drop,
-    history, tag, compact, status, upgrade, serve, completion, demo,
+    info, tree, survey, run, scan, append, check, verify, convert, rename, copy, create, replace,
+    drop, history, tag, compact, status, upgrade, serve, completion, demo,
 )  # fmt: skip
 """Modules of the commands, in the order in which the help lists them."""
 

@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any, get_args
 
+from virtualzarr.choices import ReferenceFormat
 from virtualzarr.cli import options as shared
+
+if TYPE_CHECKING:
+    from virtualzarr.archive.survey import Survey
+    from virtualzarr.curate.verdict import Verdict
 
 
 def add_command(commands: Any, common: argparse.ArgumentParser) -> None:
@@ -23,11 +29,27 @@ def add_command(commands: Any, common: argparse.ArgumentParser) -> None:
         help="read and decode so many chunks of each variable of each file, or all",
     )  # fmt: skip
     shared.add_ledger(parser)
+    parser.add_argument(
+        "--decisions", metavar="FILE",
+        help="write a decision file for `virtualzarr run`, in which nothing is decided yet",
+    )  # fmt: skip
+    parser.add_argument(
+        "--form", choices=get_args(ReferenceFormat), default="native",
+        help="what is to be written (default: native), for --decisions",
+    )  # fmt: skip
+    parser.add_argument(
+        "--to", default="", metavar="REFS", help="where it is to be written, for --decisions"
+    )
+    parser.add_argument("--page", metavar="FILE", help="write a page for people: one HTML file")
+    shared.add_flags(parser, verdict="tell what each form of references would copy of each era")
 
 
 def run(options: argparse.Namespace) -> int:
     """Run the command; what is odd is no failure, but its result."""
     import virtualzarr
+    from virtualzarr.curate.decisions import draft_decisions
+    from virtualzarr.curate.survey_page import make_page
+    from virtualzarr.curate.verdict import judge, sum_costs
 
     report = virtualzarr.survey(
         options.files, options.dim, decode=options.decode, ledger=options.ledger,
@@ -35,8 +57,23 @@ def run(options: argparse.Namespace) -> int:
         progress=False if options.quiet or options.json else None,
         **shared.open_arguments(options),
     )  # fmt: skip
-    shared.print_report(options, report.to_json() if options.json else report)
+    access = {**shared.open_arguments(options), "format": options.format}
+    verdicts = judge(report, **access) if options.verdict or options.page else []
+    if options.decisions is not None:
+        # What people decided is never written over.
+        with open(options.decisions, "x", encoding="utf-8") as file:
+            file.write(draft_decisions(report, options.files, form=options.form, to=options.to))
+    if options.page is not None:
+        with open(options.page, "w", encoding="utf-8") as file:
+            file.write(make_page(report, verdicts))
+    shared.print_report(options, _as_json(report, verdicts) if options.json else report)
+    if options.verdict and not options.json and not options.quiet:
+        print("\n".join(f"as {form}: {text}" for form, text in sum_costs(verdicts)))
     return 0
+
+
+def _as_json(report: Survey, verdicts: list[Verdict]) -> dict[str, Any]:
+    return {**report.to_json(), "verdicts": [asdict(verdict) for verdict in verdicts]}
 
 
 def _count(text: str) -> Any:

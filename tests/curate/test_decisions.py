@@ -1,0 +1,192 @@
+"""Decision files: what is undecided stops before anything is written; what is decided is done."""
+
+import json
+import os
+import shutil
+
+import numpy as np
+import pytest
+
+import virtualzarr as vz
+from tests.archive.archives import make_old, write, write_archive
+from virtualzarr.archive.anomalies import Anomaly, Kind
+from virtualzarr.cli import main
+from virtualzarr.curate.decisions import (
+    Decisions,
+    check_decisions,
+    draft_decisions,
+    list_actions,
+    name_anomaly,
+)
+from virtualzarr.curate.verdict import judge, sum_costs
+from virtualzarr.errors import DecisionError
+
+
+@pytest.fixture(scope="module")
+def archive(tmp_path_factory):
+    """Twelve files: one is cut off, one is twice there, and the last four have another factor."""
+    folder = tmp_path_factory.mktemp("archive")
+    special = {f"_{k}": {"scale": 0.25, "only": ["air"]} for k in range(8, 12)}
+    files = write_archive(folder, 12, **special)
+    with open(files[3], "r+b") as file:
+        file.truncate(2000)
+    files.append(str(shutil.copy2(files[5], folder / "day005-copy.nc")))
+    make_old(files)
+    return files
+
+
+def draft(folder, archive, form="native", to="air.zarr", **decided):
+    """Write a decision file in which some lines are decided, and the others accepted."""
+    report = vz.survey(archive)
+    text = draft_decisions(report, archive, form=form, to=str(folder / to))
+    lines = []
+    for line in text.splitlines():
+        for key, do in decided.items():
+            if f'"{key}' in line:
+                line = line.replace("do: null", f"do: {do}")
+        lines.append(line)
+    path = folder / "air.yaml"
+    path.write_text("\n".join(lines))
+    return path
+
+
+DECIDED = {"truncated": "skip", "same content twice": "keep-first", "scale/offset": "convert",
+           "step missing": "accept"}  # fmt: skip
+
+
+def test_what_is_undecided_stops(tmp_path, archive):
+    for missing in DECIDED:
+        some = {key: do for key, do in DECIDED.items() if key != missing}
+        path = draft(tmp_path, archive, **some)
+        with pytest.raises(DecisionError, match=rf"nothing was written: {missing}.*: undecided"):
+            vz.run_decisions(path)
+    assert os.listdir(tmp_path) == ["air.yaml"]
+
+
+def test_a_run_does_what_was_decided(tmp_path, archive, capsys):
+    path = draft(tmp_path, archive, **DECIDED)
+    receipt = vz.run_decisions(path, ledger=tmp_path / "air.ledger")
+    chosen = [*archive[:3], *archive[4:5], archive[12], *archive[6:12]]
+    expected = vz.virtualize(chosen, "time", harmonize=True)
+    opened = vz.open(tmp_path / "air.zarr")
+    np.testing.assert_array_equal(opened["air"][...], expected["air"][...])
+    written = json.loads((tmp_path / "air.zarr.receipt.json").read_text())
+    assert written == json.loads(json.dumps(receipt.to_json()))
+    assert written["to"][""]["files"] == 11
+    assert {os.path.basename(name): why for name, why in written["left_out"].items()} == {
+        "day003.nc": "truncated", "day005.nc": "same content twice",
+    }  # fmt: skip
+    assert written["decisions"] == Decisions.read(path).digest
+    assert written["listing"] == vz.survey(archive).listing
+    assert written["counts"]["scale/offset/air/era 2"] == 4
+    assert main(["run", str(path), "--dry-run"]) == 0
+    assert "11 files" in capsys.readouterr().out
+
+
+def test_more_files_than_were_decided_on_stop(tmp_path, archive):
+    path = draft(tmp_path, archive, **DECIDED)
+    more = shutil.copytree(os.path.dirname(archive[0]), tmp_path / "more")
+    names = [str(more / os.path.basename(name)) for name in archive]
+    with open(names[6], "r+b") as file:
+        file.truncate(2000)
+    text = path.read_text().replace(os.path.dirname(archive[0]), str(more))
+    path.write_text(text)
+    with pytest.raises(DecisionError, match="truncated: 2 files, and decided of 1"):
+        vz.run_decisions(path)
+    os.unlink(names[6])
+    write(names[6], 144.0, 4, variable_units="degC", only=["air"])
+    with pytest.raises(DecisionError, match="units/air: 1 files, and no line that decides"):
+        vz.run_decisions(path)
+    path.write_text(text.replace('{at: "new", do: stop}', '{at: "new", do: skip}'))
+    assert vz.run_decisions(path, dry_run=True).left_out[names[6]] == "units/air"
+
+
+def test_gaps_are_filled_and_strands_are_apart(tmp_path):
+    files = write_archive(tmp_path, 10, names=("air",), time_type="i4")
+    os.unlink(files.pop(5))
+    path = draft(tmp_path, files, to="a.zarr", **{"step missing": "fill"})
+    vz.run_decisions(path)
+    times = vz.open(tmp_path / "a.zarr")["time"][...]
+    np.testing.assert_array_equal(times, np.arange(40) * 6.0)
+
+
+@pytest.mark.parametrize(("old", "new", "problem"), [
+    ("publish:", "publich:", "unknown key 'publich'.*publish"),
+    ("  form: native", "  form: nativ", "nativ"),
+    ('{at: "new", do: stop}', '{at: "new", do: stop, why: x}', "unknown key 'why'"),
+    ('{at: "new", do: stop}', '{at: "truncatd", do: stop}', "no kind.*truncated"),
+    ('{at: "new", do: stop}', '{at: "new", do: convert}', "cannot be 'convert'"),
+    ("do: stop", "do: stop, do: skip", "there twice"),
+    ("virtualzarr-decisions: 1", "virtualzarr-decisions: 2", "version 2"),
+    ("  files: 13", "  files: many", "a number of files"),
+    ("  dim: \"time\"", "  dim: \"\"", "nobody has decided"),
+    ("publish:", "publish: &a [*a, *a]\nx:", "alias"),
+    ("publish:", "publish: !!python/object/apply:os.system [x]\nx:", "cannot be read"),
+    ("decide:", "decide: 3\nx:", "is no|list|unknown|cannot"),
+])  # fmt: skip
+def test_files_that_say_nothing_sensible_are_refused(tmp_path, archive, old, new, problem):
+    path = draft(tmp_path, archive, **DECIDED)
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new, 1))
+    with pytest.raises(DecisionError, match=problem):
+        Decisions.read(path)
+
+
+def test_json_says_the_same(tmp_path, archive):
+    import yaml
+
+    path = draft(tmp_path, archive, **DECIDED)
+    other = tmp_path / "air.json"
+    other.write_text(json.dumps(yaml.safe_load(path.read_text())))
+    first, second = Decisions.read(path), Decisions.read(other)
+    assert first.lines == second.lines
+    assert (first.paths, first.to) == (second.paths, second.to)
+
+
+def test_every_kind_can_be_decided():
+    for kind in Kind.__args__:
+        actions = list_actions(kind)
+        assert {"skip", "stop"} <= set(actions)
+        assert name_anomaly(Anomaly(kind, ("a",), "air/x", era=3)) == f"{kind}/air/x/era 3"
+
+
+def test_hostile_names_of_variables_are_texts(tmp_path, archive):
+    report = vz.survey(archive)
+    name = 'a", do: skip}\n  - {at: "new'
+    hostile = Anomaly("units", (archive[0],), name)
+    object.__setattr__(report, "anomalies", (hostile,))
+    path = tmp_path / "a.yaml"
+    path.write_text(draft_decisions(report, archive, to="a.zarr"))
+    decisions = Decisions.read(path)
+    assert [line.at for line in decisions.lines] == ["new", f"units/{name}"]
+    assert list(check_decisions(decisions, report)) == [f"units/{name}: undecided"]
+
+
+def test_verdicts_are_what_publishing_does(tmp_path, archive):
+    report = vz.survey([name for name in archive if "003" not in name and "005" not in name])
+    verdicts = judge(report)
+    by_form = {(each.form, each.era): each for each in verdicts}
+    assert by_form["native", 2].result == "decide"
+    copied = [each for each in verdicts if each.form == "json" and each.result == "copy"]
+    # With two factors, numbers are float64: nobody else reads int16 as these, of either era.
+    assert {(each.era, each.variable): (each.chunks, each.nbytes) for each in copied} == {
+        (1, "air"): (24, 24 * 4 * 8),
+        (2, "air"): (16, 16 * 4 * 8),
+    }
+    names = report.strands[""]
+    joined = vz.virtualize(names, "time", harmonize=True)
+    done = joined.publish(tmp_path / "air.json", copy=True)
+    assert done.copied == sum(each.chunks for each in copied)
+    costs = dict(sum_costs(verdicts))
+    assert "copies 40 chunks" in costs["json"]
+    assert "convert" in costs["native"]
+
+
+def test_the_command_drafts_and_never_replaces(tmp_path, archive, capsys):
+    path = tmp_path / "air.yaml"
+    arguments = ["survey", *archive, "--decisions", str(path), "--to", "air.zarr", "--verdict"]
+    assert main(arguments) == 0
+    assert "as json: copies" in capsys.readouterr().out
+    assert len(Decisions.read(path).lines) == 5
+    assert main(arguments) != 0

@@ -1,0 +1,126 @@
+"""Page of a survey: eras, differences and gaps in one file, in which no text of an archive acts."""
+
+import base64
+import os
+from html.parser import HTMLParser
+
+import h5py
+import pytest
+
+import virtualzarr as vz
+from tests.archive.archives import make_old, write, write_archive
+from tests.serve.browser import CHROMIUM, open_tab
+from virtualzarr.archive.anomalies import Anomaly
+from virtualzarr.archive.eras import Era
+from virtualzarr.archive.survey import Survey
+from virtualzarr.cli import main
+from virtualzarr.curate.survey_page import MAX_BYTES, make_page
+from virtualzarr.curate.verdict import judge
+
+HOSTILE = '"><script>alert(1)</script><img src=x onerror=alert(2)>'
+
+
+class Reader(HTMLParser):
+    """Collects tags, attributes and text."""
+
+    def __init__(self, page):
+        super().__init__()
+        self.tags, self.attributes, self.text = [], [], []
+        self.feed(page)
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append(tag)
+        self.attributes += [(tag, *pair) for pair in attrs]
+
+    def handle_data(self, data):
+        self.text.append(data)
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory):
+    """A survey of two eras, with a gap and a file whose unit is hostile."""
+    folder = tmp_path_factory.mktemp("archive")
+    special = {f"_{k}": {"shuffle": True, "only": ["sea_a", "sea_b"]} for k in range(8, 14)}
+    files = write_archive(folder, 14, **special)
+    write(files[3], 72.0, 4, variable_units=HOSTILE, only=["air"])
+    with h5py.File(files[6], "a") as data:
+        data.create_dataset("<i>ice&", data=[1.5])
+    os.unlink(files.pop(10))
+    make_old(files)
+    return vz.survey(files)
+
+
+def test_the_page_says_what_the_survey_does(report):
+    page = make_page(report, judge(report))
+    read = Reader(page)
+    text = " ".join(read.text)
+    assert "13 files" in text
+    assert "filters: gain shuffle(elementsize=2)" in text
+    assert "1 step missing" in text
+    assert HOSTILE[:20] in text
+    assert "<i>ice&" in text
+    assert {"Eras", "What changes", "Gaps", "Verdict", "Odd files"} <= set(read.text)
+    assert ("div", "class", "gap") in read.attributes
+    titles = [value for _, name, value in read.attributes if name == "title"]
+    assert any("2000-01-10T18:00:00 to 2000-01-12" in title for title in titles)
+
+
+def test_texts_of_an_archive_do_nothing(report):
+    read = Reader(make_page(report, judge(report)))
+    assert not {"script", "img", "i", "iframe", "a", "link", "form"} & set(read.tags)
+    assert not any(name.startswith("on") for _, name, _ in read.attributes)
+    policy = next(value for _, name, value in read.attributes
+                  if name == "content" and value.startswith("default-src"))  # fmt: skip
+    assert policy == "default-src 'none'; style-src 'unsafe-inline'"
+    # Everywhere else, too: names of files, strands, coordinates, details, formats.
+    odd = Anomaly("units", (HOSTILE,), HOSTILE, HOSTILE, None, (HOSTILE, HOSTILE))
+    change = Anomaly("step missing", (HOSTILE,), HOSTILE, "\u202e" + HOSTILE, 2)
+    era = Era(HOSTILE, HOSTILE, 3, (HOSTILE,), HOSTILE, HOSTILE, HOSTILE)
+    hostile = Survey(3, 4, {HOSTILE: 3}, HOSTILE, 0, (era, era), (odd, change))
+    page = make_page(hostile)
+    assert "<script" not in page
+    assert "<img" not in page
+    assert "\u202e" not in page
+
+
+def test_pages_of_large_archives_are_small(report):
+    names = tuple(f"/archive/{'long' * 40}/{k}.nc" for k in range(1000))
+    odd = [Anomaly("truncated", names[k:], "v" * 200, "x" * 500) for k in range(999)] * 20
+    changes = [Anomaly("units", names, f"v{k}" * 90, "y" * 300, 1 + k % 400) for k in range(4000)]
+    eras = [Era(names[0], names[-1], 1000, (), f"{1800 + k}-01-01", f"{1900 + k}-01-01")
+            for k in range(400)]  # fmt: skip
+    large = Survey(10**6, 10**12, {"hdf5": 10**6}, "time", 0, tuple(eras), (*odd, *changes))
+    page = make_page(large)
+    assert len(page.encode()) <= MAX_BYTES
+    assert "of 19,980 anomalies" in page
+    assert make_page(Survey(0, 0, {}, None, 0, (), ())).endswith("</html>")
+
+
+def test_the_command_writes_the_page(report, tmp_path):
+    files = report.strands[""]
+    path = tmp_path / "air.html"
+    assert main(["survey", *files, "--page", str(path), "-q"]) == 0
+    assert "13 files" in path.read_text(encoding="utf-8")
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="no browser")
+@pytest.mark.asyncio
+async def test_in_a_browser(report, tmp_path):
+    path = tmp_path / "air.html"
+    path.write_text(make_page(report, judge(report)), encoding="utf-8")
+    async with open_tab(tmp_path / "profile") as tab:
+        for width in (1000, 360):
+            await tab.open(path.as_uri(), width)
+            assert tab.console == []
+            # Nothing sticks out: what is wide scrolls in its own box.
+            assert await tab.run("document.documentElement.scrollWidth <= window.innerWidth")
+        assert await tab.run("document.querySelectorAll('.bar span').length") == 2
+        assert await tab.run("document.querySelectorAll('.year .gap').length") == 1
+        assert await tab.run("document.querySelectorAll('script').length") == 0
+        box = "document.querySelector('.bar span').getBoundingClientRect()"
+        assert await tab.run(f"{box}.width > 50 && {box}.height > 10")
+        if folder := os.environ.get("VIRTUALZARR_SCREENSHOTS"):
+            await tab.open(path.as_uri(), 1000)
+            shot = await tab.call("Page.captureScreenshot", captureBeyondViewport=True)
+            with open(f"{folder}/survey.png", "wb") as file:
+                file.write(base64.b64decode(shot["data"]))

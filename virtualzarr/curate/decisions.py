@@ -1,0 +1,330 @@
+"""Decision file: what is done about each thing that is odd in an archive, kept with its sources."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import Any, Literal, get_args
+
+from virtualzarr.archive.anomalies import Anomaly, Kind
+from virtualzarr.archive.survey import Survey
+from virtualzarr.choices import ReferenceFormat
+from virtualzarr.errors import DecisionError, import_optional, suggest
+from virtualzarr.ingest.ledger import strip_secrets
+
+VERSION = 1
+
+Action = Literal[
+    "accept", "skip", "fill", "keep-first", "keep-last", "convert", "copy", "virtual-for-us", "stop"
+]
+"""What can be done: see `docs/surveying.md`."""
+
+_MOST_BYTES = 16 << 20
+_TOP = ("virtualzarr-decisions", "archive", "publish", "decide")
+_ARCHIVE = ("paths", "files", "listing", "format")
+_PUBLISH = ("form", "to", "dim")
+_LINE = ("at", "do", "files")
+_NEW = "new"
+_NEW_ACTIONS = ("stop", "skip", "accept")
+_TWICE = ("same content twice", "replaced", "overlap")
+_BROKEN = ("empty", "truncated", "no permission", "not the format", "not supported",
+           "damaged metadata", "gone", "dangling link", "unreachable",
+           "changed during the scan")  # fmt: skip
+_MISSING = ("variable gone", "variable added", "variable skipped")
+_GAPS = ("step missing", "span missing")
+CONVERTED = ("units", "epoch", "scale/offset", "fill", "data type")
+_ENCODED = ("byte order", "chunk shape", "filters", "format")
+_HARMLESS = ("jitter", "step changes", "lossy parameter", "half-written",
+             "name contradicts coordinate", "order unlike names")  # fmt: skip
+
+
+def list_actions(kind: str) -> tuple[Action, ...]:
+    """Return what can be done about anomalies of a kind.
+
+    Examples
+    --------
+    >>> list_actions("truncated"), list_actions("overlap")
+    (('skip', 'stop'), ('keep-first', 'keep-last', 'skip', 'stop'))
+    """
+    if kind in _BROKEN:
+        return ("skip", "stop")
+    if kind in _TWICE:
+        return ("keep-first", "keep-last", "skip", "stop")
+    if kind in _MISSING:
+        return ("fill", "skip", "stop")
+    if kind in _GAPS:
+        return ("accept", "fill", "skip", "stop")
+    if kind in CONVERTED:
+        return ("convert", "virtual-for-us", "copy", "skip", "stop")
+    if kind in _ENCODED:
+        return ("virtual-for-us", "copy", "skip", "stop")
+    if kind in _HARMLESS:
+        return ("accept", "skip", "stop")
+    return ("skip", "stop")
+
+
+@dataclass(frozen=True)
+class Decision:
+    """A line of the file.
+
+    Parameters
+    ----------
+    at : str
+        Kind, variable and era; "new" for what has no line.
+    do : str or None
+        None where nobody has decided yet.
+    files : int, optional
+        How many there were when it was decided; more stop the run.
+    """
+
+    at: str
+    do: Action | None
+    files: int | None = None
+
+
+@dataclass(frozen=True)
+class Decisions:
+    """What a decision file says.
+
+    Parameters
+    ----------
+    paths : tuple of str
+        Files and patterns of the archive.
+    files : int
+        How many there were.
+    listing : str
+        Digest of their names and sizes.
+    format : str, optional
+    form, to : str
+        What is written, and where; ``{strand}`` in ``to`` is the satellite, tile or product.
+    dim : str
+    lines : tuple of Decision
+    digest : str
+        Of the file.
+    """
+
+    paths: tuple[str, ...]
+    files: int
+    listing: str
+    format: str | None
+    form: ReferenceFormat
+    to: str
+    dim: str
+    lines: tuple[Decision, ...]
+    digest: str = ""
+
+    @classmethod
+    def read(cls, path: str | os.PathLike[str]) -> Decisions:
+        """Read a decision file: JSON if its name ends so, else YAML.
+
+        Raises
+        ------
+        DecisionError
+            It has an unknown key, lacks one, or a value that it cannot have.
+        """
+        name = os.fspath(path)
+        with open(path, "rb") as file:
+            data = file.read(_MOST_BYTES + 1)
+        if len(data) > _MOST_BYTES:
+            raise DecisionError("the decision file is too large", file=name)
+        try:
+            document = _parse(data, name)
+        except (ValueError, RecursionError) as error:
+            raise DecisionError(f"the decision file cannot be read: {error}", file=name) from error
+        try:
+            return _read_document(document, blake2b(data, digest_size=16).hexdigest())
+        except DecisionError as error:
+            raise error.at(file=name) from None
+
+
+def _parse(data: bytes, name: str) -> Any:
+    if name.endswith(".json"):
+        return json.loads(data, object_pairs_hook=_refuse_twice)
+    yaml: Any = import_optional(
+        "yaml",
+        "decision files as YAML need PyYAML (pip install virtualzarr[decisions]); JSON does not",
+    )
+
+    class Loader(yaml.SafeLoader):  # type: ignore[misc]
+        def compose_node(self, parent: Any, index: Any) -> Any:
+            # A file of a few bytes could stand for gigabytes.
+            if self.check_event(yaml.AliasEvent):
+                raise ValueError("aliases are not allowed")
+            return super().compose_node(parent, index)
+
+        def construct_mapping(self, node: Any, deep: bool = False) -> Any:
+            return _refuse_twice(
+                (self.construct_object(key, deep=True), self.construct_object(value, deep=True))
+                for key, value in node.value
+            )
+
+    Loader.add_constructor("tag:yaml.org,2002:map", lambda self, node: self.construct_mapping(node))
+    try:
+        return yaml.load(data, Loader)
+    except yaml.YAMLError as error:
+        raise ValueError(" ".join(str(error).split())) from error
+
+
+def _refuse_twice(pairs: Any) -> dict[Any, Any]:
+    """Return a mapping; the same key twice is a mistake, of which the last would win."""
+    mapping: dict[Any, Any] = {}
+    for key, value in pairs:
+        if key in mapping:
+            raise ValueError(f"the key {key!r} is there twice")
+        mapping[key] = value
+    return mapping
+
+
+def _read_document(document: Any, digest: str) -> Decisions:
+    top = _take(document, "the file", _TOP, _TOP)
+    if top["virtualzarr-decisions"] != VERSION:
+        raise DecisionError(
+            f"the file is of version {top['virtualzarr-decisions']!r}, and this program knows "
+            f"{VERSION}"
+        )
+    archive = _take(top["archive"], "archive", _ARCHIVE, ("paths", "files", "listing"))
+    target = _take(top["publish"], "publish", _PUBLISH, _PUBLISH)
+    paths = archive["paths"]
+    if not isinstance(paths, list) or not all(isinstance(path, str) for path in paths):
+        raise DecisionError("archive.paths is a list of texts")
+    forms = get_args(ReferenceFormat)
+    if target["form"] not in forms:
+        near = suggest(str(target["form"]), forms)
+        raise DecisionError(f"publish.form is {target['form']!r}; {near}")
+    for name in ("to", "dim"):
+        if not isinstance(target[name], str) or not target[name]:
+            raise DecisionError(f"publish.{name} is missing: nobody has decided yet")
+    _check_count(archive["files"], "archive.files")
+    lines = top["decide"] or []
+    if not isinstance(lines, list):
+        raise DecisionError("decide is a list of lines")
+    return Decisions(
+        tuple(paths), archive["files"], str(archive["listing"]), archive.get("format"),
+        target["form"], target["to"], target["dim"], _read_lines(lines), digest,
+    )  # fmt: skip
+
+
+def _read_lines(lines: Sequence[Any]) -> tuple[Decision, ...]:
+    decisions: dict[str, Decision] = {}
+    for line in lines:
+        entry = _take(line, "a line of decide", _LINE, ("at", "do"))
+        at, do, files = entry["at"], entry["do"], entry.get("files")
+        if not isinstance(at, str) or at in decisions:
+            raise DecisionError(f"the line {at!r} is there twice, or is no text")
+        if files is not None:
+            _check_count(files, f"files of the line {at!r}")
+        actions = _NEW_ACTIONS if at == _NEW else list_actions(_find_kind(at))
+        if do is not None and do not in actions:
+            raise DecisionError(f"the line {at!r} cannot be {do!r}, but {', '.join(actions)}")
+        decisions[at] = Decision(at, do, files)
+    return tuple(decisions.values())
+
+
+def _find_kind(at: str) -> str:
+    """Return the kind that a key begins with. Raises `DecisionError` if it begins with none."""
+    for kind in get_args(Kind):
+        if at == kind or at.startswith(f"{kind}/"):
+            return str(kind)
+    raise DecisionError(f"the line {at!r} is of no kind; {suggest(at, get_args(Kind))}")
+
+
+def _check_count(value: Any, what: str) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise DecisionError(f"{what} is a number of files, not {value!r}")
+
+
+def _take(value: Any, what: str, names: Sequence[str], needed: Sequence[str]) -> Mapping[str, Any]:
+    """Return a mapping that has no other keys than these, and all that are needed."""
+    if not isinstance(value, Mapping):
+        raise DecisionError(f"{what} is no mapping, but {type(value).__name__}")
+    for name in value:
+        if name not in names:
+            raise DecisionError(f"{what} has an unknown key {name!r}; {suggest(str(name), names)}")
+    for name in needed:
+        if name not in value:
+            raise DecisionError(f"{what} has no {name}")
+    return value
+
+
+def name_anomaly(anomaly: Anomaly) -> str:
+    """Return the key under which an anomaly is decided: kind, variable and era.
+
+    Examples
+    --------
+    >>> name_anomaly(Anomaly("filters", ("a.nc",), "CMI_*", era=2))
+    'filters/CMI_*/era 2'
+    """
+    parts = [anomaly.kind, *([anomaly.variable] if anomaly.variable else [])]
+    return "/".join([*parts, *([f"era {anomaly.era}"] if anomaly.era is not None else [])])
+
+
+def group_anomalies(report: Survey) -> dict[str, tuple[str, ...]]:
+    """Return the files of all anomalies by their keys, sorted."""
+    files: dict[str, dict[str, None]] = {}
+    for anomaly in report.anomalies:
+        entry = files.setdefault(name_anomaly(anomaly), {})
+        entry |= dict.fromkeys(anomaly.files)
+    return {key: tuple(files[key]) for key in sorted(files)}
+
+
+def draft_decisions(
+    report: Survey, paths: Sequence[str | os.PathLike[str]], *, form: str = "native", to: str = ""
+) -> str:
+    """Return a decision file in YAML in which nothing is decided yet, but what can be said.
+
+    Parameters
+    ----------
+    report : Survey
+    paths : sequence of str
+        Of the archive.
+    form, to : str
+        What is to be written, and where.
+    """
+    lines = [
+        f"virtualzarr-decisions: {VERSION}",
+        "archive:",
+        f"  paths: {_quote([strip_secrets(os.fspath(path)) for path in paths])}",
+        f"  files: {report.files}",
+        f"  listing: {_quote(report.listing)}",
+        "publish:",
+        f"  form: {form}",
+        f"  to: {_quote(to)}",
+        f"  dim: {_quote(report.dim or '')}",
+        "decide:",
+        "  # What comes later and has no line: stop, skip (the files), accept",
+        '  - {at: "new", do: stop}',
+    ]
+    for key, files in group_anomalies(report).items():
+        kind = next(a.kind for a in report.anomalies if name_anomaly(a) == key)
+        actions = ", ".join(list_actions(kind))
+        lines.append(f"  - {{at: {_quote(key)}, do: null, files: {len(files)}}}  # {actions}")
+    return "\n".join([*lines, ""])
+
+
+def _quote(value: Any) -> str:
+    """Return a value as JSON, which YAML reads."""
+    return json.dumps(value)
+
+
+def check_decisions(decisions: Decisions, report: Survey) -> Iterator[str]:
+    """Yield why a run must not begin: what is undecided, or of more files than was decided."""
+    lines = {line.at: line for line in decisions.lines}
+    new = lines.get(_NEW, Decision(_NEW, "stop"))
+    groups = group_anomalies(report)
+    for key, files in groups.items():
+        line = lines.get(key)
+        if line is None:
+            if new.do in (None, "stop"):
+                yield f"{key}: {len(files):,} files, and no line that decides"
+        elif line.do is None:
+            yield f"{key}: undecided"
+        elif line.do == "stop":
+            yield f"{key}: stop was decided"
+        elif line.files is not None and len(files) > line.files:
+            yield f"{key}: {len(files):,} files, and decided of {line.files:,}"
+    eras = {line.at for line in decisions.lines if "/era " in line.at and line.at not in groups}
+    for key in sorted(eras):
+        yield f"{key}: there is no such era any more"

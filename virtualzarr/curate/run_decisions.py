@@ -1,0 +1,223 @@
+"""Run of a decision file: an archive is surveyed again, joined as was decided, and published."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+from virtualzarr.archive.survey import Survey, survey
+from virtualzarr.curate.decisions import (
+    CONVERTED,
+    Decision,
+    Decisions,
+    check_decisions,
+    group_anomalies,
+    name_anomaly,
+)
+from virtualzarr.dataset.create import create_dataset
+from virtualzarr.errors import DecisionError
+from virtualzarr.hierarchy.group import Group
+from virtualzarr.ingest.ledger import strip_secrets
+from virtualzarr.ingest.virtualize import virtualize
+from virtualzarr.keywords import strict_keywords
+from virtualzarr.references.publish import publish
+from virtualzarr.stores.atomic_files import AtomicFile
+from virtualzarr.stores.location import Location
+
+
+@dataclass(frozen=True)
+class RunReceipt:
+    """What a run did.
+
+    Parameters
+    ----------
+    decisions, listing : str
+        Digests of the decision file, and of the names and sizes of files.
+    to : dict
+        What was written for each strand, and from how many files.
+    counts : dict
+        Files by the line that decided about them.
+    left_out : dict
+        Files that are not in what was written, and why.
+    versions : dict
+    """
+
+    decisions: str
+    listing: str
+    to: dict[str, dict[str, Any]]
+    counts: dict[str, int]
+    left_out: dict[str, str]
+    versions: dict[str, str] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the receipt as JSON."""
+        return {"virtualzarr-receipt": 1, **vars(self)}
+
+    def __repr__(self) -> str:
+        lines = [f"{each['to']}: {each['files']:,} files" for each in self.to.values()]
+        lines += [f"  {key}: {count:,} files" for key, count in self.counts.items()]
+        lines.append(f"  left out: {len(self.left_out):,} files")
+        return "\n".join(lines)
+
+
+@strict_keywords()
+def run_decisions(
+    path: str | os.PathLike[str],
+    *,
+    ledger: str | os.PathLike[str] | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+    output_options: Mapping[str, Any] | None = None,
+    parallel: Any = None,
+    overwrite: bool = False,
+    dry_run: bool = False,
+    progress: bool | None = None,
+) -> RunReceipt:
+    """Do what a decision file says: survey the archive, join its files, publish the result.
+
+    Parameters
+    ----------
+    path : path
+        The decision file.
+    ledger : path, optional
+        As for `survey`: with the one of the survey, nothing is scanned again.
+    storage_options, output_options : mapping, optional
+        How files are opened, and how the result is.
+    parallel, progress
+        As for `virtualizarr.virtualize`.
+    overwrite : bool
+        As for `publish`.
+    dry_run : bool
+        Whether nothing is written.
+
+    Returns
+    -------
+    RunReceipt
+        It is also written beside the result, as ``NAME.receipt.json``.
+
+    Raises
+    ------
+    DecisionError
+        The file cannot be understood, something is undecided, or of more files than was decided.
+        Nothing was written.
+    MismatchError
+        Files differ in what no line of the file is about.
+
+    Examples
+    --------
+    >>> run_decisions("goes.yaml", ledger="goes.ledger")  # doctest: +SKIP
+    """
+    decisions = Decisions.read(path)
+    access = {"storage_options": storage_options, "parallel": parallel, "progress": progress}
+    report = survey(
+        decisions.paths, decisions.dim, ledger=ledger, format=decisions.format, **access
+    )
+    problems = list(check_decisions(decisions, report))
+    if problems:
+        raise DecisionError("nothing was written: " + "; ".join(problems), file=os.fspath(path))
+    plan = _Plan.of(decisions, report)
+    strands = report.strands
+    if len(strands) > 1 and "{strand}" not in decisions.to:
+        raise DecisionError(
+            f"there are {len(strands)} strands ({', '.join(sorted(strands))}): each is published "
+            "for itself, and publish.to needs {strand} in it",
+            file=os.fspath(path),
+        )
+    written = {}
+    for strand in sorted(strands):
+        files = [name for name in report.strands[strand] if name not in plan.left_out]
+        to = decisions.to.replace("{strand}", strand)
+        written[strand] = {"to": strip_secrets(to), "files": len(files)}
+        if not files:
+            raise DecisionError("no file is left", file=os.fspath(path))
+        if not dry_run:
+            options = {**plan.join, "ledger": ledger, "format": decisions.format, **access}
+            group = virtualize(files, decisions.dim, combine="by_coords", **options)
+            _write(group, to, decisions, plan, output_options or storage_options, overwrite)
+    receipt = RunReceipt(
+        decisions.digest, report.listing, written, plan.counts,
+        {strip_secrets(name): why for name, why in plan.left_out.items()}, _list_versions(),
+    )  # fmt: skip
+    if not dry_run:
+        for each in written.values():
+            _write_receipt(receipt, str(each["to"]), output_options or storage_options)
+    return receipt
+
+
+def _write(
+    group: Group,
+    to: str,
+    decisions: Decisions,
+    plan: _Plan,
+    options: Mapping[str, Any] | None,
+    overwrite: bool,
+) -> None:
+    if decisions.form == "dataset":
+        create_dataset(to, group, decisions.dim, storage_options=options)
+        return
+    publish(group, to, reference_format=decisions.form, copy=plan.copy, overwrite=overwrite,
+            storage_options=options)  # fmt: skip
+
+
+def _write_receipt(receipt: RunReceipt, to: str, options: Mapping[str, Any] | None) -> None:
+    location = Location.of(f"{to.rstrip('/')}.receipt.json", options)
+    with AtomicFile(location) as file:
+        file.write(json.dumps(receipt.to_json(), indent=2).encode())
+        file.commit()
+
+
+@dataclass
+class _Plan:
+    """How files are joined as was decided."""
+
+    join: dict[str, Any]
+    copy: bool
+    left_out: dict[str, str]
+    counts: dict[str, int]
+
+    @classmethod
+    def of(cls, decisions: Decisions, report: Survey) -> _Plan:
+        lines = {line.at: line for line in decisions.lines}
+        new = lines.get("new", Decision("new", "stop"))
+        join: dict[str, Any] = {}
+        left_out: dict[str, str] = {}
+        copies = False
+        for anomaly in report.anomalies:
+            key = name_anomaly(anomaly)
+            line = lines.get(key, new)
+            if line.do == "skip":
+                left_out |= dict.fromkeys(_list_odd(anomaly.kind, anomaly.files), key)
+            elif line.do in ("keep-first", "keep-last") and anomaly.kind == "overlap":
+                join["overlap"] = line.do.removeprefix("keep-")
+            elif line.do in ("keep-first", "keep-last"):
+                files = anomaly.files[1:] if line.do == "keep-first" else anomaly.files[:-1]
+                left_out |= dict.fromkeys(files, key)
+            elif line.do == "fill" and anomaly.kind in ("step missing", "span missing"):
+                join["gaps"] = "fill"
+            elif line.do == "fill":
+                join["missing"] = "fill"
+            elif anomaly.kind in CONVERTED and line.do in ("convert", "virtual-for-us", "copy"):
+                join["harmonize"] = True
+            copies |= line.do == "copy"
+        counts = {key: len(files) for key, files in group_anomalies(report).items()}
+        return cls(join, copies, left_out, counts)
+
+
+def _list_odd(kind: str, files: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the files that an anomaly leaves out: of neighbours, the second."""
+    if kind in ("step missing", "span missing", "step changes", "overlap") and len(files) == 2:
+        return files[1:]
+    return files[1:] if kind in ("same content twice", "replaced") else files
+
+
+def _list_versions() -> dict[str, str]:
+    versions = {}
+    for name in ("virtualzarr", "numpy", "h5py"):
+        try:
+            versions[name] = version(name)
+        except PackageNotFoundError:  # used from its sources
+            versions[name] = "unknown"
+    return versions
