@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from virtualzarr.hierarchy.create import create_array, open_array
     from virtualzarr.hierarchy.group import Group
     from virtualzarr.hierarchy.open_node import create_group, open_group
+    from virtualzarr.ingest.listing import Listing, read_listing
     from virtualzarr.ingest.open_target import open
     from virtualzarr.ingest.virtualize import virtualize
     from virtualzarr.integrations.xarray_datasets import open_virtual_dataset
@@ -63,6 +64,7 @@ _MODULES = {
     "ChunkLayout": "grids",
     "Dataset": "virtualzarr.dataset.dataset",
     "Group": "virtualzarr.hierarchy.group",
+    "Listing": "virtualzarr.ingest.listing",
     "Manifest": "virtualzarr.manifest",
     "Survey": "virtualzarr.archive.survey",
     "append": "virtualzarr.references.append",
@@ -87,6 +89,7 @@ _MODULES = {
     "open_virtual_dataset": "virtualzarr.integrations.xarray_datasets",
     "preview": "virtualzarr.references.publish",
     "publish": "virtualzarr.references.publish",
+    "read_listing": "virtualzarr.ingest.listing",
     "rename_paths": "virtualzarr.references.rename",
     "split_chunks": "virtualzarr.virtual.derived",
     "stack": "virtualzarr.combine",
@@ -104,6 +107,7 @@ __all__ = [
     "ChunkLayout",
     "Dataset",
     "Group",
+    "Listing",
     "Manifest",
     "Survey",
     "append",
@@ -129,6 +133,7 @@ __all__ = [
     "open_virtual_dataset",
     "preview",
     "publish",
+    "read_listing",
     "rename_paths",
     "run_decisions",
     "split_chunks",

@@ -9,6 +9,7 @@ import pytest
 
 import virtualzarr as vz
 from tests.archive.archives import make_old, write, write_archive
+from tests.archive.test_kinds import interleave
 from virtualzarr.archive.anomalies import Anomaly, Kind
 from virtualzarr.cli import main
 from virtualzarr.curate.decisions import (
@@ -101,7 +102,20 @@ def test_more_files_than_were_decided_on_stop(tmp_path, archive):
     assert vz.run_decisions(path, dry_run=True).left_out[names[6]] == "units/air"
 
 
-def test_gaps_are_filled_and_strands_are_apart(tmp_path):
+def test_strands_are_published_each_for_itself(tmp_path):
+    files = interleave(tmp_path, 6)
+    path = draft(tmp_path, files, to="air.zarr")
+    with pytest.raises(DecisionError, match=r"2 strands \(16, 17\)"):
+        vz.run_decisions(path)
+    path = draft(tmp_path, files, to="air-{strand}.zarr")
+    receipt = vz.run_decisions(path)
+    assert {strand: each["files"] for strand, each in receipt.to.items()} == {"16": 6, "17": 6}
+    for strand, first in (("16", 1), ("17", 11)):
+        assert vz.open(tmp_path / f"air-{strand}.zarr")["x"][0] == first
+        assert (tmp_path / f"air-{strand}.zarr.receipt.json").exists()
+
+
+def test_gaps_are_filled(tmp_path):
     files = write_archive(tmp_path, 10, names=("air",), time_type="i4")
     os.unlink(files.pop(5))
     path = draft(tmp_path, files, to="a.zarr", **{"step missing": "fill"})
@@ -190,3 +204,15 @@ def test_the_command_drafts_and_never_replaces(tmp_path, archive, capsys):
     assert "as json: copies" in capsys.readouterr().out
     assert len(Decisions.read(path).lines) == 5
     assert main(arguments) != 0
+
+
+def test_a_listing_is_read_again_by_the_run(tmp_path, archive):
+    names = [name for name in archive[:8] if "003" not in name]
+    (tmp_path / "files.txt").write_text("\n".join(names) + "\n")
+    path, target = tmp_path / "air.yaml", tmp_path / "air.zarr"
+    arguments = ["survey", str(tmp_path / "files.txt"), "--listing", "--decisions", str(path)]
+    assert main([*arguments, "--to", str(target), "-q"]) == 0
+    path.write_text(path.read_text().replace("do: null", "do: accept"))
+    assert main(["run", str(path), "-q"]) == 0
+    assert vz.open(target)["time"].shape == (28,)
+    assert main(["survey", "a.txt", "b.txt", "--listing"]) == 2

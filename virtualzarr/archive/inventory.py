@@ -73,16 +73,19 @@ def take_inventory(
     parallel: Any = None,
     progress: bool | None = None,
     decode: int | Literal["all"] = 0,
+    listed: Mapping[str, Version | None] | None = None,
 ) -> tuple[list[FileReport], int]:
     """Return a report of each file, and how many were not scanned, as the ledger had them.
 
+    Versions that a listing says (`listed`) are not asked for.
     Chunks that are to be decoded are in each run: a ledger says nothing of them.
     """
     reports: list[FileReport | None] = [None] * len(files)
     versions: list[Version | None] = [None] * len(files)
     for number, file in enumerate(files):
         try:
-            version = take_version(file, options.get("storage_options"))
+            said = None if listed is None else listed.get(file)
+            version = said or take_version(file, options.get("storage_options"))
         except VirtualZarrError as error:
             reports[number] = _report_error(file, None, error)
         else:

@@ -91,6 +91,7 @@ class _Plan:
     @classmethod
     def of(cls, row: Row, facts: FileFacts) -> _Plan:
         """Return what the rows of the schema of a row have in common with it."""
+        # Sums of what columns have are made for each row; of the rest, which is the same, here.
         fixed, coordinates = (0, 0), []
         starts: list[NDArray[np.int64]] = []
         lengths: list[NDArray[np.int64]] = []

@@ -112,7 +112,7 @@ def survey(
     Parameters
     ----------
     paths : path, URL, or several of them
-        Each may be a pattern with ``*``.
+        Each may be a pattern with ``*``; or a `Listing`, see `virtualzarr.read_listing`.
     dim : str, optional
         The dimension along which files follow; by default that of a time, or else of a coordinate,
         which differs between files.
@@ -145,7 +145,7 @@ def survey(
     if decode != "all" and (isinstance(decode, bool) or decode < 0):
         raise ValueError(f'decode is a number of chunks, or "all", not {decode!r}')
     scan = {"format": format, "storage_options": storage_options, "allowed": allowed}
-    options = {"scan": scan, "decode": decode}
+    options = {"scan": scan, "decode": decode, "listed": getattr(paths, "versions", None)}
     if ledger is None:
         return _survey(files, dim, None, options, parallel, progress)
     noted = scan_options(format, allowed, storage_options)
@@ -162,7 +162,13 @@ def _survey(
     progress: bool | None,
 ) -> Survey:
     reports, nreused = take_inventory(
-        files, ledger, options["scan"], parallel, progress, decode=options["decode"]
+        files,
+        ledger,
+        options["scan"],
+        parallel,
+        progress,
+        decode=options["decode"],
+        listed=options["listed"],
     )
     reports.sort(key=lambda report: natural_key(report.uri))
     scanned = [report for report in reports if report.facts is not None]

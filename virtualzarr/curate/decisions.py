@@ -24,7 +24,7 @@ Action = Literal[
 
 _MOST_BYTES = 16 << 20
 _TOP = ("virtualzarr-decisions", "archive", "publish", "decide")
-_ARCHIVE = ("paths", "files", "listing", "format")
+_ARCHIVE = ("paths", "inventory", "files", "listing", "format")
 _PUBLISH = ("form", "to", "dim")
 _LINE = ("at", "do", "files")
 _NEW = "new"
@@ -98,6 +98,8 @@ class Decisions:
     listing : str
         Digest of their names and sizes.
     format : str, optional
+    inventory : str, optional
+        A listing of the archive, instead of paths: see `virtualzarr.read_listing`.
     form, to : str
         What is written, and where; ``{strand}`` in ``to`` is the satellite, tile or product.
     dim : str
@@ -115,6 +117,11 @@ class Decisions:
     dim: str
     lines: tuple[Decision, ...]
     digest: str = ""
+    inventory: str | None = None
+
+    def name_target(self, strand: str) -> str:
+        """Return where a strand is written."""
+        return self.to.replace("{strand}", strand)
 
     @classmethod
     def read(cls, path: str | os.PathLike[str]) -> Decisions:
@@ -179,6 +186,7 @@ def _refuse_twice(pairs: Any) -> dict[Any, Any]:
 
 
 def _read_document(document: Any, digest: str) -> Decisions:
+    # Key by key, so that each error says which one it is about.
     top = _take(document, "the file", _TOP, _TOP)
     if top["virtualzarr-decisions"] != VERSION:
         raise DecisionError(
@@ -204,6 +212,7 @@ def _read_document(document: Any, digest: str) -> Decisions:
     return Decisions(
         tuple(paths), archive["files"], str(archive["listing"]), archive.get("format"),
         target["form"], target["to"], target["dim"], _read_lines(lines), digest,
+        archive.get("inventory"),
     )  # fmt: skip
 
 
@@ -271,7 +280,12 @@ def group_anomalies(report: Survey) -> dict[str, tuple[str, ...]]:
 
 
 def draft_decisions(
-    report: Survey, paths: Sequence[str | os.PathLike[str]], *, form: str = "native", to: str = ""
+    report: Survey,
+    paths: Sequence[str | os.PathLike[str]],
+    *,
+    form: str = "native",
+    to: str = "",
+    inventory: str | None = None,
 ) -> str:
     """Return a decision file in YAML in which nothing is decided yet, but what can be said.
 
@@ -282,11 +296,15 @@ def draft_decisions(
         Of the archive.
     form, to : str
         What is to be written, and where.
+    inventory : str, optional
+        The listing that the names are from, which a run reads again.
     """
+    named = [] if inventory is not None else [strip_secrets(os.fspath(path)) for path in paths]
     lines = [
         f"virtualzarr-decisions: {VERSION}",
         "archive:",
-        f"  paths: {_quote([strip_secrets(os.fspath(path)) for path in paths])}",
+        f"  paths: {_quote(named)}",
+        *([] if inventory is None else [f"  inventory: {_quote(strip_secrets(inventory))}"]),
         f"  files: {report.files}",
         f"  listing: {_quote(report.listing)}",
         "publish:",
@@ -298,8 +316,7 @@ def draft_decisions(
         '  - {at: "new", do: stop}',
     ]
     for key, files in group_anomalies(report).items():
-        kind = next(a.kind for a in report.anomalies if name_anomaly(a) == key)
-        actions = ", ".join(list_actions(kind))
+        actions = ", ".join(list_actions(_find_kind(key)))
         lines.append(f"  - {{at: {_quote(key)}, do: null, files: {len(files)}}}  # {actions}")
     return "\n".join([*lines, ""])
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
@@ -22,6 +22,7 @@ from virtualzarr.dataset.create import create_dataset
 from virtualzarr.errors import DecisionError
 from virtualzarr.hierarchy.group import Group
 from virtualzarr.ingest.ledger import strip_secrets
+from virtualzarr.ingest.listing import Listing, read_listing
 from virtualzarr.ingest.virtualize import virtualize
 from virtualzarr.keywords import strict_keywords
 from virtualzarr.references.publish import publish
@@ -70,6 +71,7 @@ def run_decisions(
     *,
     ledger: str | os.PathLike[str] | None = None,
     storage_options: Mapping[str, Any] | None = None,
+    allowed: str | Iterable[str] | None = None,
     output_options: Mapping[str, Any] | None = None,
     parallel: Any = None,
     overwrite: bool = False,
@@ -86,7 +88,7 @@ def run_decisions(
         As for `survey`: with the one of the survey, nothing is scanned again.
     storage_options, output_options : mapping, optional
         How files are opened, and how the result is.
-    parallel, progress
+    allowed, parallel, progress
         As for `virtualizarr.virtualize`.
     overwrite : bool
         As for `publish`.
@@ -110,41 +112,39 @@ def run_decisions(
     --------
     >>> run_decisions("goes.yaml", ledger="goes.ledger")  # doctest: +SKIP
     """
+    # One after the other: what can stop the run comes before the first thing that is written.
     decisions = Decisions.read(path)
-    access = {"storage_options": storage_options, "parallel": parallel, "progress": progress}
-    report = survey(
-        decisions.paths, decisions.dim, ledger=ledger, format=decisions.format, **access
-    )
-    problems = list(check_decisions(decisions, report))
+    access: dict[str, Any] = {"storage_options": storage_options, "allowed": allowed}
+    paths: Any = decisions.paths
+    if decisions.inventory is not None:
+        paths = read_listing(decisions.inventory, **access)
+    access |= {"parallel": parallel, "progress": progress, "ledger": ledger}
+    report = survey(paths, decisions.dim, format=decisions.format, **access)
+    plan = _Plan.of(decisions, report)
+    problems = [*check_decisions(decisions, report), *plan.check(decisions)]
     if problems:
         raise DecisionError("nothing was written: " + "; ".join(problems), file=os.fspath(path))
-    plan = _Plan.of(decisions, report)
-    strands = report.strands
-    if len(strands) > 1 and "{strand}" not in decisions.to:
-        raise DecisionError(
-            f"there are {len(strands)} strands ({', '.join(sorted(strands))}): each is published "
-            "for itself, and publish.to needs {strand} in it",
-            file=os.fspath(path),
-        )
-    written = {}
-    for strand in sorted(strands):
-        files = [name for name in report.strands[strand] if name not in plan.left_out]
-        to = decisions.to.replace("{strand}", strand)
-        written[strand] = {"to": strip_secrets(to), "files": len(files)}
-        if not files:
-            raise DecisionError("no file is left", file=os.fspath(path))
-        if not dry_run:
-            options = {**plan.join, "ledger": ledger, "format": decisions.format, **access}
-            group = virtualize(files, decisions.dim, combine="by_coords", **options)
-            _write(group, to, decisions, plan, output_options or storage_options, overwrite)
     receipt = RunReceipt(
-        decisions.digest, report.listing, written, plan.counts,
+        decisions.digest, report.listing, plan.describe(decisions), plan.counts,
         {strip_secrets(name): why for name, why in plan.left_out.items()}, _list_versions(),
     )  # fmt: skip
-    if not dry_run:
-        for each in written.values():
-            _write_receipt(receipt, str(each["to"]), output_options or storage_options)
+    how = output_options or storage_options
+    for strand, files in {} if dry_run else plan.files.items():
+        group = virtualize(
+            _with_versions(files, paths), decisions.dim, combine="by_coords",
+            format=decisions.format, **plan.join, **access,
+        )  # fmt: skip
+        to = decisions.name_target(strand)
+        _write(group, to, decisions, plan, how, overwrite)
+        _write_receipt(receipt, to, how)
     return receipt
+
+
+def _with_versions(files: Sequence[str], paths: Any) -> Sequence[str]:
+    """Return files with what a listing says of them."""
+    if not isinstance(paths, Listing):
+        return files
+    return Listing({name: paths.versions.get(name) for name in files})
 
 
 def _write(
@@ -171,8 +171,9 @@ def _write_receipt(receipt: RunReceipt, to: str, options: Mapping[str, Any] | No
 
 @dataclass
 class _Plan:
-    """How files are joined as was decided."""
+    """How files are joined as was decided: those of each strand, in order."""
 
+    files: dict[str, list[str]]
     join: dict[str, Any]
     copy: bool
     left_out: dict[str, str]
@@ -203,7 +204,26 @@ class _Plan:
                 join["harmonize"] = True
             copies |= line.do == "copy"
         counts = {key: len(files) for key, files in group_anomalies(report).items()}
-        return cls(join, copies, left_out, counts)
+        chosen = {strand: [name for name in names if name not in left_out]
+                  for strand, names in report.strands.items()}  # fmt: skip
+        return cls(chosen, join, copies, left_out, counts)
+
+    def check(self, decisions: Decisions) -> Iterator[str]:
+        """Yield why nothing can be written."""
+        if len(self.files) > 1 and "{strand}" not in decisions.to:
+            yield (
+                f"there are {len(self.files)} strands ({', '.join(self.files)}): each is "
+                "published for itself, and publish.to needs {strand} in it"
+            )
+        if not all(self.files.values()) or not self.files:
+            yield "no file is left"
+
+    def describe(self, decisions: Decisions) -> dict[str, dict[str, Any]]:
+        """Return what is written of each strand."""
+        return {
+            strand: {"to": strip_secrets(decisions.name_target(strand)), "files": len(files)}
+            for strand, files in self.files.items()
+        }
 
 
 def _list_odd(kind: str, files: tuple[str, ...]) -> tuple[str, ...]:

@@ -91,6 +91,7 @@ def _as_seconds(text: str) -> float | None:
 
 def _draw_timeline(report: Survey) -> str:
     """Draw eras as bars along the coordinate, a row for each strand; gaps are red lines."""
+    # Places are parts of the whole extent, in percent: the page has no scripts to calculate them.
     spans = [(_as_seconds(era.start), _as_seconds(era.stop)) for era in report.eras]
     known = [end for pair in spans for end in pair if end is not None]
     if not known:

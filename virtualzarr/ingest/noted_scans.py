@@ -21,8 +21,11 @@ def scan_noted(
     parallel: Any,
     progress: bool | None,
     options: Mapping[str, Any],
+    listed: Mapping[str, Version | None] | None = None,
 ) -> Generator[Item]:
     """Yield what came of each file in order; parameters are those of `scan_each`.
+
+    Versions that a listing says (`listed`) are not asked for.
 
     Errors are not taken from a ledger, nor are variables that were skipped, unless this scan skips
     them, too: such files are scanned again, and say what is wrong in the same words.
@@ -31,7 +34,8 @@ def scan_noted(
     noted = scan_options(options.get("format"), options.get("allowed"), storage_options)
     with Ledger(path, noted, storage_options) as ledger:
         uris = [Location.of(file).uri for file in files]
-        versions = [_try_version(file, storage_options) for file in files]
+        said = listed or {}
+        versions = [said.get(file) or _try_version(file, storage_options) for file in files]
         entries = ledger.find(uris, versions)
         skips = options.get("on_error") == "warn"
         # Scanned are those that are not noted: which these are has to be known before the first.

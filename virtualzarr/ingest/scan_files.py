@@ -143,6 +143,7 @@ def scan_each_compact(
     *,
     ledger: str | os.PathLike[str] | None = None,
     reads_values: bool = False,
+    listed: Mapping[str, Any] | None = None,
     **options: Any,
 ) -> Generator[Item]:
     """Yield each file in order: as a row, as a group if no row came of it, or what is wrong.
@@ -154,6 +155,8 @@ def scan_each_compact(
         What is in it is not scanned again, and what is scanned is noted.
     reads_values : bool
         Whether other processes read small coordinates, too, of files that are alike.
+    listed : mapping, optional
+        Versions of files by their names, as a listing says them: a ledger asks for no others.
     **options
         Of `virtualzarr.virtualize`.
     """
@@ -163,7 +166,7 @@ def scan_each_compact(
         return
     # By its name: it is above this module, and most scans need no SQLite.
     noted = import_module("virtualzarr.ingest.noted_scans").scan_noted
-    with closing(noted(files, ledger, parallel, progress, options)) as items:
+    with closing(noted(files, ledger, parallel, progress, options, listed)) as items:
         yield from items
 
 

@@ -38,10 +38,11 @@ class Version:
         Examples
         --------
         >>> Version.of(Fingerprint(3, etag='"a"'))
-        Version(size=3, tag='etag "a"', is_weak=False)
+        Version(size=3, tag='etag a', is_weak=False)
         """
         if fingerprint.etag is not None:
-            return cls(fingerprint.size, f"etag {fingerprint.etag}")
+            # Servers put strong tags into quotation marks, and inventories do not.
+            return cls(fingerprint.size, "etag " + fingerprint.etag.strip('"'))
         modified = fingerprint.mtime_ns
         age = None if modified is None else time.time_ns() - modified
         is_weak = age is None or age < WEAK_SECONDS * 10**9

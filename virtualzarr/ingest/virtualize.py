@@ -134,7 +134,8 @@ def virtualize(
             f"{len(files)} files are joined along a dimension: give concat_dim, such as 'time'"
         )
     inputs = scan_inputs(
-        files, coordinate=coordinate, drop_variables=drop_variables, preprocess=preprocess,
+        files, listed=getattr(paths, "versions", None), coordinate=coordinate,
+        drop_variables=drop_variables, preprocess=preprocess,
         format=format, on_error=on_error, bad_files=bad_files, parallel=parallel,
         ledger=ledger, storage_options=storage_options, allowed=allowed, progress=progress,
         **options,
@@ -147,6 +148,7 @@ def virtualize(
 def scan_inputs(
     files: Sequence[str],
     *,
+    listed: Mapping[str, Any] | None = None,
     coordinate: Coordinate | None = None,
     drop_variables: str | Collection[str] = (),
     preprocess: Callable[[Group], Group] | None = None,
@@ -167,7 +169,7 @@ def scan_inputs(
         scan["allowed"] = allowed
     drop = [drop_variables] if isinstance(drop_variables, str) else drop_variables
     # Closed also if a file is an error: a ledger is there for others then.
-    scan |= {"ledger": ledger, "reads_values": True}
+    scan |= {"ledger": ledger, "listed": listed, "reads_values": True}
     with closing(scan_each_compact(files, parallel, progress, **scan)) as scanned:
         inputs = handle_bad_files(scanned, bad_files)
     prepare_inputs(inputs, drop, preprocess)

@@ -11,15 +11,11 @@ from virtualzarr.cli import options as shared
 def add_command(commands: Any, common: argparse.ArgumentParser) -> None:
     """Add the command to those of a parser."""
     parser = commands.add_parser(
-        "run", parents=[common, shared.printing_options()],
+        "run", parents=[common, shared.opening_options(), shared.printing_options()],
         help="join and publish an archive as a decision file says",
     )  # fmt: skip
     parser.set_defaults(run=run)
     parser.add_argument("decisions", metavar="DECISIONS", help="file of `virtualzarr survey`")
-    parser.add_argument(
-        "--storage-options", type=shared.mapping, metavar="OPTIONS",
-        help="how URLs are opened, as fsspec has it: key=value,... or JSON, such as anon=true",
-    )  # fmt: skip
     shared.add_output_options(parser, "what is written")
     shared.add_ledger(parser)
     shared.add_flags(
@@ -34,9 +30,10 @@ def run(options: argparse.Namespace) -> int:
     from virtualzarr.curate.run_decisions import run_decisions
 
     receipt = run_decisions(
-        options.decisions, ledger=options.ledger, storage_options=options.storage_options,
-        output_options=options.output_options, overwrite=options.overwrite,
-        dry_run=options.dry_run, progress=False if options.quiet or options.json else None,
+        options.decisions, ledger=options.ledger, output_options=options.output_options,
+        overwrite=options.overwrite, dry_run=options.dry_run,
+        progress=False if options.quiet or options.json else None,
+        **shared.open_arguments(options),
     )  # fmt: skip
     shared.print_report(options, receipt.to_json() if options.json else receipt)
     return 0

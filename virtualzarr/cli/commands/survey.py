@@ -41,7 +41,15 @@ def add_command(commands: Any, common: argparse.ArgumentParser) -> None:
         "--to", default="", metavar="REFS", help="where it is to be written, for --decisions"
     )
     parser.add_argument("--page", metavar="FILE", help="write a page for people: one HTML file")
-    shared.add_flags(parser, verdict="tell what each form of references would copy of each era")
+    parser.add_argument(
+        "--assets", action="append", metavar="NAME",
+        help="name or role of assets of STAC, with --listing (default: data)",
+    )  # fmt: skip
+    shared.add_flags(
+        parser, verdict="tell what each form of references would copy of each era",
+        listing="FILE says which files there are: text, CSV, Parquet, the manifest.json of an "
+        "inventory of S3, or STAC",
+    )  # fmt: skip
 
 
 def run(options: argparse.Namespace) -> int:
@@ -51,8 +59,15 @@ def run(options: argparse.Namespace) -> int:
     from virtualzarr.curate.survey_page import make_page
     from virtualzarr.curate.verdict import judge, sum_costs
 
+    paths: Any = options.files
+    if options.listing:
+        if len(paths) > 1:
+            options.parser.error("--listing is for one FILE")
+        paths = virtualzarr.read_listing(
+            paths[0], assets=options.assets, **shared.open_arguments(options)
+        )
     report = virtualzarr.survey(
-        options.files, options.dim, decode=options.decode, ledger=options.ledger,
+        paths, options.dim, decode=options.decode, ledger=options.ledger,
         format=options.format,
         progress=False if options.quiet or options.json else None,
         **shared.open_arguments(options),
@@ -62,7 +77,11 @@ def run(options: argparse.Namespace) -> int:
     if options.decisions is not None:
         # What people decided is never written over.
         with open(options.decisions, "x", encoding="utf-8") as file:
-            file.write(draft_decisions(report, options.files, form=options.form, to=options.to))
+            named = options.files[0] if options.listing else None
+            draft = draft_decisions(
+                report, options.files, form=options.form, to=options.to, inventory=named
+            )
+            file.write(draft)
     if options.page is not None:
         with open(options.page, "w", encoding="utf-8") as file:
             file.write(make_page(report, verdicts))
