@@ -185,3 +185,24 @@ def test_stored_schemas_are_data_and_no_programs(archive):
     for size in range(0, len(body) - 1, 37):
         with pytest.raises((ValueError, KeyError, vz.errors.VirtualZarrError)):
             load_schema(body[:size])
+
+
+def test_what_a_ledger_tells_is_what_scans_tell(tmp_path):
+    special = {
+        "_3": {"units": "hours since 2000-01-02", "times": [48, 54, 60, 66]},
+        "_5": {"x": (1, 2, 3, 5)},
+        "_6": {"scale": 0.25, "only": ["air"]},
+        "_7": {"times": [168, 174, 174, 186]},
+        "_8": {"names": ("air", "ice")},
+    }
+    special |= {f"_{k}": {"shuffle": True} for k in range(12, 18)}
+    files = write_archive(tmp_path, 18, **special)
+    os.unlink(files.pop(10))
+    path = tmp_path / "air.ledger"
+    direct = vz.survey(files)
+    assert len({each.kind for each in direct.anomalies}) > 6
+    for reused in (0, 17):
+        report = vz.survey(files, ledger=path)
+        assert report.reused == reused
+        assert (report.eras, report.anomalies) == (direct.eras, direct.anomalies)
+        assert (report.listing, report.strands) == (direct.listing, direct.strands)
