@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -183,10 +182,15 @@ def _read_chunks(chunks: list[tuple[int, int]], row: Row) -> list[bytes]:
     """Return the bytes of chunks, as they are."""
     assert row.source is not None
     try:
-        with open(row.source.uri, "rb", buffering=0) as file:
-            return [os.pread(file.fileno(), length, address) for address, length in chunks]
+        with open(row.source.uri, "rb") as file:
+            return [_read_chunk(file, *chunk) for chunk in chunks]
     except OSError as error:
         raise as_source_error(error, row.source.uri) from error
+
+
+def _read_chunk(file: BinaryIO, address: int, length: int) -> bytes:
+    file.seek(address)
+    return file.read(length)
 
 
 def _read_axis(coordinate: _Coordinate, row: Row, data: list[bytes] | None) -> AxisFacts:
