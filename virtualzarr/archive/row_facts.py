@@ -24,6 +24,9 @@ from virtualzarr.batches.schema import ArraySchema
 from virtualzarr.manifest import Sources
 from virtualzarr.stores.fingerprints import as_source_error
 
+Compared = frozenset[tuple[str, str, str]]
+"""Path, name and value of attributes."""
+
 _MODULUS = 1 << 62
 _MOST_SCHEMAS = 64
 _MOST_CHUNKS = 16
@@ -38,19 +41,21 @@ class RowFacts:
     """
 
     def __init__(self) -> None:
-        self._plans: dict[int, _Plan] = {}
+        # By schema, and by those of its attributes that are compared and others in a row.
+        self._plans: dict[tuple[int, Compared], _Plan] = {}
 
     def of(self, row: Row, format: str) -> FileFacts:
         """Return the facts of a row."""
-        plan = self._plans.get(id(row.schema))
+        key = id(row.schema), _pick_compared(row)
+        plan = self._plans.get(key)
         if plan is None or row.source is None or plan.format != format:
             facts = FileFacts.of(row.group(), format)
             if row.source is not None and row.source.data is None:
                 while len(self._plans) >= _MOST_SCHEMAS:
                     del self._plans[next(iter(self._plans))]
-                self._plans[id(row.schema)] = _Plan.of(row, facts)
+                self._plans[key] = _Plan.of(row, facts)
             return facts
-        return plan.apply(row) or FileFacts.of(row.group(), format)
+        return plan.apply(row)
 
 
 @dataclass
@@ -82,7 +87,6 @@ class _Plan:
     row: Row
     facts: FileFacts
     format: str
-    compared: dict[tuple[str, str], str]
     coordinates: list[_Coordinate]
     fixed: Places
     columns: tuple[NDArray[np.int64], NDArray[np.int64]]
@@ -114,14 +118,12 @@ class _Plan:
                     _Coordinate(array, dict(node.attributes), data, facts.axes[array.path])
                 )
         return cls(
-            row, facts, facts.format, _pick_compared(row), coordinates, fixed,
+            row, facts, facts.format, coordinates, fixed,
             (_concatenate(starts), _concatenate(lengths)),
         )  # fmt: skip
 
-    def apply(self, row: Row) -> FileFacts | None:
-        """Return the facts of another row; None if its properties are others."""
-        if row.attributes and _pick_compared(row) != self.compared:
-            return None
+    def apply(self, row: Row) -> FileFacts:
+        """Return the facts of another row, whose compared attributes are the same."""
         axes = dict(self.facts.axes)
         for each in self.coordinates:
             chunks = _locate_chunks(each.array, row)
@@ -146,14 +148,14 @@ def _list_arrays(schema: Schema) -> Iterator[tuple[ArraySchema, Schema]]:
             yield member
 
 
-def _pick_compared(row: Row) -> dict[tuple[str, str], str]:
+def _pick_compared(row: Row) -> Compared:
     """Return attributes that are compared and others than those of the schema."""
-    return {
-        (path, name): repr(value)
+    return frozenset(
+        (path, name, repr(value))
         for path, attributes in row.attributes.items()
         for name, value in attributes.items()
         if name in COMPARED
-    }
+    )
 
 
 def _concatenate(numbers: list[NDArray[np.int64]]) -> NDArray[np.int64]:
