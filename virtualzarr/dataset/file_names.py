@@ -165,12 +165,9 @@ def find_files(
     names = yield from read_names(state, dimension, uris, folder, *prefixes)
     every = [pair for pairs in names.values() for pair in pairs]
     stretches = yield from find_ids(state, dimension, every, coordinates)
-    found: dict[str, list[tuple[int, int]]] = {}
     live = iter(_are_live(every, stretches))
-    for uri, pairs in names.items():
-        if inside := [pair for pair in pairs if next(live)]:
-            found[uri] = inside
-    return found
+    live_names = {uri: [pair for pair in pairs if next(live)] for uri, pairs in names.items()}
+    return {uri: pairs for uri, pairs in live_names.items() if pairs}
 
 
 def _are_live(

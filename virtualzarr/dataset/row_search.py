@@ -49,20 +49,15 @@ def find_ids(
         The position of the first row of each stretch, and its rows. Two may overlap.
     """
     rows = state.rows_of(dimension)
-    wanted = merge_pairs(pairs)
-    if not len(wanted):
+    ids = merge_pairs(pairs)
+    if not len(ids):
         return []
     if rows.table is None:
         return [(0, rows.tail)]
-    # Ids all of whose rows are in the tail, which is at hand, need no table.
-    if len(rows.tail):
-        counts = rows.tail.count_ids(wanted.first, wanted.first + wanted.count)
-        wanted = merge_pairs(
-            (first, count)
-            for (first, count), there in zip(wanted.pairs, counts.tolist(), strict=True)
-            if there < count
-        )
-    entries = yield from read_overlapping(state, dimension, wanted)
+    # The tail is at hand: what it has need not be looked for.
+    counts = rows.tail.count_ids(ids.first, ids.first + ids.count)
+    ids = Runs(ids.first[counts < ids.count], ids.count[counts < ids.count])
+    entries = yield from read_overlapping(state, dimension, ids)
     if coordinates is None or len(entries) > _MOST_SEARCHES or not _have_bounds(entries, dimension):
         return [(0, (yield from read_runs(state, dimension)))]
     memo: Memo = {}
@@ -70,7 +65,8 @@ def find_ids(
     stretches = [(rows.table_rows, rows.tail)]
     for entry in entries:
         first, _ = entry.rows[dimension]
-        inside = wanted.intersect(*entry.rows[dimension])
+        # All between the least and the greatest coordinate: rows of others may lie there, too.
+        inside = ids.intersect(*entry.rows[dimension])
         values = (yield from coordinates(entry))[inside.ids(0, len(inside)) - first]
         end = len(rows)
         start = yield from bisect(lookup, end, coordinates, values.min(), "left")
