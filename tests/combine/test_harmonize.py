@@ -163,6 +163,11 @@ def test_other_calendars_keep_their_days() -> None:
     [
         ("days since 2000-01-01", ("days since 2000-01-01", "noleap"), "have different days"),
         ("days since 2000-01-01", "days since 2000-01-01 00:00:00.0000000001", "fractions"),
+        (
+            ("days since 2000-01-01", "noleap"),
+            ("days since 2000-01-01 00:00:00.0000001", "noleap"),
+            "parts of microseconds",
+        ),
     ],
 )
 def test_times_without_a_common_unit_are_refused(first: Any, second: Any, reason: str) -> None:

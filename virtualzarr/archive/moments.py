@@ -33,7 +33,7 @@ def as_date(moment: Number | None) -> datetime | None:
 
     Examples
     --------
-    >>> as_date(719163 * 86_400 * 10**9)
+    >>> as_date(719468 * 86_400 * 10**9)
     datetime.datetime(1970, 1, 1, 0, 0, tzinfo=datetime.timezone.utc)
     """
     if moment is None:
@@ -50,7 +50,7 @@ def format_position(position: Number | None, calendar: str | None) -> str:
 
     Examples
     --------
-    >>> format_position(719163 * 86_400 * 10**9, "standard"), format_position(5, None)
+    >>> format_position(719468 * 86_400 * 10**9, "standard"), format_position(5, None)
     ('1970-01-01T00:00:00', '5')
     """
     date = as_date(position) if is_datetime_calendar(str(calendar)) else None
@@ -69,7 +69,7 @@ def find_period(name: str, calendar: str) -> tuple[int, int, int] | None:
     Examples
     --------
     >>> find_period("air_19700102.nc", "standard")[1:]
-    (62135769600000000000, 62135856000000000000)
+    (62162121600000000000, 62162208000000000000)
     """
     base = os.path.basename(name)
     for number, pattern in enumerate(_PATTERNS):

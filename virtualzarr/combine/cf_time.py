@@ -215,6 +215,10 @@ def common_unit(
         for n, length in UNIT_NANOSECONDS.items()
         if not any(step % length for step in steps_in_all)
     )
+    is_coarser = any(unit.length > 1 for unit in units)
+    if name == "nanoseconds" and is_coarser and not is_datetime_calendar(calendar):
+        # Readers of these calendars, cftime among them, count no finer than microseconds.
+        return f"they have parts of microseconds, which dates of the calendar {calendar} have not"
     return TimeUnit(name, units[0].since, calendar)
 
 
