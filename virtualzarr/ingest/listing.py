@@ -16,6 +16,7 @@ from urllib.parse import unquote_plus
 from virtualzarr.errors import SourceError, UnsupportedError, import_optional
 from virtualzarr.ingest.stac_links import find_stac_assets, is_stac
 from virtualzarr.ingest.versions import Version
+from virtualzarr.keywords import strict_keywords
 from virtualzarr.stores.files import is_url, open_file
 from virtualzarr.stores.fingerprints import Fingerprint, to_nanoseconds
 from virtualzarr.stores.location import Location
@@ -70,6 +71,7 @@ class Listing(Sequence[str]):
         return f"<Listing of {len(self):,} files>"
 
 
+@strict_keywords()
 def read_listing(
     path: str | os.PathLike[str],
     *,
