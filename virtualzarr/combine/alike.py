@@ -161,8 +161,8 @@ def _iter_values(run: Run, array: Array, path: str) -> Iterable[NDArray[Any]]:
     stored = run.group[path]
     assert isinstance(stored, Array)
     same = array.metadata.pipeline == stored.metadata.pipeline and array.dtype == stored.dtype
-    if same and array.manifest.decoder is None and (values := run.find_values(path)) is not None:
-        return values
+    if same and array.manifest.decoder is None:
+        return run.iter_values(path)
     axes = run.list_axes(path, 0)
     return (values[:, : axes[0].extent] for values in read_rows(array, len(axes)))
 
@@ -283,7 +283,7 @@ def _read_coordinate(
             differs = any(iter_meaning_differences(array.attrs, first.attrs))
             if changed or differs or array.dtype != first.dtype or not array.size:
                 return None
-        values = [np.concatenate(run.find_values(name) or [*run.read_values(name)]) for run in runs]
+        values = [np.concatenate([*run.iter_values(name)]) for run in runs]
     except VirtualZarrError:  # the join of all files says what is wrong
         return None
     pairs = zip(values, arrays, strict=True)

@@ -167,27 +167,24 @@ class Run:
         expected = np.asarray(array[...])
         return all(
             is_equal(values, np.broadcast_to(expected, values.shape))
-            for values in self.find_values(path) or self.read_values(path)
+            for values in self.iter_values(path)
         )
 
-    def find_values(self, path: str) -> list[NDArray[Any]] | None:
-        """Return the values of an array that were read by the scan; None if some were not.
+    def iter_values(self, path: str) -> Iterator[NDArray[Any]]:
+        """Yield values of an array, in parts of shape (inputs, *shape of the array).
 
-        They are in parts of several inputs, shape (inputs, *shape of the array).
+        What a scan has read is not read again.
         """
-        found = []
-        values = [row.values for row in self.rows]
-        for _, same in groupby(values, key=lambda one: id(one and one.columns)):
-            some = [one for one in same if one is not None and path in one.columns]
-            if not some:
-                return None
-            column = some[0].columns[path]
-            found.append(
-                column[[one.number for one in some]]
-                if column.strides[0]
-                else np.broadcast_to(column[:1], (len(some), *column.shape[1:]))
-            )
-        return found
+        for _, same in groupby(self.inputs, key=lambda one: id(_find_column(one, path))):
+            some = list(same)
+            column = _find_column(some[0], path)
+            if column is None:
+                yield from Run(self.start, some).read_values(path)
+            elif column.strides[0]:
+                rows = [one.values for one in some if isinstance(one, Row)]
+                yield column[[values.number for values in rows if values]]
+            else:
+                yield np.broadcast_to(column[:1], (len(some), *column.shape[1:]))
 
     def read_values(self, path: str) -> Iterator[NDArray[Any]]:
         """Read an array, and yield its values of some inputs at a time."""
@@ -250,6 +247,10 @@ class Run:
                     ):
                         conflicts.add(key)
         return conflicts
+
+
+def _find_column(one: Row | Group, path: str) -> NDArray[Any] | None:
+    return one.values.columns.get(path) if isinstance(one, Row) and one.values else None
 
 
 def as_bytes(values: NDArray[Any]) -> NDArray[np.uint8]:
