@@ -124,9 +124,9 @@ class Change:
             return "other values"
         if self.name == "filters" and self.before is not None and self.after is not None:
             gained = [name for name in self.after if name not in self.before]
-            lost = [name for name in self.before if name not in self.after]
+            removed = [name for name in self.before if name not in self.after]
             words = [f"gain {', '.join(gained)}"] if gained else []
-            words += [f"lose {', '.join(lost)}"] if lost else []
+            words += [f"lose {', '.join(removed)}"] if removed else []
             return " and ".join(words) or "filters in another order"
         if self.before is None or self.after is None:
             value, word = (self.after, "added") if self.before is None else (self.before, "gone")

@@ -106,7 +106,7 @@ def check_names(names: Sequence[str], axes: Axes, path: str) -> list[Anomaly]:
     inside: set[int] = set()
     for shorten in (str, os.path.basename):
         keys = [natural_key(shorten(name)) for name in names]
-        inside = max(inside, _longest_rise(keys), key=len)
+        inside = max(inside, _find_longest_rise(keys), key=len)
         if len(inside) == len(names):
             return anomalies
     if len(inside) * 5 < len(names) * 4:
@@ -117,7 +117,7 @@ def check_names(names: Sequence[str], axes: Axes, path: str) -> list[Anomaly]:
 
 def _find_contradictions(names: Sequence[str], axes: Axes) -> dict[str, str]:
     """Return files whose names say a date that is not that of their coordinates, and that one."""
-    said: list[tuple[int, bool, str, Number | None, str]] = []
+    claims: list[tuple[int, bool, str, Number | None, str]] = []
     for name, axis in zip(names, axes, strict=True):
         if axis is None or axis.low is None or axis.high is None:
             continue
@@ -126,11 +126,11 @@ def _find_contradictions(names: Sequence[str], axes: Axes) -> dict[str, str]:
         if period is not None:
             number, low, high = period
             agrees = axis.low < high and low <= axis.high
-            said.append((number, agrees, name, axis.low, calendar))
-    if not said:
+            claims.append((number, agrees, name, axis.low, calendar))
+    if not claims:
         return {}
-    common = Counter(number for number, *_ in said).most_common(1)[0][0]
-    some = [each for each in said if each[0] == common]
+    common = Counter(number for number, *_ in claims).most_common(1)[0][0]
+    some = [each for each in claims if each[0] == common]
     agreeing = sum(agrees for _, agrees, *_ in some)
     if agreeing * 5 < len(names) * 4:
         return {}
@@ -138,20 +138,20 @@ def _find_contradictions(names: Sequence[str], axes: Axes) -> dict[str, str]:
             for _, agrees, name, low, calendar in some if not agrees}  # fmt: skip
 
 
-def _longest_rise(numbers: Sequence[Any]) -> set[int]:
+def _find_longest_rise(numbers: Sequence[Any]) -> set[int]:
     """Return the indices of a longest part of a sequence that rises."""
     ends: list[Any] = []
     indices: list[int] = []
     previous: list[int] = []
     for k, number in enumerate(numbers):
         # Mostly it rises, and nothing has to be looked for.
-        place = len(ends) if not ends or number >= ends[-1] else bisect_right(ends, number)
-        previous.append(indices[place - 1] if place else -1)
-        if place == len(ends):
+        length = len(ends) if not ends or number >= ends[-1] else bisect_right(ends, number)
+        previous.append(indices[length - 1] if length else -1)
+        if length == len(ends):
             ends.append(number)
             indices.append(k)
         else:
-            ends[place], indices[place] = number, k
+            ends[length], indices[length] = number, k
     rise = set()
     k = indices[-1] if indices else -1
     while k >= 0:

@@ -58,7 +58,7 @@ class Classes:
         return table
 
     def _number_files(self, facts: Sequence[FileFacts]) -> list[int]:
-        known: dict[tuple[Any, ...], int] = {}
+        codes_by_content: dict[tuple[Any, ...], int] = {}
         codes: dict[tuple[int, ...], int] = {}
         numbers = []
         for one in facts:
@@ -66,10 +66,10 @@ class Classes:
             key = (id(one.properties), one.format,
                    *(axis.digest for path, axis in one.axes.items()
                      if self._is_static(one, path)))  # fmt: skip
-            code = known.get(key)
+            code = codes_by_content.get(key)
             if code is None:
                 members = self._list_members(one)
-                code = known[key] = codes.setdefault(members, len(codes))
+                code = codes_by_content[key] = codes.setdefault(members, len(codes))
                 if code == len(self._members):
                     self._members.append(members)
             numbers.append(code)
@@ -139,14 +139,14 @@ class Classes:
         They do not say how more would be cut: as in the file before them that does, else after.
         """
         name = f"chunk along {self._dim}"
-        said: dict[str, set[Any]] = {}
+        lengths: dict[str, set[Any]] = {}
         for path, table in self._tables:
             if table.get(name) is not None:
-                said.setdefault(path, set()).add(table[name])
-        if any(len(values) > 1 for values in said.values()):
+                lengths.setdefault(path, set()).add(table[name])
+        if any(len(values) > 1 for values in lengths.values()):
             self._fill_each(name)
             return
-        single = {path: next(iter(values)) for path, values in said.items()}
+        single = {path: next(iter(values)) for path, values in lengths.items()}
         self._replace([
             (path, {**table, name: single[path]} if name in table and path in single else table)
             for path, table in self._tables

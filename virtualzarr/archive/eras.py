@@ -10,7 +10,7 @@ from functools import lru_cache
 from itertools import groupby
 from typing import Any
 
-from virtualzarr.archive.anomalies import Anomaly, Change, merge_changes
+from virtualzarr.archive.anomalies import Anomaly, Change, Kind, merge_changes
 from virtualzarr.archive.classes import Classes
 
 Table = dict[tuple[str, str], Any]
@@ -107,7 +107,7 @@ def _find_borders(keys: Sequence[int], least: int) -> list[int]:
     return numbers
 
 
-def _compare(before: Table, after: Table) -> list[tuple[Any, str, str]]:
+def _compare(before: Table, after: Table) -> list[tuple[Kind, str, str]]:
     """Return kind, variable and words of what differs between two files."""
     changes = []
     changed = {path for path, name in before.keys() ^ after.keys() if name == "variable"}
@@ -126,14 +126,8 @@ def _compare(before: Table, after: Table) -> list[tuple[Any, str, str]]:
             changes.append(Change(path, "name", renamed[path], path))
             continue
         changes.append(Change(path, name, a, b))
-    reversed_paths = {
-        path
-        for path, name in before
-        if name == "values"
-        and before[path, name] == after.get((path, "reversed values"))
-        and before[path, name] != after.get((path, name))
-    }
-    kept = [
+    reversed_paths = _find_reversed(before, after)
+    distinct = [
         change
         for change in changes
         if not (change.name == "values" and change.variable in reversed_paths)
@@ -143,7 +137,18 @@ def _compare(before: Table, after: Table) -> list[tuple[Any, str, str]]:
                  and other.name.startswith("length along") for other in changes))
     ]  # fmt: skip
     variables = sorted({path for path, _ in before.keys() | after.keys()})
-    return merge_changes(kept, variables)
+    return merge_changes(distinct, variables)
+
+
+def _find_reversed(before: Table, after: Table) -> set[str]:
+    """Return coordinates that have the same values the other way round."""
+    return {
+        path
+        for path, name in before
+        if name == "values"
+        and before[path, name] == after.get((path, "reversed values"))
+        and before[path, name] != after.get((path, name))
+    }
 
 
 def _find_renamed(before: Table, after: Table, changed: set[str]) -> dict[str, str]:

@@ -99,12 +99,12 @@ class FileFacts:
             once.
         """
         format, texts, places = document
-        made = {}
+        axis_facts = {}
         for path, text in texts.items():
             if text not in axes:
                 axes[text] = AxisFacts.from_json(json.loads(text))
-            made[path] = axes[text]
-        return cls(format, properties, made, tuple(places))
+            axis_facts[path] = axes[text]
+        return cls(format, properties, axis_facts, tuple(places))
 
     def to_json(self) -> list[Any]:
         """Return all but the properties, which many files share."""
@@ -188,9 +188,9 @@ def _describe(array: Array) -> dict[str, Any]:
 def _describe_lossy(array: Array) -> list[str]:
     """Return what says how exact values were before they were compressed."""
     attributes = array.metadata.attributes
-    said = [f"{name}={attributes[name]!r}" for name in LOSSY_ATTRIBUTES if name in attributes]
+    texts = [f"{name}={attributes[name]!r}" for name in LOSSY_ATTRIBUTES if name in attributes]
     codecs = [codec for codec in array.metadata.pipeline.codecs if _is_lossy(codec)]
-    return [*said, *map(repr, codecs)]
+    return [*texts, *map(repr, codecs)]
 
 
 def _is_lossy(codec: Codec) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby, pairwise
 from statistics import median
@@ -44,7 +44,7 @@ def find_gaps(placed: Placed, path: str) -> list[Anomaly]:
     typical = int(median(axis.n for _, axis in placed))
     anomalies: list[Anomaly] = []
     for before, after in pairwise(segments):
-        words = f"{_say(before.step, placed)} becomes {_say(after.step, placed)}"
+        words = f"{_format_step(before.step, placed)} becomes {_format_step(after.step, placed)}"
         files = placed[after.start - 1][0], placed[after.start][0]
         anomalies.append(Anomaly("step changes", files, path, words))
     jitter: list[str] = []
@@ -81,43 +81,49 @@ def _find_segments(placed: Placed, between: Sequence[int | None]) -> list[_Segme
     """Return stretches of files with one step each; none if no step can be claimed."""
     counts: list[Counter[int]] = []
     for number, (_, axis) in enumerate(placed):
-        own = Counter(dict(axis.steps or ()))
+        steps = Counter(dict(axis.steps or ()))
         if number < len(between) and (step := between[number]):
-            own[step] += 1
-        counts.append(own)
-    # Only files of which the step is clear say where it changes; what is between belongs before.
-    main = [own.most_common(1)[0][0] if own else None for own in counts]
-    least = max(3, -(-len(placed) // 1000))
-    runs: list[tuple[int, int]] = []
-    number = 0
-    for step, members in groupby(main):
-        length = len(list(members))
-        is_long = length >= least and step is not None
-        known = sum((counts[k][step] for k in range(number, number + length)), 0) if step else 0
-        is_other = not runs or runs[-1][1] != step
-        if is_long and known >= MIN_STEPS and is_other and step is not None:
-            runs.append((number if runs else 0, step))
-        number += length
+            steps[step] += 1
+        counts.append(steps)
+    runs = _find_step_runs(counts)
     if len(runs) < 2:
-        total: Counter[int] = Counter()
-        for own in counts:
-            total.update(own)
-        step = find_step(total)
+        step = find_step(_add_counts(counts))
         return [] if step is None else [_Segment(0, len(placed), step)]
     stops = [start for start, _ in runs[1:]] + [len(placed)]
     segments = [
         _Segment(start, stop, step) for (start, step), stop in zip(runs, stops, strict=True)
     ]
-    for segment in segments:
-        total = Counter()
-        for own in counts[segment.start : segment.stop]:
-            total.update(own)
-        if find_step(total) != segment.step:
-            return []
+    # A step that does not hold in all of its stretch is claimed of none.
+    if any(find_step(_add_counts(counts[s.start : s.stop])) != s.step for s in segments):
+        return []
     return segments
 
 
-def _say(step: int, placed: Placed) -> str:
+def _find_step_runs(counts: Sequence[Counter[int]]) -> list[tuple[int, int]]:
+    """Return the first file and the step of each run of files that clearly have one step."""
+    # Only files of which the step is clear say where it changes; what is between belongs before.
+    main = [steps.most_common(1)[0][0] if steps else None for steps in counts]
+    least = max(3, -(-len(counts) // 1000))
+    runs: list[tuple[int, int]] = []
+    number = 0
+    for step, members in groupby(main):
+        start, length = number, len(list(members))
+        number += length
+        if not step or length < least or (runs and runs[-1][1] == step):
+            continue
+        if sum(steps[step] for steps in counts[start:number]) >= MIN_STEPS:
+            runs.append((start if runs else 0, step))
+    return runs
+
+
+def _add_counts(counts: Iterable[Counter[int]]) -> Counter[int]:
+    total: Counter[int] = Counter()
+    for steps in counts:
+        total.update(steps)
+    return total
+
+
+def _format_step(step: int, placed: Placed) -> str:
     """Return a step in words."""
     if placed[0][1].calendar is None:
         return f"{step:,}"
@@ -144,39 +150,39 @@ class _Checker:
         for name, axis in self.placed:
             missing, other = 0, False
             for length, count in axis.steps or ():
-                whole, rest = self._divide(length)
-                if abs(rest) * _JITTER > self.step:
+                nsteps, remainder = self._divide(length)
+                if abs(remainder) * _JITTER > self.step:
                     other = True
-                elif rest:
+                elif remainder:
                     self.jitter.append(name)
-                missing += max(whole - 1, 0) * count
+                missing += max(nsteps - 1, 0) * count
             if other:
-                words = f"not {_say(self.step, self.placed)} within the file"
+                words = f"not {_format_step(self.step, self.placed)} within the file"
                 anomalies.append(Anomaly("step changes", (name,), self.path, words))
             elif missing:
                 anomalies.append(self.tell_missing((name,), missing, "within the file"))
         early = 0
         for number, gap in enumerate(self.between):
             files = self.placed[number][0], self.placed[number + 1][0]
-            whole, rest = (1, 0) if gap is None else self._divide(gap)
-            if abs(rest) * _JITTER > self.step:
+            nsteps, remainder = (1, 0) if gap is None else self._divide(gap)
+            if abs(remainder) * _JITTER > self.step:
                 anomalies.append(Anomaly("step changes", files, self.path, "once, between files"))
                 early = 0
                 continue
             # Who comes late makes the next seem early: that is one file, and not two.
-            if rest and rest != -early:
+            if remainder and remainder != -early:
                 self.jitter.append(files[1])
-                early = rest
+                early = remainder
             else:
                 early = 0
-            if whole > 1:
-                anomalies.append(self.tell_missing(files, whole - 1, "between files"))
+            if nsteps > 1:
+                anomalies.append(self.tell_missing(files, nsteps - 1, "between files"))
         return anomalies
 
     def _divide(self, length: int) -> tuple[int, int]:
         """Return the nearest number of whole steps, and what is left."""
-        whole = (2 * length + self.step) // (2 * self.step)
-        return whole, length - whole * self.step
+        nsteps = (2 * length + self.step) // (2 * self.step)
+        return nsteps, length - nsteps * self.step
 
     def tell_missing(self, files: tuple[str, ...], number: int, where: str) -> Anomaly:
         """Return that some steps are missing in a file, or between two."""

@@ -81,19 +81,9 @@ def take_inventory(
     Chunks that are to be decoded are in each run: a ledger says nothing of them.
     """
     reports: list[FileReport | None] = [None] * len(files)
-    versions: list[Version | None] = [None] * len(files)
-    for number, file in enumerate(files):
-        try:
-            said = None if listed is None else listed.get(file)
-            version = said or take_version(file, options.get("storage_options"))
-        except VirtualZarrError as error:
-            reports[number] = _report_error(file, None, error)
-        else:
-            versions[number] = version
-            if version.size == 0:
-                reports[number] = FileReport(file, 0, None, ("empty", "the file is empty"))
-    look = _Look(options, decode)
-    nreused = 0 if ledger is None else _take_noted(files, versions, reports, ledger, look)
+    versions = _take_versions(files, reports, listed, options.get("storage_options"))
+    reporter = _Reporter(options, decode)
+    nreused = 0 if ledger is None else _take_noted(files, versions, reports, ledger, reporter)
     unscanned = [number for number, report in enumerate(reports) if report is None]
     with warnings.catch_warnings():
         # What is skipped is reported of each file and variable.
@@ -104,10 +94,30 @@ def take_inventory(
         for number, scanned in zip(unscanned, scans, strict=True):
             noted = versions[number]
             assert noted is not None
-            report = reports[number] = look.at(files[number], noted, scanned.item)
+            report = reports[number] = reporter.report(files[number], noted, scanned.item)
             if ledger is not None and scanned.is_alone and _is_final(report):
                 _note(ledger, report, noted, scanned.item)
     return [report for report in reports if report is not None], nreused
+
+
+def _take_versions(
+    files: Sequence[str],
+    reports: list[FileReport | None],
+    listed: Mapping[str, Version | None] | None,
+    storage_options: Mapping[str, Any] | None,
+) -> list[Version | None]:
+    """Return versions of files, listed or asked for; report what cannot be read, or is empty."""
+    versions: list[Version | None] = [None] * len(files)
+    for number, file in enumerate(files):
+        try:
+            version = (listed or {}).get(file) or take_version(file, storage_options)
+        except VirtualZarrError as error:
+            reports[number] = _report_error(file, None, error)
+        else:
+            versions[number] = version
+            if version.size == 0:
+                reports[number] = FileReport(file, 0, None, ("empty", "the file is empty"))
+    return versions
 
 
 def _take_noted(
@@ -115,7 +125,7 @@ def _take_noted(
     versions: Sequence[Version | None],
     reports: list[FileReport | None],
     ledger: Ledger,
-    look: _Look,
+    reporter: _Reporter,
 ) -> int:
     """Put reports of files that the ledger has into their places; return how many."""
     uris = [Location.of(file).uri for file in files]
@@ -132,16 +142,16 @@ def _take_noted(
         if entry.error is not None:
             kind, text = entry.error
             reports[number] = FileReport(files[number], size, None, (as_kind(kind), text))
-        elif look.decode and (row := ledger.load(entry)):
-            reports[number] = look.at(files[number], version, row)
-        elif look.decode:
+        elif reporter.decode and (row := ledger.load(entry)):
+            reports[number] = reporter.report(files[number], version, row)
+        elif reporter.decode:
             continue
         elif entry.facts is not None and entry.properties is not None:
             facts = FileFacts.from_json(properties[entry.properties], json.loads(entry.facts), axes)
             reports[number] = FileReport(files[number], size, facts)
         elif row := ledger.load(entry):
             # Virtualized before, but not surveyed: facts are noted, too.
-            report = reports[number] = look.at(files[number], version, row)
+            report = reports[number] = reporter.report(files[number], version, row)
             if _is_final(report):
                 _note(ledger, report, version, row)
         noted += reports[number] is not None
@@ -168,8 +178,8 @@ def _note(ledger: Ledger, report: FileReport, version: Version, item: Item) -> N
     )  # fmt: skip
 
 
-class _Look:
-    """Makes facts of scans, those of files that are alike by what differs."""
+class _Reporter:
+    """Makes reports of scans, those of files that are alike by what differs."""
 
     def __init__(self, options: Mapping[str, Any], decode: int | Literal["all"]) -> None:
         self.decode = decode
@@ -177,7 +187,7 @@ class _Look:
         self._storage_options = options.get("storage_options")
         self._rows = RowFacts()
 
-    def at(self, file: str, version: Version, item: Item) -> FileReport:
+    def report(self, file: str, version: Version, item: Item) -> FileReport:
         """Return the facts of what was scanned, if the file is still as it was."""
         try:
             if isinstance(item, VirtualZarrError):

@@ -83,20 +83,20 @@ def find_period(name: str, calendar: str) -> tuple[int, int, int] | None:
 
 
 def _read_period(match: re.Match[str], calendar: str) -> tuple[int, int] | None:
-    said = {name: int(value) for name, value in match.groupdict().items()
+    fields = {name: int(value) for name, value in match.groupdict().items()
             if value is not None and value.isdigit()}  # fmt: skip
-    year, month = said["y"], said.get("m", 1)
-    day = day_number(year, month, said.get("d", 1), calendar)
+    year, month = fields["y"], fields.get("m", 1)
+    day = day_number(year, month, fields.get("d", 1), calendar)
     if day is None:
         return None
-    if "j" in said:
-        day += said["j"] - 1
-        if said["j"] < 1 or said["j"] > 366:
+    if "j" in fields:
+        day += fields["j"] - 1
+        if fields["j"] < 1 or fields["j"] > 366:
             return None
     low = day * DAY_NANOSECONDS
-    low += (said.get("H", 0) * 3600 + said.get("M", 0) * 60 + said.get("S", 0)) * 10**9
+    low += (fields.get("H", 0) * 3600 + fields.get("M", 0) * 60 + fields.get("S", 0)) * 10**9
     for name, seconds in (("S", 1), ("M", 60), ("H", 3600), ("d", 86_400), ("j", 86_400)):
-        if name in said:
+        if name in fields:
             return low, low + seconds * 10**9
     following = day_number(year + month // 12, month % 12 + 1, 1, calendar)
     return None if following is None else (low, following * DAY_NANOSECONDS)

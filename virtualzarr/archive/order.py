@@ -59,11 +59,11 @@ def sort_files(axes: Axes) -> list[int]:
     before: tuple[Number, Number] | None = None
     placed: list[tuple[tuple[Number, Number] | None, int, int]] = []
     for number, axis in enumerate(axes):
-        own = None
+        position = None
         if axis is not None and axis.low is not None and axis.high is not None:
-            own = (axis.low, axis.high) if axis.calendar == calendar else None
-        before = own or before
-        placed.append((before, 0 if own else 1, number))
+            position = (axis.low, axis.high) if axis.calendar == calendar else None
+        before = position or before
+        placed.append((before, 0 if position else 1, number))
     first = min(ends for ends, is_last, _ in placed if not is_last and ends is not None)
     placed.sort(key=lambda entry: (entry[0] or first, entry[1] if entry[0] else -1, entry[2]))
     return [number for _, _, number in placed]

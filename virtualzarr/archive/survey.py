@@ -175,9 +175,9 @@ def _survey(
     anomalies = _collect_errors(reports)
     facts = [report.facts for report in scanned if report.facts is not None]
     dim = choose_dim(facts) if dim is None else dim
-    found = [find_axis(one, dim) for one in facts]
-    path = next((path for path, _ in found if path), "")
-    axes = [axis for _, axis in found]
+    pairs = [find_axis(one, dim) for one in facts]
+    path = next((path for path, _ in pairs if path), "")
+    axes = [axis for _, axis in pairs]
     # Copies of a file have its coordinates: they are told once, and left out of what follows.
     copies = _find_copies(scanned)
     anomalies += [Anomaly("same content twice", names) for names in copies]
@@ -192,24 +192,39 @@ def _survey(
     strands: dict[str, list[int]] = {}
     for k, strand in enumerate(find_strands(names, classes.codes, axes)):
         strands.setdefault(strand, []).append(k)
-    eras: list[Era] = []
-    for strand, members in sorted(strands.items()):
-        some, ends = [names[k] for k in members], [axes[k] for k in members]
-        if path:
-            anomalies += _check_coordinates(some, ends, path)
-        codes = [classes.codes[k] for k in members]
-        more, insides, changes = find_eras(some, codes, classes, len(eras) + 1)
-        for era, inside in zip(more, insides, strict=True):
-            nbytes = sum(sizes[members[k]] for k in inside)
-            start, stop = _find_ends([ends[k] for k in inside])
-            eras.append(replace(era, start=start, stop=stop, strand=strand, nbytes=nbytes))
-        anomalies += changes
+    eras, odd = _compare_strands(strands, names, axes, sizes, classes, path)
+    anomalies += odd
     return Survey(
         len(files), sum(report.size or 0 for report in reports),
         dict(Counter(one.format for one in facts)), dim if path else None,
         nreused, tuple(eras), tuple(anomalies), _digest_listing(reports),
         {strand: tuple(names[k] for k in some) for strand, some in sorted(strands.items())},
     )  # fmt: skip
+
+
+def _compare_strands(
+    strands: Mapping[str, Sequence[int]],
+    names: Sequence[str],
+    axes: Axes,
+    sizes: Sequence[int],
+    classes: Classes,
+    path: str,
+) -> tuple[list[Era], list[Anomaly]]:
+    """Return the eras of files in order, each strand's by itself, and what is odd in them."""
+    eras: list[Era] = []
+    anomalies: list[Anomaly] = []
+    for strand, members in sorted(strands.items()):
+        some, ends = [names[k] for k in members], [axes[k] for k in members]
+        if path:
+            anomalies += _check_coordinates(some, ends, path)
+        codes = [classes.codes[k] for k in members]
+        additions, insides, changes = find_eras(some, codes, classes, len(eras) + 1)
+        for era, inside in zip(additions, insides, strict=True):
+            nbytes = sum(sizes[members[k]] for k in inside)
+            start, stop = _find_ends([ends[k] for k in inside])
+            eras.append(replace(era, start=start, stop=stop, strand=strand, nbytes=nbytes))
+        anomalies += changes
+    return eras, anomalies
 
 
 def _check_coordinates(names: Sequence[str], axes: Axes, path: str) -> list[Anomaly]:

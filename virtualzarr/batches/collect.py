@@ -141,9 +141,9 @@ def _plan_columns(group: Group) -> dict[str, ChunkColumns]:
         if not _is_full(manifest.offset) or not _is_full(manifest.length):
             continue  # of many references that take no memory
         cells = np.flatnonzero(np.asarray(manifest.source).reshape(-1) >= 0)
-        whole = len(cells) == manifest.ncells
+        is_complete = len(cells) == manifest.ncells
         stop = start + len(cells)
-        planned[array.path] = ChunkColumns(start, stop, None if whole else cells)
+        planned[array.path] = ChunkColumns(start, stop, None if is_complete else cells)
         start = stop
     return planned
 

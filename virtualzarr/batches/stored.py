@@ -44,8 +44,8 @@ class _Writer:
 
     def put_numbers(self, values: NDArray[Any]) -> dict[str, Any]:
         dtype = values.dtype.newbyteorder("<")
-        place = self.put(values.astype(dtype).tobytes())
-        return {"dtype": dtype.str, "shape": list(values.shape), "at": place}
+        span = self.put(values.astype(dtype).tobytes())
+        return {"dtype": dtype.str, "shape": list(values.shape), "at": span}
 
     def finish(self, header: Any) -> bytes:
         text = json.dumps(header, separators=(",", ":")).encode()
@@ -62,8 +62,8 @@ class _Reader:
         self.header = json.loads(plain[8 : 8 + size])
         self._rest = memoryview(plain)[8 + size :]
 
-    def get(self, place: Sequence[int]) -> memoryview:
-        start, stop = place
+    def get(self, span: Sequence[int]) -> memoryview:
+        start, stop = span
         if not 0 <= start <= stop <= len(self._rest):
             raise ValueError("numbers lie behind the end")
         return self._rest[start:stop]
@@ -249,14 +249,14 @@ def dump_batch(batch: Batch) -> bytes:
             _check_plain(source)
     lengths = batch.lengths if batch.lengths.strides[0] else batch.lengths[:1]
     # Addresses of files that are written alike lie close together: differences of rows compress.
-    first, rest = batch.addresses[:1], np.diff(batch.addresses, axis=0)
+    first, differences = batch.addresses[:1], np.diff(batch.addresses, axis=0)
     header = {
         "sources": [
             None if source is None else [getattr(source, name) for name in _SOURCE]
             for source in batch.sources
         ],
         "first": writer.put_numbers(first),
-        "rest": writer.put_numbers(rest),
+        "rest": writer.put_numbers(differences),
         "lengths": writer.put_numbers(lengths),
         "attributes": [
             [path, name, column.values, column.codes.tolist()]
@@ -275,8 +275,10 @@ def load_batch(
     """
     reader = _Reader(data)
     header = reader.header
-    rest = reader.get_numbers(header["rest"])
-    addresses = np.cumsum(np.concatenate([reader.get_numbers(header["first"]), rest]), axis=0)
+    differences = reader.get_numbers(header["rest"])
+    addresses = np.cumsum(
+        np.concatenate([reader.get_numbers(header["first"]), differences]), axis=0
+    )
     lengths = np.broadcast_to(reader.get_numbers(header["lengths"]), addresses.shape)
     attributes = {
         (path, name): AttributeColumn(values, np.array(codes, np.int32))

@@ -115,12 +115,12 @@ def check_sources(
 def _join(one: CheckReport, other: CheckReport) -> CheckReport:
     """Return one report of two: what is wrong with a file in either is wrong with it."""
     changed = {**other.changed, **one.changed}
-    known: set[str] = {*changed}
+    seen: set[str] = {*changed}
     lists = []
     for name in ("missing", "unknown", "ok"):
         files = dict.fromkeys((*getattr(one, name), *getattr(other, name)))
-        lists.append(tuple(file for file in files if file not in known))
-        known.update(files)
+        lists.append(tuple(file for file in files if file not in seen))
+        seen.update(files)
     missing, unknown, ok = lists
     return CheckReport(ok, changed, missing, unknown)
 

@@ -54,16 +54,16 @@ def _copy(cells: Cells) -> Cells:
     length = np.where(length < 0, sizes - offset, length)
     if length[is_foreign].sum() > MOST_BYTES:
         return cells
-    kept = [number for number, each in enumerate(sources) if each.is_inline]
+    inlined = [number for number, each in enumerate(sources) if each.is_inline]
     rows = np.full(len(sources) + 1, -1)
-    rows[kept] = np.arange(len(kept))
+    rows[inlined] = np.arange(len(inlined))
     new, heap = np.array(rows[source]), bytearray()
     for cell in map(tuple, np.argwhere(is_foreign).tolist()):
         start = int(offset[cell])
         file = open_source(sources[int(source[cell])])
-        new[cell], offset[cell] = len(kept), len(heap)
+        new[cell], offset[cell] = len(inlined), len(heap)
         heap += file.read(start, start + int(length[cell]))
-    table = Sources([*(sources[number] for number in kept), Source.inline(bytes(heap))])
+    table = Sources([*(sources[number] for number in inlined), Source.inline(bytes(heap))])
     return replace(
         cells,
         manifest=manifest.replace(sources=table, source=new, offset=offset, length=length),

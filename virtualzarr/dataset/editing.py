@@ -359,21 +359,21 @@ def refuse_files(
     `is_selected` says that they are not in the version that the change was prepared by.
     """
 
-    def checked(head: Head) -> Protocol[Record]:
+    def change_checked(head: Head) -> Protocol[Record]:
         state = head.snapshot
-        there: Mapping[str, Any] = {}
+        present: Mapping[str, Any] = {}
         if not is_selected or state is not dataset.snapshot:
-            there = yield from find_files(
+            present = yield from find_files(
                 state, dataset.dimension, dataset.schema.axes, dataset.open_segment,
                 dataset.path, set(files),
             )  # fmt: skip
-        if there:
+        if present:
             # Prepared anew, it is an error, or is left out.
             kind = OutdatedError if is_selected else MismatchError
-            raise kind("the file is in the dataset already", file=next(iter(there)))
+            raise kind("the file is in the dataset already", file=next(iter(present)))
         return (yield from change(head))
 
-    return checked
+    return change_checked
 
 
 def find_unfilled(dataset: Dataset) -> Callable[[Snapshot, int, int], Protocol[NDArray[np.bool_]]]:

@@ -238,13 +238,13 @@ def join(ends: Group, schema: Schema, group: Group, options: Mapping[str, Any]) 
     may_fill = parsed.missing == "fill" or "fill" in parsed.harmonize
     rows = joined.map_arrays(lambda array: _new_rows(array, ends, dimension, may_fill))
     new_schema = schema
-    known = {path for path, _ in ends.members(None)}
+    stored_paths = {path for path, _ in ends.members(None)}
     growing = find_growing(rows, dimension)
-    new_nodes = {path: node for path, node in rows.members(None) if path not in known}
+    new_nodes = {path: node for path, node in rows.members(None) if path not in stored_paths}
     if new_nodes:
         new_schema = new_schema.with_nodes(rows, new_nodes)
     if rules["combine_attrs"] != "override":
-        new_schema = _with_joined_attributes(new_schema, ends, joined, known)
+        new_schema = _with_joined_attributes(new_schema, ends, joined, stored_paths)
     fixed = {
         path: Cells(node.manifest, None)
         for path, node in new_nodes.items()
@@ -327,9 +327,11 @@ def _with_pipeline_of(array: Array, stored: Array) -> Array:
     return array.replace(array.metadata.replace(pipeline=pipeline), manifest)
 
 
-def _with_joined_attributes(schema: Schema, ends: Group, joined: Group, known: set[str]) -> Schema:
+def _with_joined_attributes(
+    schema: Schema, ends: Group, joined: Group, stored_paths: set[str]
+) -> Schema:
     for path, node in [("", joined), *joined.members(None)]:
-        if path and path not in known:
+        if path and path not in stored_paths:
             continue
         before = (ends[path] if path else ends).attrs
         after = node.attrs

@@ -124,7 +124,7 @@ class Ledger:
 
     def find(self, uris: Sequence[str], versions: Sequence[Version | None]) -> list[Entry | None]:
         """Return what there is of versions of files; None where there is nothing."""
-        found: list[Entry | None] = [None] * len(uris)
+        entries: list[Entry | None] = [None] * len(uris)
         keys = [None if version is None or version.is_weak else _key(uri)
                 for uri, version in zip(uris, versions, strict=True)]  # fmt: skip
         numbers = {key: number for number, key in enumerate(keys) if key is not None}
@@ -134,13 +134,13 @@ class Ledger:
             number = numbers[key]
             wanted = versions[number]
             if wanted is not None and (size, tag) == (wanted.size, wanted.tag):
-                said = None if error is None else tuple(json.loads(error))
-                found[number] = Entry(batch, row, nskipped, properties, facts, said)
+                failure = None if error is None else tuple(json.loads(error))
+                entries[number] = Entry(batch, row, nskipped, properties, facts, failure)
         # The same file twice in a list: both are asked for.
         for number, key in enumerate(keys):
             if key is not None and numbers[key] != number:
-                found[number] = found[numbers[key]]
-        return found
+                entries[number] = entries[numbers[key]]
+        return entries
 
     def _select(self, keys: Sequence[bytes]) -> Iterator[tuple[Any, ...]]:
         columns = "key, size, tag, batch, row, nskipped, properties, facts, error"

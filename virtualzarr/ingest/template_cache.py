@@ -84,10 +84,10 @@ class TemplateCache:
         if location is None:
             return None
         for template in self._templates[:MAX_TRIED]:
-            mine = tried.setdefault(number, set())
-            if id(template) in mine or len(mine) >= MAX_TRIED:
+            attempts = tried.setdefault(number, set())
+            if id(template) in attempts or len(attempts) >= MAX_TRIED:
                 continue
-            mine.add(id(template))
+            attempts.add(id(template))
             (scanned,) = template.read([location])
             if scanned is not None:
                 # After the first file, which is audited, others are read some at a time.
@@ -108,11 +108,16 @@ class TemplateCache:
         count = max(min(_AHEAD, _AHEAD_BYTES // template.image.nbytes), 1)
         numbers, locations = [], []
         for number in range(start, min(start + count, len(files))):
-            mine = tried.setdefault(number, set())
+            attempts = tried.setdefault(number, set())
             location = self._locate(files[number])
-            if number in ready or id(template) in mine or len(mine) >= MAX_TRIED or not location:
+            if (
+                number in ready
+                or id(template) in attempts
+                or len(attempts) >= MAX_TRIED
+                or not location
+            ):
                 continue
-            mine.add(id(template))
+            attempts.add(id(template))
             numbers.append(number)
             locations.append(location)
         for number, scanned in zip(numbers, template.read(locations), strict=True):

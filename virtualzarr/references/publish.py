@@ -236,10 +236,10 @@ def preview(
         zarr_format=zarr_format, plugin_codecs=plugin_codecs, inline=InlinePolicy.parse(inline),
         regular=True if clients and regular is None else regular, clients=clients,
     )  # fmt: skip
-    found = form.preview(_split(node, split, form.capabilities)[0], uri, options)
-    if not found.copied or split is not None:
-        return found
-    return replace(found, ways=list_ways(node, uri, form, options, found))
+    result = form.preview(_split(node, split, form.capabilities)[0], uri, options)
+    if not result.copied or split is not None:
+        return result
+    return replace(result, ways=list_ways(node, uri, form, options, result))
 
 
 def _notes_on_clients(clients: Sequence[str], can: Capabilities) -> list[str]:

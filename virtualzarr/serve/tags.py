@@ -141,12 +141,12 @@ def _tag_whole(
 ) -> str | None:
     """Return the tag of a cell that overlaps one stored cell."""
     row = int(manifest.source[stored])
-    source, place, decoder, origin = b"", None, None, None
+    source, span, decoder, origin = b"", None, None, None
     if row >= 0:
-        known = sources.get(row)
-        if known is None:
+        tag = sources.get(row)
+        if tag is None:
             return None
-        source, place = known, (int(manifest.offset[stored]), int(manifest.length[stored]))
+        source, span = tag, (int(manifest.offset[stored]), int(manifest.length[stored]))
         number = -1 if manifest.decoder is None else int(manifest.decoder[stored])
         decoder = None if number < 0 else manifest.decoders[number]
         origin = None if manifest.origin is None else manifest.origin[stored].tolist()
@@ -157,7 +157,7 @@ def _tag_whole(
         for axis, i, (start, _) in zip(axes, stored, box, strict=True)
     ]
     extent = _extent_of(axes, box) if padded else None
-    return digest(encoding, source, repr((shape, extent, edges, place, decoder, origin)).encode())
+    return digest(encoding, source, repr((shape, extent, edges, span, decoder, origin)).encode())
 
 
 def _extent_of(axes: Sequence[Axis], box: Sequence[tuple[int, int]]) -> list[int]:

@@ -72,11 +72,11 @@ def _adapt_obstore(store: Any, options: Mapping[str, Any] | None) -> Adapted:
 
 def _adapt_zarr(target: Any, options: Mapping[str, Any] | None) -> Adapted:
     """Return what a store, a place in one, an array or a group of zarr-python is over."""
-    place, path = getattr(target, "store_path", target), ""  # of arrays and groups
-    name = type(place).__name__
-    store = place
+    node, path = getattr(target, "store_path", target), ""  # of arrays and groups
+    name = type(node).__name__
+    store = node
     if name == "StorePath":
-        store, path = place.store, place.path
+        store, path = node.store, node.path
         name = type(store).__name__
     if name == "IcechunkStore":
         if path:

@@ -189,8 +189,8 @@ class HttpTransport(AsyncTransport):
             try:
                 target = response.url.join(URL(redirect))
             except ValueError as error:
-                shown = without_query(redirect)
-                raise SourceError(f"a redirect leads to {shown!r:.99}", file=url) from error
+                redacted = without_query(redirect)
+                raise SourceError(f"a redirect leads to {redacted!r:.99}", file=url) from error
             fs = self._file_system_for(str(target), url)
             hops += 1
         raise SourceError(f"more than {MAX_REDIRECTS} redirects", file=url)
@@ -199,11 +199,11 @@ class HttpTransport(AsyncTransport):
         """Return what may ask the URL to which a redirect leads."""
         origin = origin_of(target)
         if origin[0] not in ("http", "https"):
-            shown = without_query(target)
-            raise AccessError(f"a redirect leads to {shown}, which is not HTTP", file=url)
+            redacted = without_query(target)
+            raise AccessError(f"a redirect leads to {redacted}, which is not HTTP", file=url)
         if self._prefixes is not None and not any(is_below(target, p) for p in self._prefixes):
-            shown = without_query(target)
-            raise AccessError(f"a redirect leads outside what was allowed, to {shown}", file=url)
+            redacted = without_query(target)
+            raise AccessError(f"a redirect leads outside what was allowed, to {redacted}", file=url)
         if origin == self._origin:
             return self._fs
         from fsspec.implementations.http import HTTPFileSystem

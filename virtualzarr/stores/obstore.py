@@ -37,16 +37,16 @@ class ObstoreStore(AdaptedStore):
     def fetch(self, key: str, span: ByteSpan) -> tuple[bytes, str | None] | None:
         """Return bytes of an object and its entity tag; None if there is no object."""
         start, stop = span
-        wanted: Any = None
+        byte_range: Any = None
         if start < 0:
-            wanted = {"suffix": -start}
+            byte_range = {"suffix": -start}
         elif stop is not None:
-            wanted = (start, stop)
+            byte_range = (start, stop)
         elif start:
-            wanted = {"offset": start}
+            byte_range = {"offset": start}
 
         def request() -> tuple[bytes, str | None]:
-            options = None if wanted is None else {"range": wanted}
+            options = None if byte_range is None else {"range": byte_range}
             response = self.store.get(key, options=options)
             return bytes(response.bytes()), response.meta.get("e_tag")
 

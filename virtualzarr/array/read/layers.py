@@ -132,11 +132,11 @@ class Layers:
             yield self.base, np.flatnonzero(free), rows[free]
 
     def _compare(
-        self, layer: Layer, indices: Selected, chosen: NDArray[np.bool_], own: Int64
+        self, layer: Layer, indices: Selected, chosen: NDArray[np.bool_], rows: Int64
     ) -> int:
         """Return how much less a layer costs than the base for some of the places."""
         base = compute_cost(self.base, self.axis, indices, chosen, indices.rows)
-        return base - compute_cost(layer, self.axis, indices, chosen, own)
+        return base - compute_cost(layer, self.axis, indices, chosen, rows)
 
 
 @dataclass(frozen=True, eq=False)

@@ -233,9 +233,9 @@ class ShardedChunks:
         total, entry_size = 0, math.prod(self.codec.chunk_shape) * self.itemsize
         for j, (group, shape) in enumerate(zip(located.cell.tolist(), shapes, strict=True)):
             nbytes = math.prod(shape) * self.itemsize
-            wanted = len(grouped.members(group)) * entry_size
+            selected_bytes = len(grouped.members(group)) * entry_size
             complete = not located.offset[j] and located.length[j] < 0
-            most = max(2 * wanted, wanted + config.remote_gap)
+            most = max(2 * selected_bytes, selected_bytes + config.remote_gap)
             if not complete or not 0 < nbytes <= min(config.remote_read, most):
                 continue
             total += nbytes

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Sequence
 from functools import partial
 from operator import itemgetter
+from typing import TypeAlias
 
 from virtualzarr.array.read.tasks import CoalescedReads
 from virtualzarr.array.thread_pools import Task, run_shared
@@ -13,6 +14,8 @@ from virtualzarr.config import config
 from virtualzarr.stores.streams import AnswerStream, StreamedRead
 
 _ADDED_AT_ONCE = 64
+
+_Streamed: TypeAlias = tuple[CoalescedReads, StreamedRead]
 
 
 def run_streamed(tasks: Sequence[Task]) -> list[Task]:
@@ -25,7 +28,7 @@ def run_streamed(tasks: Sequence[Task]) -> list[Task]:
         return [*tasks]
     stream, errors = AnswerStream(loop), []
     others: list[Task] = []
-    begun: list[tuple[CoalescedReads, StreamedRead]] = []
+    begun: list[_Streamed] = []
 
     def work() -> None:
         for number, outcome in stream:
@@ -42,14 +45,8 @@ def run_streamed(tasks: Sequence[Task]) -> list[Task]:
         # Here, and not in the event loop: connecting to another file system may wait for it.
         try:
             for first in range(0, len(tasks), _ADDED_AT_ONCE):
-                added = []
-                for task in tasks[first : first + _ADDED_AT_ONCE]:
-                    read = task.as_streamed_read() if isinstance(task, CoalescedReads) else None
-                    if read is not None and read.file.connection.loop is loop:
-                        assert isinstance(task, CoalescedReads)
-                        added.append((task, read))
-                    else:
-                        others.append(task)
+                added, remaining = _split(tasks[first : first + _ADDED_AT_ONCE], loop)
+                others.extend(remaining)
                 begun.extend(added)
                 stream.add([read for _, read in added], last=False)
             stream.add([], last=True)
@@ -62,6 +59,22 @@ def run_streamed(tasks: Sequence[Task]) -> list[Task]:
     if errors:
         raise min(errors, key=itemgetter(0))[1]
     return others
+
+
+def _split(
+    tasks: Sequence[Task], loop: asyncio.AbstractEventLoop
+) -> tuple[list[_Streamed], list[Task]]:
+    """Return the tasks whose bytes an event loop requests, with their reads, and all others."""
+    streamed: list[_Streamed] = []
+    others: list[Task] = []
+    for task in tasks:
+        read = task.as_streamed_read() if isinstance(task, CoalescedReads) else None
+        if read is not None and read.file.connection.loop is loop:
+            assert isinstance(task, CoalescedReads)
+            streamed.append((task, read))
+        else:
+            others.append(task)
+    return streamed, others
 
 
 def _loop_of(task: Task) -> asyncio.AbstractEventLoop | None:
