@@ -188,6 +188,7 @@ class _Plan:
         copies = False
         for anomaly in report.anomalies:
             key = name_anomaly(anomaly)
+            # What nobody has decided stops the run, unless the file says what new ones become.
             line = lines.get(key, new)
             if line.do == "skip":
                 left_out |= dict.fromkeys(_list_odd(anomaly.kind, anomaly.files), key)

@@ -22,6 +22,7 @@ def add_command(commands: Any, common: argparse.ArgumentParser) -> None:
     )
     parser.set_defaults(run=run)
     shared.add_files(parser)
+    # By default, that of the times that differ between files.
     shared.add_dim(parser, required=False)
     shared.add_format(parser)
     parser.add_argument(
