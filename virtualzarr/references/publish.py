@@ -18,13 +18,13 @@ from virtualzarr.references.clients import (
     choose_clients,
     explain_elements,
 )
+from virtualzarr.references.companions import plan_companions
 from virtualzarr.references.form import Capabilities, PublishOptions
 from virtualzarr.references.inline_policy import Inline, InlinePolicy
 from virtualzarr.references.preview import Preview
 from virtualzarr.references.registry import choose_target
 from virtualzarr.references.report import PublishReport
 from virtualzarr.references.split_runs import split_runs
-from virtualzarr.references.stac import StacDocument
 from virtualzarr.references.ways_out import list_ways
 
 
@@ -181,26 +181,14 @@ def publish(
         overwrite=overwrite, digests=digests, inline=policy, clients=clients, split=split,
         regular=True if clients and regular is None else regular,
     )  # fmt: skip
-    if (page or stac is not None) and not location.uri:
-        raise ValueError("pages and STAC documents lie beside references: give a path or URL")
-    if page:
-        # Imported here, as pages are drawn above: they show whatever can be opened.
-        from virtualzarr.serve.page.single_file import check_page, write_page
-
-        check_page(node, location, overwrite=overwrite)
-    document = None
-    if stac is not None:
-        check_choice("stac", stac, StacKind)
-        document = StacDocument(stac, node, location, overwrite=overwrite)
+    # Whatever may be refused is, before anything is written.
+    companions = plan_companions(node, location, page=page, stac=stac, overwrite=overwrite)
     report = form.publish(node, location, options)
-    published = {p: a.metadata for p, a in list_arrays(node).items() if p not in report.skipped}
-    notes += explain_elements(published, report.zarr_format, clients)
-    if "netcdf" in clients and (why := explain_netcdf(published, list_group_attributes(node))):
-        notes.append(f"netcdf opens nothing of it: {why}")
+    notes += _notes_on_elements(node, report, clients)
     report = replace(report, notes=(*report.notes, *notes))
-    if page:
-        report = replace(report, page=write_page(node, location, form, report))
-    return report if document is None else replace(report, stac=document.write(form, report))
+    for companion in companions:
+        report = companion.write(form, report)
+    return report
 
 
 @strict_keywords()
@@ -249,6 +237,17 @@ def _notes_on_clients(clients: Sequence[str], can: Capabilities) -> list[str]:
     if not others:
         return []
     return [f"{', '.join(others)} open no {can.title}: they need a Zarr hierarchy"]
+
+
+def _notes_on_elements(
+    node: Group | Array, report: PublishReport, clients: Sequence[str]
+) -> list[str]:
+    """Return which of the clients cannot open what was published, whatever its codecs."""
+    published = {p: a.metadata for p, a in list_arrays(node).items() if p not in report.skipped}
+    notes = explain_elements(published, report.zarr_format, clients)
+    if "netcdf" in clients and (why := explain_netcdf(published, list_group_attributes(node))):
+        notes.append(f"netcdf opens nothing of it: {why}")
+    return notes
 
 
 def _split(

@@ -6,6 +6,7 @@ import json
 import os
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -83,13 +84,13 @@ class StacDocument:
                 file=location.uri,
             )
 
-    def write(self, form: ReferenceForm, report: PublishReport) -> str:
-        """Write the document beside the references, and return where it is."""
+    def write(self, form: ReferenceForm, report: PublishReport) -> PublishReport:
+        """Write the document beside the references, and return the report that says where."""
         document = self.make(form, report)
         with AtomicFile(self.location) as file:
             file.write(json.dumps(document, indent=2, allow_nan=False).encode())
             file.commit()
-        return self.location.uri
+        return replace(report, stac=self.location.uri)
 
     def make(self, form: ReferenceForm, report: PublishReport) -> dict[str, Any]:
         """Return the document.

@@ -81,49 +81,44 @@ def locate_page(location: Location) -> Location:
     return location.with_uri(uri)
 
 
-def check_page(node: Group | Array, location: Location, *, overwrite: bool) -> None:
-    """Refuse to put a page where something else lies.
+class Page:
+    """The page of references, before they are published.
 
     Parameters
     ----------
     node : Group or Array
-        What is published: none of its files is ever replaced.
+        What is published, which pictures are read from: none of its files is ever replaced.
     location : Location
-        Of the references.
+        Of the references, of which the page says which chunks there are.
+    overwrite : bool
+        Whether to replace a file that is no page of ours.
 
     Raises
     ------
     NodeExistsError
-        There is something that is no page of ours.
+        There is something else where it is to be.
     """
-    check_companion(node, locate_page(location), "page", overwrite)
 
+    def __init__(self, node: Group | Array, location: Location, *, overwrite: bool = False) -> None:
+        self.node, self.references = node, location
+        self.location = locate_page(location)
+        check_companion(node, self.location, "page", overwrite)
 
-def write_page(
-    node: Group | Array, location: Location, form: ReferenceForm, report: PublishReport
-) -> str:
-    """Write the page of what was published, and return where it is.
-
-    Parameters
-    ----------
-    node : Group or Array
-        What was published, which pictures are read from.
-    location : Location
-        Of the references, of which the page says which chunks there are.
-    """
-    page = locate_page(location)
-    try:
-        opened = form.open(replace(location, allowed=(ANYWHERE,))).node
-    except (MissingDependencyError, UnsupportedError) as error:
-        # Some forms are written by versions of libraries that this package cannot read them with.
-        _log.info("%s: the page shows no chunks: %s", location.uri, error)
-        opened = None
-    name = location.uri.replace(os.sep, "/").rpartition("/")[2]
-    with AtomicFile(page) as file:
-        history = form.list_history(location)
-        file.write(make_page(name, node, opened, form, report, history))
-        file.commit()
-    return page.uri
+    def write(self, form: ReferenceForm, report: PublishReport) -> PublishReport:
+        """Write the page beside the references, and return the report that says where."""
+        references = self.references
+        try:
+            opened = form.open(replace(references, allowed=(ANYWHERE,))).node
+        except (MissingDependencyError, UnsupportedError) as error:
+            # Some forms are written by versions of libraries that this package cannot read.
+            _log.info("%s: the page shows no chunks: %s", references.uri, error)
+            opened = None
+        name = references.uri.replace(os.sep, "/").rpartition("/")[2]
+        with AtomicFile(self.location) as file:
+            history = form.list_history(references)
+            file.write(make_page(name, self.node, opened, form, report, history))
+            file.commit()
+        return replace(report, page=self.location.uri)
 
 
 def make_page(
