@@ -11,6 +11,7 @@ import uuid
 
 import pytest
 
+import virtualzarr as vz
 from tests.dataset.cloud_servers import AzureServer, GcsServer
 from tests.dataset.racing import append, check_answers, read_names, read_rows
 from tests.dataset.s3_server import Server, running
@@ -139,7 +140,7 @@ def test_faults(storage, server, fault):
 @pytest.mark.parametrize("fault", [503, "lost", "failed"])
 def test_faults_of_trying(location, server, fault, monkeypatch):
     """A lost answer looks like a condition that does not hold, and is none."""
-    monkeypatch.setattr(object_store, "back_off_seconds", lambda number: 0.0)
+    monkeypatch.setattr(vz.config, "retry_seconds", 0.0)
     for failing in range(6):
         requests = []
 

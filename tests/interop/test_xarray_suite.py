@@ -40,7 +40,7 @@ OPTIONS = {
 }
 ENGINES = ("netcdf4", "h5netcdf", "scipy", "zarr")
 
-FILES = "files that are open, or in memory, are not opened"
+FILES = "files in memory are not opened"
 STREAMED = "a file that is still being written is read as it lies on the disk"
 TEXT = "text that is not UTF-8 is read as Latin-1, with a warning"
 WARNING = "has no such warning: it does the same with and without"
@@ -70,7 +70,6 @@ DIFFERENCES = {
     "TestTreesH5NetCDF::test_compute_false": STREAMED,
     "TestTreesH5NetCDF::test_roundtrip_via_memoryview": FILES,
     "TestTreesH5NetCDF::test_phony_dims_warning": WARNING,
-    "TestTreesH5NetCDF::test_roundtrip_using_filelike_object": FILES,
     "TestTreesZarr::test_zarr_encoding[zarr_format=2]": OTHER_FORMAT,
     "TestTreesZarr::test_to_zarr_not_consolidated": WARNING,
     "TestPublished::test_encoding_unlimited_dims": UNLIMITED,
