@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 import virtualzarr as vz
+from tests.combine.helpers import virtual_array
 from tests.fuzz.templates import KINDS
-from virtualzarr.batches import Batch, Row, has_manifests, make_batches
+from virtualzarr.batches import Batch, Row, RowCollector, has_manifests, make_batches
 from virtualzarr.errors import VirtualZarrError
 from virtualzarr.hierarchy.group import Group
 from virtualzarr.ingest.detect import scan
@@ -120,3 +121,18 @@ def test_fingerprints_of_sources_are_kept(tmp_path):
                 status = Path(files[number]).stat()
                 assert source.uri == files[number]
                 assert source.fingerprint == Fingerprint(status.st_size, status.st_mtime_ns)
+
+
+def test_fill_values_with_bytes_of_padding():
+    dtype = np.dtype([("a", "i1"), ("b", "<f8")], align=True)
+    groups = []
+    for padding in range(5):
+        raw = np.full(dtype.itemsize, padding, "u1")
+        fill = raw.view(dtype)[0]
+        fill["a"], fill["b"] = 1, 2
+        array = virtual_array(np.zeros(2, dtype), (2,), fill_value=fill, missing=[(0,)])
+        groups.append(Group({}, {"x": array}))
+    collector = RowCollector()
+    rows = [collector.add(group) for group in groups]
+    assert all(row.schema is rows[0].schema for row in rows)
+    assert all(find_difference(rows[n].group(), group) == "" for n, group in enumerate(groups))

@@ -390,3 +390,34 @@ def test_zeros():
     assert default_fill(BYTES) == b""
     assert default_fill(POINT).tobytes() == bytes(8)
     assert fill_to_json(default_fill(np.dtype("M8[s]")), np.dtype("M8[s]"), 3) == -(2**63)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "at", "is_padding"),
+    [
+        (np.dtype([("a", "i1"), ("b", "<f8")], align=True), 3, True),
+        (np.dtype([("a", "i1"), ("b", "<f8")], align=True), 8, False),
+        (np.dtype([("in", [("a", "u1"), ("b", ">i4", (2,))])], align=True), 0, False),
+        (np.dtype({"names": ["a"], "formats": ["<i4"], "itemsize": 8}), 7, True),
+        (np.dtype({"names": ["a"], "formats": ["<i4"], "itemsize": 8}), 2, False),
+        (np.dtype("S4"), 3, False),
+    ],
+)
+def test_padding_is_no_part_of_a_fill_value(dtype, at, is_padding):
+    raw = np.zeros(dtype.itemsize, "u1")
+    fill = raw.copy().view(dtype)[0]
+    raw[at] = 7
+    assert is_same_fill(fill, raw.view(dtype)[0]) == is_padding
+
+
+@pytest.mark.skipif(np.finfo(np.longdouble).nmant != 63, reason="long doubles of x87 are padded")
+@pytest.mark.parametrize("dtype", [np.longdouble, np.clongdouble])
+def test_padding_of_long_doubles(dtype):
+    size = np.dtype(np.longdouble).itemsize
+    raw = np.tile(np.full(size, 7, "u1"), np.dtype(dtype).itemsize // size)
+    other = raw.copy().reshape(-1, size)
+    other[:, 10:] = 0
+    fills = [one.reshape(-1).view(dtype)[0] for one in (raw, other)]
+    assert is_same_fill(*fills)
+    other[-1, 9] = 8
+    assert not is_same_fill(fills[0], other.reshape(-1).view(dtype)[0])

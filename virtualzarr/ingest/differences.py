@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from virtualzarr.array import Array
 from virtualzarr.hierarchy.group import Group
-from virtualzarr.metadata import ArrayMetadata
 from virtualzarr.metadata.json_documents import is_same_json
 
 
@@ -40,27 +37,13 @@ def find_difference(group: Group, other: Group) -> str:
 
 def _compare_arrays(array: Array, other: Array) -> str:
     where = f"/{array.path}"
-    if array.path != other.path or not _same_metadata(array.metadata, other.metadata):
+    if array.path != other.path or array.metadata != other.metadata:
         return f"the metadata of {where}"
     if not _same_attributes(array.metadata.attributes, other.metadata.attributes):
         return f"the attributes of {where}"
     if array.manifest != other.manifest:
         return f"the references of {where}"
     return "" if array.file_layout == other.file_layout else f"the layout in the file of {where}"
-
-
-def _same_metadata(metadata: ArrayMetadata, other: ArrayMetadata) -> bool:
-    if metadata == other:
-        return True
-    # Bytes between the fields of a structure, and the last ones of a long double, are no part of a
-    # fill value, and hold whatever was in memory.
-    padded = metadata.dtype.names is not None or metadata.dtype == np.longdouble
-    return (
-        padded
-        and metadata.dtype == other.dtype
-        and repr(metadata.fill_value) == repr(other.fill_value)
-        and metadata.replace(fill_value=None) == other.replace(fill_value=None)
-    )
 
 
 def _same_attributes(attributes: dict[str, object], other: dict[str, object]) -> bool:

@@ -21,6 +21,9 @@ from virtualzarr.metadata.json_documents import member, short
 _NAT = -(2**63)
 _V2_BASE64 = ("float4_e2m1fn",)  # numbers whose fill value TensorStore writes as raw bytes in v2
 
+_X87_MANTISSA, _X87_BYTES = 63, 10
+"""Bits of the mantissa of an extended double, and bytes of it that are not padding."""
+
 
 # ------------------------------------------------------------------------------- from JSON
 
@@ -428,7 +431,7 @@ def default_fill(dtype: np.dtype) -> Any:
 
 
 def is_same_fill(a: Any, b: Any) -> bool:
-    """Tell whether two fill values are the same to the bit.
+    """Tell whether two fill values are the same to the bit, apart from bits that are no value.
 
     Examples
     --------
@@ -440,7 +443,21 @@ def is_same_fill(a: Any, b: Any) -> bool:
     if not (isinstance(a, np.generic) and isinstance(b, np.generic)):
         return type(a) is type(b) and bool(a == b)
     a, b = (np.asarray(x, x.dtype.newbyteorder("=")) for x in (a, b))
-    return bool(a.dtype == b.dtype and a.tobytes() == b.tobytes())
+    if a.dtype != b.dtype:
+        return False
+    return a.tobytes() == b.tobytes() or _value_bytes(a) == _value_bytes(b)
+
+
+def _value_bytes(values: np.ndarray[Any, Any]) -> bytes:
+    """Return the bytes of values without the padding, which holds whatever was in memory."""
+    dtype = values.dtype
+    if dtype.names:
+        return b"".join(_value_bytes(values[name]) for name in dtype.names)
+    raw = values.tobytes()
+    if dtype not in (np.longdouble, np.clongdouble) or np.finfo(dtype).nmant != _X87_MANTISSA:
+        return raw
+    size = np.dtype(np.longdouble).itemsize
+    return np.frombuffer(raw, np.uint8).reshape(-1, size)[:, :_X87_BYTES].tobytes()
 
 
 def show_fills(a: Any, b: Any) -> tuple[str, str]:
