@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import virtualzarr as vz
+from tests.combine.helpers import virtual_array
 from tests.fuzz.alike import run
 from virtualzarr.batches import Row, RowCollector, Schema
 from virtualzarr.combine import alike
@@ -39,9 +40,11 @@ def write(path: Path, number: int, **odd) -> str:
         for name in odd.get("names", ("air", "sea")):
             chunks = odd.get("chunks", (1, 3))
             dataset = file.create_dataset(
-                name, data=values.astype(odd.get("dtype", "i4")), chunks=chunks,
-                maxshape=(None, 3), compression=odd.get("compression", "gzip"),
+                name, values.shape, odd.get("dtype", "i4"), chunks=chunks, maxshape=(None, 3),
+                compression=odd.get("compression", "gzip"), fillvalue=odd.get("fill"),
             )  # fmt: skip
+            rows = slice(1 if "fill" in odd else None)  # with a fill value, chunks are missing
+            dataset[rows] = values[rows]
             dataset.attrs["scale_factor"] = odd.get("scale", 0.5)
             dataset.attrs["seen"] = odd.get("seen", number // 7)
             dataset.dims[0].attach_scale(file["time"])
@@ -73,6 +76,8 @@ def test_random_archives(seed, through_batches):
         ({7: {"units": "minutes since 2000-01-01", "times": np.array([840.0, 900])}},
          {"harmonize": "time"}),
         ({7: {"times": np.array([14.0])}, 15: {"times": np.array([30.0])}}, {}),
+        ({n: {"fill": 3 + n // 6} for n in range(2, _COUNT)}, {"harmonize": "fill"}),
+        ({n: {"fill": n // 6, "scale": 1 + n // 6} for n in range(_COUNT)}, {"harmonize": True}),
         ({7: {"names": ["air"]}}, {"missing": "drop"}),
         ({n: {"names": ["air", "sea"][: 1 + (n != 7)], "dtype": "f4"} for n in range(_COUNT)},
          {"missing": "fill"}),
@@ -227,3 +232,12 @@ def test_values_that_are_the_same_in_all_files(pool, tmp_path, monkeypatch):
     odd = {n: {"times": np.arange(2.0)} for n in range(_COUNT)}
     with pytest.raises(MismatchError, match="must not overlap or repeat"):
         vz.virtualize(archive(tmp_path, odd), "time", parallel=pool)
+
+
+def test_chunks_listed_along_other_axes(through_batches):
+    groups = []
+    for number in range(4):
+        array = virtual_array(np.full((2, 2), number), (3, [2]), dims=("t", "x"))
+        groups.append(vz.Group({}, {"v": array}))
+    assert vz.concat(groups, dim="t")["v"][:, 0].tolist() == [0, 0, 1, 1, 2, 2, 3, 3]
+    assert through_batches.nequal

@@ -6,6 +6,8 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 import grids
 from grids import Axis
 from virtualzarr.array import Array
@@ -35,7 +37,7 @@ from virtualzarr.combine.error_report import ErrorReport
 from virtualzarr.combine.harmonize import harmonize
 from virtualzarr.combine.options import ParsedOptions
 from virtualzarr.errors import CodecError, UnsupportedError
-from virtualzarr.manifest import Decoder, Manifest
+from virtualzarr.manifest import Decoder, Manifest, Sources
 from virtualzarr.metadata.dimension_names import join_names
 from virtualzarr.metadata.dimension_units import axis_members
 from virtualzarr.virtual.cast import cast_array, resolve_dtype
@@ -68,7 +70,11 @@ def concat_arrays(
     # Chunks differ between inputs: the common cells lie within one stored chunk of every input
     # each, so that a cell is a chunk and a part of it. Nothing is read for that.
     axes = find_common_chunks(inputs, axis)
-    inputs = [plan.with_explicit_decoders(cut_unwritten(array, axes, axis)) for array in inputs]
+    counts = [len(each) for each in along] if along is not None else [1] * len(inputs)
+    inputs = [
+        plan.with_explicit_decoders(cut_unwritten(array, axes, axis), count)
+        for array, count in zip(inputs, counts, strict=True)
+    ]
     grid, manifest = concat_manifests(inputs, axes, axis, along)
     return plan.array(manifest, shape=grid.shape, grid=grid)
 
@@ -136,8 +142,11 @@ class _JoinPlan:
     attributes: dict[str, Any]
     zarr_format: int
 
-    def with_explicit_decoders(self, array: Array) -> Array:
-        """Return an array whose decoders say what the joined one declares otherwise."""
+    def with_explicit_decoders(self, array: Array, count: int = 1) -> Array:
+        """Return an array whose decoders say what the joined one declares otherwise.
+
+        `count` is the number of files it is made of, if that is a run of files that are alike.
+        """
         pipeline, dtype = array.metadata.pipeline, array.dtype
         declared = self.pipeline
         result = array
@@ -146,6 +155,8 @@ class _JoinPlan:
         # inline references to a single element.
         if not is_same_fill_value(fill, self.fill_value, dtype) and can_inline_fill(array):
             result = inline_missing_chunks(result)
+            if result is not array and count > 1:
+                result = with_manifest(result, _number_constant(result.manifest))
         # Pipelines that decode alike, such as gzip of two levels, need no decoder: other readers
         # have none, and publishing such a chunk would mean a copy.
         if pipeline != declared and pipeline.decoding_key(dtype) != declared.decoding_key(dtype):
@@ -363,6 +374,19 @@ def inline_missing_chunks(array: Array) -> Array:
     if not missing.any():
         return array
     return with_manifest(array, fill_constant(array, missing, get_fill_value(array)))
+
+
+def _number_constant(manifest: Manifest) -> Manifest:
+    """Return a manifest of several files with the last source, a constant, after the first.
+
+    There it is where files are joined one by one, as each has its source and the constant.
+    """
+    if len(manifest.sources) < 3:
+        return manifest
+    first, *others, constant = manifest.sources
+    sources = Sources([first, constant, *others])
+    numbers = np.array([0, *range(2, len(sources)), 1], np.int32)
+    return manifest.replace(sources=sources, source=numbers[manifest.source])
 
 
 def resolve_axis(arrays: Sequence[Array], axis: int | None, dim: str | None) -> int:

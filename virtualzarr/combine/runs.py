@@ -134,7 +134,7 @@ class Run:
         manifest = _with_columns(array.manifest, sources, joined, self.count, axis)
         axes = get_axes(array)
         stored = _repeat_axis(axes[axis], self.count)
-        grid = grids.simplify([*axes[:axis], stored, *axes[axis + 1 :]])
+        grid = grids.from_axes([*axes[:axis], stored, *axes[axis + 1 :]])
         return array.replace(array.metadata.replace(shape=grid.shape, grid=grid), manifest)
 
     def list_axes(self, path: str, axis: int) -> list[Axis]:
