@@ -14,7 +14,7 @@ from virtualzarr.keywords import strict_keywords
 from virtualzarr.metadata import ArrayMetadata, Consolidated, GroupMetadata, normalize_path
 from virtualzarr.metadata.create.group import create_group_metadata
 from virtualzarr.nodes.documents import MARKERS, read_node, validate_path
-from virtualzarr.nodes.replace_documents import PENDING, settle
+from virtualzarr.nodes.replace_documents import settle_pending
 from virtualzarr.nodes.write_nodes import write_node
 from virtualzarr.stores import Store
 from virtualzarr.stores.location import Location
@@ -54,6 +54,7 @@ def open_hierarchy(
     """
     path = normalize_path(path)
     metadata = read_node(store, path, zarr_format)
+    settle_pending(store, path, metadata)
     return build_node(metadata, store, path, location, use_consolidated)
 
 
@@ -73,11 +74,7 @@ def build_node(
     """
     if isinstance(metadata, ArrayMetadata):
         return Array.from_store(metadata, store, path, location)
-    # A commit that was cut short is finished before anything relies on the arrays, which takes the
-    # right to write.
     writable = getattr(store, "writable", False)
-    if writable and PENDING in metadata.extra:
-        settle(store, path)
     if use_consolidated is False or (use_consolidated is None and writable):
         metadata = metadata.replace(consolidated=None)
     elif use_consolidated and metadata.consolidated is None:

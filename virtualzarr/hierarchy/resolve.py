@@ -8,6 +8,7 @@ from typing import Any, Literal, NamedTuple, get_args
 from virtualzarr.errors import NodeNotFoundError
 from virtualzarr.metadata import ArrayMetadata, GroupMetadata, loads_json, normalize_path
 from virtualzarr.nodes.documents import join, read_node
+from virtualzarr.nodes.replace_documents import settle_pending
 from virtualzarr.stores import Store, open_store
 from virtualzarr.stores.read_only import as_read_only
 from virtualzarr.stores.renamed_document import RenamedDocument
@@ -38,6 +39,8 @@ class ResolvedTarget(NamedTuple):
     def read(self, node_type: Literal["array", "group"] | None = None) -> Any:
         """Return the metadata of the stored node; None where the mode has it created.
 
+        A commit to its arrays that was cut short is finished first, if it may be written to.
+
         Parameters
         ----------
         node_type : {"array", "group"}, optional
@@ -57,7 +60,9 @@ class ResolvedTarget(NamedTuple):
             if self.mode != "a":
                 raise
             return None
-        return check_node_type(metadata, node_type, self.store, self.path)
+        check_node_type(metadata, node_type, self.store, self.path)
+        settle_pending(self.store, self.path, metadata)
+        return metadata
 
 
 def resolve(
@@ -93,8 +98,12 @@ def resolve(
     path = normalize_path(path)
     if metadata_key is not None:
         # Under another name than usual there is a document of one format only: it says which.
-        created = 3 if mode in ("w", "w-") else None
-        zarr_format = zarr_format or created or _document_format(store, join(path, metadata_key))
+        if not zarr_format:
+            created = mode in ("w", "w-")
+            data = None if created else store.get(join(path, metadata_key))
+            document = None if data is None else loads_json(data)
+            is_v2 = isinstance(document, Mapping) and document.get("zarr_format") == 2
+            zarr_format = 2 if is_v2 else 3
         store = RenamedDocument(store, path, metadata_key, zarr_format)
     elif isinstance(store, RenamedDocument):
         zarr_format = store.zarr_format
@@ -120,10 +129,3 @@ def check_node_type(
             f"there is no {node_type} at {path!r}, but {stored}", file=store.uri
         )
     return metadata
-
-
-def _document_format(store: Store, key: str) -> int:
-    """Return the Zarr format that a document says it is of; 3 where it says nothing."""
-    data = store.get(key)
-    document = None if data is None else loads_json(data)
-    return 2 if isinstance(document, Mapping) and document.get("zarr_format") == 2 else 3

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -21,12 +22,39 @@ from virtualzarr.formats.registry import (
     plugins,
 )
 from virtualzarr.hierarchy.group import Group
-from virtualzarr.stores.files import is_url, open_file, take_fingerprint
+from virtualzarr.stores.files import is_url, read_head
 from virtualzarr.stores.fsspec import share_documents
 from virtualzarr.stores.location import Location
 
 HEAD_BYTES = 4096
 _ZIP = b"PK\x03\x04"
+
+
+def find_format(target: Any, mode: str, storage_options: Mapping[str, Any] | None) -> str:
+    """Tell the format of anything that can be opened, or as which it is created with a mode.
+
+    Parameters
+    ----------
+    target : path, URL, mapping, store or session
+    mode : {"r", "r+", "a", "w", "w-"}
+    storage_options : mapping or None
+        How fsspec opens a URL.
+    """
+    if isinstance(target, str) or hasattr(target, "__fspath__"):
+        name = os.fspath(target)
+        if mode in ("a", "w", "w-") and (is_url(name) or not os.path.isfile(name)):
+            # There may be nothing yet; but a dataset with a history is not written over.
+            is_dataset = not is_url(name) and get_format("dataset").has_path(name)
+            return "dataset" if is_dataset else "zarr"
+        # Reading never creates: only where a node may be created is an empty place taken for Zarr.
+        return detect(target, storage_options)
+    if is_session(target):
+        return "icechunk"
+    # Values tell a store from references in memory: those have texts and lists, stores have bytes.
+    is_refs = isinstance(target, Mapping) and not all(
+        isinstance(value, (bytes, bytearray, memoryview)) for value in target.values()
+    )
+    return "kerchunk" if is_refs else "zarr"
 
 
 def detect(path_or_url: Any, storage_options: Mapping[str, Any] | None = None) -> str:
@@ -57,7 +85,13 @@ def detect(path_or_url: Any, storage_options: Mapping[str, Any] | None = None) -
     for name, each in FORMATS.items():
         if each.matches_path is not None and each.has_path(uri, location.storage_options):
             return name
-    head, name = _head(location), _file_name(uri)
+    if not location.is_remote and Path(uri).is_dir():
+        raise UnsupportedError(
+            "the directory holds no Zarr metadata, no Icechunk repository and no references in "
+            "Parquet; give the files in it, or a pattern",
+            file=uri,
+        )
+    head, name = read_head(location, HEAD_BYTES), _file_name(uri)
     # Formats of this package decide before plug-ins, whose import may be slow.
     match = _match_content(head, FORMATS) or _match_content(head, plugins())
     match = match or _match_name(name, list_formats())
@@ -209,14 +243,3 @@ def _folder_in_zip(path: str) -> str | None:
     if len(folders) == 1 and any(store.file(f"{folders[0]}/{name}") for name in MARKERS):
         return folders[0]
     return None
-
-
-def _head(location: Location) -> bytes:
-    if not location.is_remote and Path(location.uri).is_dir():
-        raise UnsupportedError(
-            "the directory holds no Zarr metadata, no Icechunk repository and no references in "
-            "Parquet; give the files in it, or a pattern",
-            file=location.uri,
-        )
-    size = take_fingerprint(location).size
-    return bytes(open_file(location).read(0, HEAD_BYTES if size is None else min(size, HEAD_BYTES)))

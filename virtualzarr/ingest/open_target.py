@@ -15,19 +15,14 @@ from virtualzarr.array.read.cache_policy import CachePolicy, Recheck
 from virtualzarr.choices import OnError
 from virtualzarr.errors import NodeNotFoundError, UnsupportedError
 from virtualzarr.formats.registry import get_format
-from virtualzarr.hierarchy.create import check_params, create_array, open_array
 from virtualzarr.hierarchy.group import Group
-from virtualzarr.hierarchy.open_node import build_node, create_group
-from virtualzarr.hierarchy.resolve import Mode, ResolvedTarget, check_mode, resolve
-from virtualzarr.ingest.detect import detect, is_session, scan
+from virtualzarr.hierarchy.open_zarr import check_node, open_zarr
+from virtualzarr.hierarchy.resolve import Mode, check_mode
+from virtualzarr.ingest.detect import find_format, scan
 from virtualzarr.keywords import strict_keywords
 from virtualzarr.metadata.create import ArrayParams
-from virtualzarr.stores import open_store
 from virtualzarr.stores.adapt import adapt
-from virtualzarr.stores.files import is_url
 from virtualzarr.stores.fsspec import share_documents
-from virtualzarr.stores.location import Location
-from virtualzarr.stores.open_store import store_location
 from virtualzarr.virtual.element_bytes import view_as_bytes
 
 _log = logging.getLogger(__name__)
@@ -140,39 +135,30 @@ def open(
     cache_policy = CachePolicy(cache, recheck_cached_metadata, recheck_cached_data)
     # What detection reads of a hierarchy is not requested again to open it; who writes reads anew.
     with share_documents() if mode == "r" else nullcontext():
-        # Reading never creates: only where a node may be created is an empty place taken for Zarr.
-        if format is None:
-            zarr = metadata_key is not None
-            format = "zarr" if zarr else _format_of(target, mode, storage_options)
+        if format is None and metadata_key is not None:
+            format = "zarr"
+        format = format or find_format(target, mode, storage_options)
         if isinstance(target, str | os.PathLike):
             _log.debug("opening %s as %s, mode %s", target, format, mode)
+        for_zarr: Any = {"use_consolidated": use_consolidated, "metadata_key": metadata_key}
+        for_datasets: Any = {"version": version, "at": at, "tag": tag}
+        _check_options(target, format, mode, for_zarr, for_datasets)
+        access: Any = {"storage_options": storage_options, "allowed": allowed}
         node: Array | Group
         if format != "zarr":
-            _check_file_options(target, use_consolidated, metadata_key)
-            access: dict[str, Any] = {"storage_options": storage_options, "allowed": allowed}
             if format == "dataset":
-                node = _open_version(
-                    target, path, mode, access, {"version": version, "at": at, "tag": tag}
-                )
+                opener: Any = get_format(format).load()
+                group = opener(target, **access, **for_datasets)
             else:
-                _check_no_version(target, version, at, tag)
-                node = _open_file(target, path, mode, format, on_error, access)
-            _check_node(node, str(target), params)
-        elif metadata_key is None:
-            _check_no_version(target, version, at, tag)
-            zarr_format, options = params.get("zarr_format"), storage_options
-            resolved = resolve(target, path, mode, storage_options=options, zarr_format=zarr_format)
-            location = store_location(resolved.store, allowed, storage_options)
-            node = _open_zarr(resolved, location, use_consolidated, params)
+                group = scan(target, format=format, on_error=on_error, **access)
+            node = group[path] if path.strip("/") else group
+            check_node(node, str(target), params)
         else:
-            store = open_store(target, storage_options)
-            node = open_array(store, path, mode=mode, metadata_key=metadata_key, **params)
+            node = open_zarr(target, path, mode, params, **access, **for_zarr)
     # After opening, as this is also how arrays of a group get it, whichever format they came from.
     node.cache_policy = cache_policy
-    return _element_bytes(node, target) if open_as_void else node
-
-
-def _element_bytes(node: Array | Group, target: Any) -> FieldView:
+    if not open_as_void:
+        return node
     if isinstance(node, Group):
         raise NodeNotFoundError(
             f"there is no array at {node.path!r}, but a group: it has no elements",
@@ -181,108 +167,26 @@ def _element_bytes(node: Array | Group, target: Any) -> FieldView:
     return view_as_bytes(node)
 
 
-def _check_file_options(
-    target: Any, use_consolidated: bool | None, metadata_key: str | None
-) -> None:
-    """Refuse options that only stored Zarr hierarchies have."""
-    if use_consolidated is not None:
-        raise UnsupportedError(
-            "use_consolidated: only stored Zarr hierarchies have consolidated metadata",
-            file=str(target),
-        )
-    if metadata_key is not None:
-        raise UnsupportedError(
-            "metadata_key: only stored Zarr arrays have metadata documents", file=str(target)
-        )
-
-
-def _open_file(
+def _check_options(
     target: Any,
-    path: str,
-    mode: Mode,
     format: str,
-    on_error: OnError,
-    access: Mapping[str, Any],
-) -> Array | Group:
-    if mode != "r":
-        raise UnsupportedError(
-            f"files of the format {format} can only be read; publish them, or copy them to Zarr",
-            file=str(target),
+    mode: Mode,
+    for_zarr: Mapping[str, Any],
+    for_datasets: Mapping[str, Any],
+) -> None:
+    """Refuse options, and modes, that only other formats have."""
+    if format != "zarr" and for_zarr["use_consolidated"] is not None:
+        problem = "use_consolidated: only stored Zarr hierarchies have consolidated metadata"
+    elif format != "zarr" and for_zarr["metadata_key"] is not None:
+        problem = "metadata_key: only stored Zarr arrays have metadata documents"
+    elif format != "dataset" and any(value is not None for value in for_datasets.values()):
+        problem = "version, at and tag are of datasets with versions, which this is none"
+    elif format == "dataset" and mode != "r":
+        problem = "datasets change by commits: open a virtualzarr.Dataset, and append to it"
+    elif format != "zarr" and mode != "r":
+        problem = (
+            f"files of the format {format} can only be read; publish them, or copy them to Zarr"
         )
-    group = scan(target, format=format, on_error=on_error, **access)
-    return group[path] if path.strip("/") else group
-
-
-def _open_version(
-    target: Any, path: str, mode: Mode, access: Mapping[str, Any], which: Mapping[str, Any]
-) -> Array | Group:
-    """Open a dataset at a version."""
-    if mode != "r":
-        raise UnsupportedError(
-            "datasets change by commits: open a virtualzarr.Dataset, and append to it",
-            file=str(target),
-        )
-    opener: Any = get_format("dataset").load()
-    group: Group = opener(target, **access, **which)
-    return group[path] if path.strip("/") else group
-
-
-def _check_no_version(target: Any, *which: Any) -> None:
-    if any(choice is not None for choice in which):
-        raise UnsupportedError(
-            "version, at and tag are of datasets with versions, which this is none",
-            file=str(target),
-        )
-
-
-def _check_node(node: Array | Group, uri: str, params: ArrayParams) -> None:
-    """Refuse a node that is not as asked for."""
-    if isinstance(node, Array):
-        check_params(node, uri, params)
+    else:
         return
-    # zarr_format and attributes describe groups as well: only the others ask for an array.
-    names = [name for name in params if name not in ("zarr_format", "attributes")]
-    if any(params[name] is not None for name in names):  # type: ignore[literal-required]
-        raise NodeNotFoundError(
-            f"there is no array at {node.path!r}, but a group: it has no {names[0]}", file=uri
-        )
-
-
-def _format_of(target: Any, mode: str, storage_options: Mapping[str, Any] | None) -> str:
-    if isinstance(target, str) or hasattr(target, "__fspath__"):
-        name = os.fspath(target)
-        if mode in ("a", "w", "w-") and (is_url(name) or not os.path.isfile(name)):
-            # There may be nothing yet; but a dataset with a history is not written over.
-            is_dataset = not is_url(name) and get_format("dataset").has_path(name)
-            return "dataset" if is_dataset else "zarr"
-        return detect(target, storage_options)
-    if is_session(target):
-        return "icechunk"
-    # Values tell a store from references in memory: those have texts and lists, stores have bytes.
-    is_refs = isinstance(target, Mapping) and not all(
-        isinstance(value, (bytes, bytearray, memoryview)) for value in target.values()
-    )
-    return "kerchunk" if is_refs else "zarr"
-
-
-def _open_zarr(
-    resolved: ResolvedTarget,
-    location: Location,
-    use_consolidated: bool | None,
-    params: ArrayParams,
-) -> Array | Group:
-    store, path = resolved.store, resolved.path
-    if (metadata := resolved.read()) is not None:
-        node = build_node(metadata, store, path, location, use_consolidated)
-        _check_node(node, store.uri, params)
-        return node
-    overwrite = resolved.mode == "w"
-    if params.get("shape") is not None:
-        return create_array(store, name=path, overwrite=overwrite, **params)
-    return create_group(
-        store,
-        path=path,
-        zarr_format=resolved.zarr_format,
-        attributes=params.get("attributes"),
-        overwrite=overwrite,
-    )
+    raise UnsupportedError(problem, file=str(target))

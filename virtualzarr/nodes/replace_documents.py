@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 
 from virtualzarr.errors import MismatchError, NodeNotFoundError
-from virtualzarr.metadata import ArrayMetadata, dumps_json, loads_json
+from virtualzarr.metadata import ArrayMetadata, GroupMetadata, dumps_json, loads_json
 from virtualzarr.metadata.json_documents import is_same_json
 from virtualzarr.metadata.node_documents import to_documents
 from virtualzarr.nodes.consolidated import refresh_consolidated
@@ -178,6 +178,16 @@ def _without_pending(old: bytes | None, token: Any) -> bytes | None:
     if not isinstance(pending, dict) or pending.get("id") != token:
         return old
     return dumps_json({name: value for name, value in document.items() if name != PENDING})
+
+
+def settle_pending(store: Store, path: str, metadata: ArrayMetadata | GroupMetadata) -> None:
+    """Go on with the commit that metadata read from a path speak of, if there is one.
+
+    Before anything relies on the arrays; only in stores that can be written to.
+    """
+    is_pending = isinstance(metadata, GroupMetadata) and PENDING in metadata.extra
+    if is_pending and getattr(store, "writable", False):
+        settle(store, path)
 
 
 def settle(store: Store, root: str = "") -> None:

@@ -67,6 +67,18 @@ def open_file(location: Location, fingerprint: Fingerprint | None = None) -> Byt
     return LocalFile(location.uri, fingerprint)
 
 
+def read_head(location: Location, nbytes: int) -> bytes:
+    """Return the first bytes of a file, all of them if it is shorter.
+
+    Raises
+    ------
+    SourceError
+        If the file is not there or cannot be read.
+    """
+    size = take_fingerprint(location).size
+    return bytes(open_file(location).read(0, nbytes if size is None else min(size, nbytes)))
+
+
 class ByteFile(Protocol):
     """What readers need of a file. Methods may be called from several threads at once."""
 
