@@ -141,3 +141,10 @@ def test_files_of_other_formats_have_none(tmp_path):
     np.save(tmp_path / "a.npy", np.arange(3))
     with pytest.raises(UnsupportedError, match="metadata_key"):
         vz.open(tmp_path / "a.npy", format="npy", metadata_key=KEY)
+
+
+@pytest.mark.parametrize("option", [{"version": 1}, {"at": "2024-01-01"}, {"tag": "v1"}])
+def test_versions_are_refused(option):
+    vz.create_array(store := {}, shape=2, dtype="i4", metadata_key=KEY)
+    with pytest.raises(UnsupportedError, match="version, at and tag are of datasets"):
+        vz.open(store, metadata_key=KEY, **option)
