@@ -22,6 +22,7 @@ from virtualzarr.formats.hdf5.indexes.columns import (
     ColumnBuilder,
     Grids,
     NumberedChunks,
+    SmallIndex,
     to_columns,
 )
 from virtualzarr.formats.hdf5.objects import Objects
@@ -231,6 +232,13 @@ def test_a_large_and_empty_grid_is_refused(monkeypatch):
         place_chunks([[0, 0], [9, 99]], chunks(5, 6), grids, 100, 0)
     with pytest.raises(UnsupportedError, match="only 2 of 1000 chunks"):
         to_columns(NumberedChunks([(0, chunks(5)), (700, chunks(6))], 1), grids, 100, 0)
+
+
+def test_an_index_without_chunks_takes_no_room():
+    """However large the grid is."""
+    grids = Grids.of((1 << 62, 4), (None, 4), (1, 1))
+    for nothing in (NumberedChunks([(0, Chunks(np.full(1, -1), 8, 0))]), SmallIndex([], (1, 1))):
+        assert to_columns(nothing, grids, 100, 0) is None
 
 
 @given(st.integers(1, 3), st.data())

@@ -14,7 +14,8 @@ from virtualzarr.errors import MissingDependencyError, UnsupportedError
 
 # Chunks of HDF5 are shorter.
 _LONGEST_CHUNK = (1 << 32) - 1
-_SZIP = 4
+_NOT_BY_LIBRARY = {4: "szip", 5: "nbit", 6: "scaleoffset"}
+"""The library crashes on broken chunks of these, of which this package has codecs of its own."""
 PLUGINS = {
     307: "bzip2", 32001: "blosc", 32004: "lz4", 32008: "bitshuffle", 32013: "zfp", 32015: "zstd",
     32017: "sz", 32018: "fcidecomp", 32024: "sz3", 32026: "blosc2", 32028: "sperr",
@@ -63,10 +64,12 @@ class Filters(BytesBytes):
             raise self.invalid("the filter pipeline message ends early") from error
         if version != 2 or at != len(message) or not 1 <= count <= 15:
             raise self.invalid("the filter pipeline message is not one of version 2, or too long")
-        if _SZIP in numbers:
-            raise self.invalid(
-                "szip is not left to the HDF5 library, which crashes on broken chunks"
-            )
+        for number in numbers:
+            if number in _NOT_BY_LIBRARY:
+                raise self.invalid(
+                    f"{_NOT_BY_LIBRARY[number]} is not left to the HDF5 library, which crashes on "
+                    "broken chunks"
+                )
         return tuple(entries), tuple(numbers)
 
     def decode_into(self, data: Buffer, out: Block) -> None:

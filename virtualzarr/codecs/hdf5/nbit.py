@@ -12,6 +12,7 @@ from virtualzarr.errors import CodecError
 
 _AT_ONCE = 1 << 14
 _MOST_PARTS = 4096
+_WIDEST = 16
 _ATOMIC, _ARRAY, _COMPOUND, _BYTES = 1, 2, 3, 4
 
 
@@ -66,7 +67,7 @@ class NBit(Filter):
             raise self.invalid("the type has too many parts")
         if kind == _ATOMIC:
             big, precision, offset = values[k + 2 : k + 5]
-            if big > 1 or size not in (1, 2, 4, 8) or not 0 < precision <= 8 * size - offset:
+            if big > 1 or not 0 < size <= _WIDEST or not 0 < precision <= 8 * size - offset:
                 raise self.invalid(f"{precision} bits at bit {offset} of {size} bytes")
             parts.append(_Part(at, size, bool(big), precision, offset))
             return k + 5

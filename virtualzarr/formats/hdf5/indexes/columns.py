@@ -143,7 +143,8 @@ class ColumnBuilder:
     def __init__(self, grids: Grids, most: int) -> None:
         check_sparsity(most, grids.cells)
         self.grids = grids
-        self._columns = ChunkIndex.empty(grids.cells)
+        # Where nothing will come, the grid may have any size.
+        self._columns = ChunkIndex.empty(grids.cells if most else 0)
         self._count = 0
 
     def add(self, cells: NDArray[Any], chunks: Chunks, ascending: bool = False) -> None:
