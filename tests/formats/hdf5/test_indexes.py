@@ -16,7 +16,7 @@ from tests.formats.hdf5.helpers import assert_same, low_level, objects_of, scan_
 from virtualzarr.config import config
 from virtualzarr.errors import SourceError, UnsupportedError
 from virtualzarr.formats.hdf5.checksum import compute_checksums
-from virtualzarr.formats.hdf5.indexes import columns
+from virtualzarr.formats.hdf5.indexes import columns, single
 from virtualzarr.formats.hdf5.indexes.columns import (
     Chunks,
     ColumnBuilder,
@@ -25,6 +25,8 @@ from virtualzarr.formats.hdf5.indexes.columns import (
     SmallIndex,
     to_columns,
 )
+from virtualzarr.formats.hdf5.indexes.implicit import count_chunk_bytes
+from virtualzarr.formats.hdf5.layout_message import Layout
 from virtualzarr.formats.hdf5.objects import Objects
 
 
@@ -239,6 +241,15 @@ def test_an_index_without_chunks_takes_no_room():
     grids = Grids.of((1 << 62, 4), (None, 4), (1, 1))
     for nothing in (NumberedChunks([(0, Chunks(np.full(1, -1), 8, 0))]), SmallIndex([], (1, 1))):
         assert to_columns(nothing, grids, 100, 0) is None
+
+
+def test_chunks_longer_than_any_file_are_refused():
+    layout = Layout("chunked", chunk=(1 << 31, 1 << 31), itemsize=8, index="extensible array")
+    with pytest.raises(SourceError, match="of 36893488147419103232 bytes"):
+        count_chunk_bytes(layout)
+    layout = Layout("chunked", 0, (1 << 64) - 1, chunk=(8,), itemsize=8, index="single chunk")
+    with pytest.raises(SourceError, match="of 18446744073709551615 bytes"):
+        list(single.read(None, layout, Grids.of((8,), (8,), (8,))))
 
 
 @given(st.integers(1, 3), st.data())

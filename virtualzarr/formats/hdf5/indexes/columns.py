@@ -18,7 +18,8 @@ from virtualzarr.formats.hdf5.btree_v2 import is_less
 
 # A grid is kept densely: large ones need at least one chunk in this many cells.
 CELLS_PER_CHUNK = 64
-_MAX_NUMBER = 1 << 62
+# Larger addresses and lengths could overflow when they are added.
+MAX_NUMBER = 1 << 62
 
 
 @dataclass(slots=True)
@@ -375,7 +376,7 @@ def _place_sparse(numbered: NumberedChunks, grids: Grids) -> ChunkIndex | None:
     """Place numbered chunks one run after the other."""
     axes, inner = _order_axes(numbered, grids)
     last = max((start + len(chunks.address) for start, chunks in numbered.runs), default=0)
-    if last >= _MAX_NUMBER or math.prod(inner) >= _MAX_NUMBER:
+    if last >= MAX_NUMBER or math.prod(inner) >= MAX_NUMBER:
         raise UnsupportedError("the grid of chunks has more cells than can be numbered")
     stored = [chunks.address >= 0 for _, chunks in numbered.runs]
     builder = ColumnBuilder(grids, sum(map(np.count_nonzero, stored)))
@@ -397,7 +398,7 @@ def _check_and_rebase(columns: ChunkIndex, size: int, base: int) -> ChunkIndex |
         return None
     # Checked before they are added: the sum of two numbers near 2**63 would overflow to a small
     # one.
-    if int(address.max()) >= _MAX_NUMBER or int(length.max()) >= _MAX_NUMBER:
+    if int(address.max()) >= MAX_NUMBER or int(length.max()) >= MAX_NUMBER:
         raise SourceError("a chunk lies outside the file")
     if int(address.max()) + int(length.max()) > size:
         ends = np.where(source == 0, address + length, 0)

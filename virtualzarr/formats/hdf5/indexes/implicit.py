@@ -8,14 +8,20 @@ import numpy as np
 
 from virtualzarr.errors import SourceError
 from virtualzarr.formats.hdf5.byte_source import Parsing
-from virtualzarr.formats.hdf5.indexes.columns import Chunks, Grids, NumberedChunks
+from virtualzarr.formats.hdf5.indexes.columns import MAX_NUMBER, Chunks, Grids, NumberedChunks
 from virtualzarr.formats.hdf5.layout_message import Layout
 from virtualzarr.formats.hdf5.superblock import Superblock
 
 
 def count_chunk_bytes(layout: Layout) -> int:
-    """Return the bytes of a chunk without filters."""
-    return math.prod(layout.chunk) * layout.itemsize
+    """Return the bytes of a chunk without filters.
+
+    Raises `SourceError` if no file is as long.
+    """
+    size = math.prod(layout.chunk) * layout.itemsize
+    if size >= MAX_NUMBER:
+        raise SourceError(f"a chunk of {size} bytes lies outside the file")
+    return size
 
 
 def read(superblock: Superblock, layout: Layout, grids: Grids) -> Parsing[NumberedChunks]:

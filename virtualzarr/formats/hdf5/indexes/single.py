@@ -6,7 +6,7 @@ import numpy as np
 
 from virtualzarr.errors import SourceError
 from virtualzarr.formats.hdf5.byte_source import Parsing
-from virtualzarr.formats.hdf5.indexes.columns import Chunks, Grids, NumberedChunks
+from virtualzarr.formats.hdf5.indexes.columns import MAX_NUMBER, Chunks, Grids, NumberedChunks
 from virtualzarr.formats.hdf5.indexes.implicit import count_chunk_bytes
 from virtualzarr.formats.hdf5.layout_message import Layout
 from virtualzarr.formats.hdf5.superblock import Superblock
@@ -18,12 +18,14 @@ def read(superblock: Superblock, layout: Layout, grids: Grids) -> Parsing[Number
     Raises
     ------
     SourceError
-        If the dataset has several.
+        If the dataset has several, or it is longer than any file.
     """
     yield from ()
     if grids.cells != 1:
         raise SourceError("the chunk index is of a kind that this dataset cannot have")
     size = count_chunk_bytes(layout) if layout.size is None else layout.size
+    if size >= MAX_NUMBER:
+        raise SourceError(f"a chunk of {size} bytes lies outside the file")
     address = np.array([layout.address], dtype=np.uint64).astype(np.int64)
     mask = np.full(1, layout.mask, dtype=np.uint32) if layout.mask else 0
     return NumberedChunks([(0, Chunks(address, size, mask))])

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from virtualzarr.batches import Row, Schema
 from virtualzarr.errors import SourceError, VirtualZarrError
 from virtualzarr.formats.hdf5.checksum import find_damaged_rows
+from virtualzarr.formats.hdf5.indexes.columns import MAX_NUMBER
 from virtualzarr.formats.hdf5.superblock import max_cells, max_spent
 from virtualzarr.formats.hdf5.templates.image import Image, read_numbers
 from virtualzarr.formats.hdf5.templates.plans import UNDECODED, Plans, plan
@@ -25,8 +26,6 @@ from virtualzarr.stores.location import Location
 Ints = NDArray[np.int64]
 Bytes = NDArray[np.uint8]
 
-# Larger addresses and lengths could overflow when they are added.
-_MAX_NUMBER = 1 << 62
 _IGNORED, _COMPARED = 0, 0xFF
 
 
@@ -163,8 +162,8 @@ class Template:
         alike &= self._fits(rows, sizes)
         addresses = read_numbers(rows, self.plans.address_at)
         lengths = read_numbers(rows, self.plans.length_at) + self.plans.constant
-        inside = (addresses >= 0) & (addresses < _MAX_NUMBER)
-        inside &= (lengths >= 0) & (lengths < _MAX_NUMBER)
+        inside = (addresses >= 0) & (addresses < MAX_NUMBER)
+        inside &= (lengths >= 0) & (lengths < MAX_NUMBER)
         inside &= np.where(inside, addresses + lengths, 0) <= sizes[:, None]
         alike &= inside.all(axis=1)
         for check in self._checks:
