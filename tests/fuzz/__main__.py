@@ -36,6 +36,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
     parser.add_argument("format", choices=sorted([*EXTENSIONS, *MODULES, *SEEDED]))
     parser.add_argument("--seconds", type=float, default=60)
+    parser.add_argument("--runs", type=int, default=-1, help="end after as many files")
     parser.add_argument("--findings", type=Path, help="folder to keep the files in")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--real", action="store_true", help="begin with real files, too")
@@ -117,7 +118,7 @@ def _guided(given: argparse.Namespace, files: dict[str, bytes], findings: Path) 
         for number, raw in enumerate(files.values()):
             (Path(folder) / str(number)).write_bytes(raw)
         options = [f"-max_total_time={given.seconds:.0f}", "-timeout=30", "-rss_limit_mb=4096",
-                   f"-seed={given.seed + 1}"]  # fmt: skip
+                   f"-seed={given.seed + 1}", f"-runs={given.runs}"]  # fmt: skip
         command = [sys.executable, "-m", "tests.fuzz.guided", given.format, folder, str(findings)]
         done = subprocess.run([*command, *options], check=False)
     texts = len(list(findings.glob("*.txt")))
