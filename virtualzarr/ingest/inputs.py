@@ -96,6 +96,8 @@ def prepare_inputs(
             one = preprocess(one.group() if isinstance(one, Row) else one)
         # A row of its own schema may well be like others: as a group it is compared with them.
         inputs[number] = one.group() if isinstance(one, Row) and one.source is None else one
+    if len(inputs) == 1:
+        return  # nothing it could be like
     # Files that were parsed before there was a template for them are rows of its schema.
     schemas = {id(one.schema): one.schema for one in inputs if isinstance(one, Row)}
     collector = RowCollector(schemas.values())
