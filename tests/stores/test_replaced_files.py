@@ -148,6 +148,36 @@ def test_references_of_others_are_read_from_one_version(tmp_path):
         assert read_all(vz.open(refs)["v"]) == {2}
 
 
+@pytest.mark.parametrize("form", ["json", "parquet"])
+def test_the_version_outlives_the_files_that_are_kept_ready(tmp_path, monkeypatch, form):
+    """Of many files without noted versions, one is replaced after it was read and evicted."""
+    monkeypatch.setattr(vz.config, "open_sources", 2)
+    with web_server(tmp_path) as server:
+        for i in range(5):
+            write_npy(tmp_path / f"{i}.npy", 1, OLD)
+        urls = [f"{server.url}/{i}.npy" for i in range(5)]
+        group = {f"v/{i}.0": [url, 128, 4 * 12 * 40] for i, url in enumerate(urls)}
+        group |= {".zgroup": {"zarr_format": 2}, "v/.zattrs": {"_ARRAY_DIMENSIONS": ["x", "y"]}}
+        group["v/.zarray"] = {
+            "zarr_format": 2, "shape": [60, 40], "chunks": [12, 40], "dtype": "<i4", "order": "C",
+            "fill_value": 0, "compressor": None, "filters": None,
+        }  # fmt: skip
+        refs = {"version": 1, "refs": group}
+        if form == "parquet":
+            vz.open(refs, allowed="*").publish(tmp_path / "refs.parquet")
+            refs = tmp_path / "refs.parquet"
+            for path in refs.rglob("*virtualzarr*"):
+                path.unlink()
+        array = vz.open(refs, allowed="*")["v"]
+        for i in range(5):
+            assert set(np.unique(array[12 * i : 12 * i + 12])) == {1}
+        assert len(array.chunk_source._files) <= 2
+        write_npy(tmp_path / "0.npy", 2, NEW)
+        with pytest.raises(SourceChangedError):
+            array[:12]
+        assert set(np.unique(array[12:24])) == {1}
+
+
 def test_sharded_arrays(tmp_path):
     """The index of a shard and its parts are of one version, also where the index is kept."""
     random = np.random.default_rng(0)

@@ -26,6 +26,7 @@ from virtualzarr.stores.files import (
     InlineFile,
     LocalFile,
     MissingFile,
+    Pin,
     RemoteFile,
     is_url,
 )
@@ -90,6 +91,9 @@ class ManifestChunks:
     def __init__(self, manifest: Manifest) -> None:
         self.manifest = manifest
         self._files: dict[int, ByteFile] = {}
+        # Of files whose tags references do not say. They outlive the files, which are evicted: one
+        # opened anew could be of another version than what was read of it before.
+        self._pins: dict[int, Pin] = {}
 
     def locate(self, projection: Projection) -> LocatedChunks:
         """Find the chunks of the cells that a projection touches; missing ones are left out."""
@@ -134,7 +138,16 @@ class ManifestChunks:
             # Cleared at once, as an LRU order would have to be updated for each chunk.
             if len(self._files) >= config.open_sources:
                 self._files.clear()
-            file = self._files[row] = self._open_file(row)
+            file = self._files[row] = self._open_pinned(row)
+        return file
+
+    def _open_pinned(self, row: int) -> ByteFile:
+        """Return a file anew, of the version that was read of it before."""
+        file = self._open_file(row)
+        if isinstance(file, RemoteFile):
+            recorded = file.fingerprint
+            if recorded is None or recorded.etag is None:
+                file.version = self._pins.setdefault(row, file.version)
         return file
 
     def _open_file(self, row: int) -> ByteFile:

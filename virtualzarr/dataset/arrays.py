@@ -30,7 +30,7 @@ from virtualzarr.manifest import Decoder, Manifest, References
 from virtualzarr.manifest.manifest import CANONICAL
 from virtualzarr.metadata import ArrayMetadata
 from virtualzarr.references.native.parts import Part
-from virtualzarr.stores.files import ByteFile
+from virtualzarr.stores.files import ByteFile, Pin
 from virtualzarr.virtual.axis_slices import AxisSlices
 from virtualzarr.virtual.rechunk import apply_axis_slices
 
@@ -74,6 +74,7 @@ class VersionChunks(ManifestChunks):
         self.rows, self.open_segment = rows, open_segment
         self.axes, self.fixed = tuple(axes), fixed
         self._files: dict[int, ByteFile] = {}
+        self._pins: dict[int, Pin] = {}
         self.layers: Layers | None = None
 
     def __str__(self) -> str:

@@ -321,6 +321,20 @@ class MissingFile:
 _pinning = ForkSafeLock()
 
 
+class Pin:
+    """The version of a remote file that all of its handles read, once a response has told it.
+
+    Attributes
+    ----------
+    fingerprint : Fingerprint, optional
+    """
+
+    __slots__ = ("fingerprint",)
+
+    def __init__(self) -> None:
+        self.fingerprint: Fingerprint | None = None
+
+
 class RemoteFile:
     """A remote file; each read is one request, and every response must be of one version.
 
@@ -331,15 +345,17 @@ class RemoteFile:
         What the file had when it was scanned.
     pinned : Fingerprint, optional
         What the first response said of it: nothing of another version is read by this object.
+    version : Pin
+        Holds `pinned`; several objects of one file may share it.
     """
 
-    __slots__ = ("connection", "fingerprint", "path", "pinned", "uri")
+    __slots__ = ("connection", "fingerprint", "path", "uri", "version")
     remote = True
 
     def __init__(self, location: Location, fingerprint: Fingerprint | None = None) -> None:
         self.uri = location.uri
         self.fingerprint = fingerprint
-        self.pinned: Fingerprint | None = None
+        self.version = Pin()
         self.connection = Connection(location)
         self.path = self.connection.path
 
@@ -348,8 +364,13 @@ class RemoteFile:
         """Return a file of a file system that is connected already."""
         self = cls.__new__(cls)
         self.uri, self.connection, self.path = uri, connection, path
-        self.fingerprint = self.pinned = None
+        self.fingerprint, self.version = None, Pin()
         return self
+
+    @property
+    def pinned(self) -> Fingerprint | None:
+        """See the attributes of the class."""
+        return self.version.fingerprint
 
     def read(self, start: int, stop: int | None, limit: int | None = None) -> Buffer:  # noqa: D102
         self._check_inside(start, stop)
@@ -403,7 +424,7 @@ class RemoteFile:
 
         Where responses tell their version, the first one does this without another request.
         """
-        self.pinned = (
+        self.version.fingerprint = (
             self.connection.fingerprint(self.path, self.uri) if fingerprint is None else fingerprint
         )
 
@@ -436,7 +457,8 @@ class RemoteFile:
             fingerprints.check_unchanged(self.uri, fingerprint, current)
         if current.has_version:
             with _pinning:  # of threads that read at the same time, one is the first
-                pinned = self.pinned = self.pinned or current.as_recorded()
+                pinned = self.pinned or current.as_recorded()
+                self.version.fingerprint = pinned
             fingerprints.check_unchanged(self.uri, pinned, current)
 
     def read_into(self, start: int, out: memoryview) -> None:  # noqa: D102

@@ -219,7 +219,7 @@ class RecordChunks(ManifestChunks):
         self.record_size = record_size
         self._read = read
         self._whole: Manifest | None = None
-        self._files = {}
+        self._files, self._pins = {}, {}
         self._table: list[Source] = []
         self._rows: dict[Source, int] = {}
         self._lock = ForkSafeLock()

@@ -19,7 +19,7 @@ from virtualzarr.references.native.parts import Part
 from virtualzarr.references.native.storage_transformer import Configuration, Stretch
 from virtualzarr.references.native.written_cells import STORED, Marks
 from virtualzarr.stores import FsspecStore, LocalStore, Store
-from virtualzarr.stores.files import ByteFile
+from virtualzarr.stores.files import ByteFile, Pin
 from virtualzarr.stores.location import Location
 from virtualzarr.stores.open_store import store_location
 from virtualzarr.stores.read_only import unwrap
@@ -55,6 +55,7 @@ class NativeChunks(ManifestChunks):
         self.ends = np.cumsum(np.array(counts, np.int64))
         self._parts: dict[str, Part] = {}
         self._files: dict[int, ByteFile] = {}
+        self._pins: dict[int, Pin] = {}
         self._loaded: Manifest | None = None
 
     def with_metadata(self, metadata: ArrayMetadata) -> NativeChunks:
