@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable, Mapping, Sequence
 from functools import lru_cache
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,7 @@ from virtualzarr.metadata import (
 )
 from virtualzarr.metadata.json_documents import as_list, as_object, member, require, short
 from virtualzarr.nodes.documents import join
+from virtualzarr.references.native.chained import from_links, to_links
 from virtualzarr.stores import FsspecStore, LocalStore, Store
 from virtualzarr.stores.lru_cache import LRUCache
 from virtualzarr.stores.read_only import unwrap
@@ -80,24 +82,72 @@ def save_numbers(store: Store, path: str, values: Any) -> dict[str, Any]:
         return {"affine": {"base": values.base, "strides": list(values.strides)}}
     if not values.size:
         return {"constant": 0}
-    # Of broadcast columns, each number is looked at once: an axis with stride 0 repeats one.
-    distinct = values[tuple(slice(0, 1) if s == 0 else slice(None) for s in values.strides)]
-    low, high = int(distinct.min()), int(distinct.max())
+    low, high = _find_bounds(values)
     if low == high:
         return {"constant": low}
     if values.size <= config.tuning.listed_values:
         return {"values": values.reshape(-1).tolist()}
-    # The narrowest type that holds all: less to shuffle, to compress, and to cache.
-    dtype = next(d for d in map(np.dtype, _INTEGERS)
-                 if np.iinfo(d).min <= low and high <= np.iinfo(d).max)  # fmt: skip
+    dtype = _find_dtype(low, high)
+    name = path.rsplit("/", 1)[-1]
+    # Numbers that mostly rise are stored as differences.
+    _write(store, path, values, dtype, _pipeline(dtype, name in ("source", "offset")))
+    return {"array": name}
+
+
+def save_offsets(store: Store, path: str, offset: Any, length: Any) -> dict[str, Any]:
+    """Store the column of offsets as `save_numbers` does, or chained if that takes fewer bytes.
+
+    Parameters
+    ----------
+    path : str
+    offset, length : int array or Affine
+    """
+    if not (_is_stored(offset) and _is_stored(length)):
+        return save_numbers(store, path, offset)
+    chunks = chunk_shape(offset.shape)
+    # The first chunk is encoded both ways: which is smaller depends on what wrote the files.
+    first = tuple(map(slice, chunks))
+    links = to_links(offset[first], length[first], chunks)
+    if _measure(offset[first], True) <= _measure(links, False):
+        return save_numbers(store, path, offset)
+    links = to_links(offset, length, chunks)
+    dtype = _find_dtype(int(links.min()), int(links.max()))
+    _write(store, path, links, dtype, _pipeline(dtype, False))
+    return {"chained": path.rsplit("/", 1)[-1]}
+
+
+def _is_stored(values: Any) -> bool:
+    """Tell whether `save_numbers` stores a column as an array."""
+    if isinstance(values, Affine) or values.size <= config.tuning.listed_values:
+        return False
+    low, high = _find_bounds(values)
+    return low < high
+
+
+def _find_bounds(values: NDArray[Any]) -> Bounds:
+    # Of broadcast columns, each number is looked at once: an axis with stride 0 repeats one.
+    distinct = values[tuple(slice(0, 1) if s == 0 else slice(None) for s in values.strides)]
+    return int(distinct.min()), int(distinct.max())
+
+
+def _find_dtype(low: int, high: int) -> np.dtype[Any]:
+    """Return the narrowest type that holds all: less to shuffle, to compress, and to cache."""
+    return next(d for d in map(np.dtype, _INTEGERS)
+                if np.iinfo(d).min <= low and high <= np.iinfo(d).max)  # fmt: skip
+
+
+def _pipeline(dtype: np.dtype[Any], is_delta: bool) -> Pipeline:
     codecs = [make("bytes", endian="little"),
               make("numcodecs.shuffle", elementsize=dtype.itemsize),
               make("zstd", level=1, checksum=True)]  # fmt: skip
-    name = path.rsplit("/", 1)[-1]
-    if name in ("source", "offset"):  # numbers that mostly rise
-        codecs.insert(0, make("numcodecs.delta", dtype=dtype.str))
-    _write(store, path, values, dtype, Pipeline(codecs))
-    return {"array": name}
+    return Pipeline([make("numcodecs.delta", dtype=dtype.str), *codecs] if is_delta else codecs)
+
+
+def _measure(values: Int64, is_delta: bool) -> int:
+    """Return how many bytes some numbers take."""
+    dtype = _find_dtype(int(values.min()), int(values.max()))
+    block = np.ascontiguousarray(values.astype(dtype))
+    return len(_pipeline(dtype, is_delta).for_block(block.shape, dtype).encode(block))
 
 
 def save_texts(store: Store, path: str, values: Sequence[str]) -> dict[str, Any]:
@@ -178,6 +228,8 @@ class Column:
         Lowest and highest number there may be; None for a column of texts.
     corner : tuple of int
         Shape of the entry of each cell.
+    lengths : Column, optional
+        The column of lengths, for offsets, which may be chained.
     """
 
     def __init__(
@@ -188,6 +240,7 @@ class Column:
         shape: tuple[int, ...],
         bounds: Bounds | None,
         corner: tuple[int, ...] = (),
+        lengths: Column | None = None,
     ) -> None:
         value = as_object(value)
         if len(value) != 1:
@@ -199,6 +252,7 @@ class Column:
         self.affine: Affine | None = None
         self.values: NDArray[Any] | None = None
         self.name = ""
+        self.lengths: Column | None = None
         self._array: Array | None = None
         self._chunks: tuple[int, ...] | None = None
         self._owner: Hashable = None
@@ -219,6 +273,10 @@ class Column:
                 if content not in NAMES:
                     raise MetadataError(f"{short(content)} is not the name of a column")
                 self.name = content
+            elif kind == "chained" and lengths is not None:
+                if content != "offset" or not lengths.name:
+                    raise MetadataError("must be the column of offsets, beside stored lengths")
+                self.name, self.lengths = content, lengths
             else:
                 raise MetadataError("must be constant, affine, values or array")
         if self.constant is not None and bounds is not None and 0 not in shape:
@@ -259,6 +317,8 @@ class Column:
             # A hostile document must not make us take more memory than columns ever need.
             if math.prod(grid.chunk_shape) > _MOST_CELLS or not uncut:
                 raise MetadataError("the column's chunks are too large, or cut corners", file=file)
+            if self.lengths is not None and self.lengths.array.chunks != grid.chunk_shape:
+                raise MetadataError("the chunks of offsets are not those of lengths", file=file)
             self._array = Array.from_store(metadata, self.store, path)
             self._array.fill_missing = False
             store = unwrap(self.store)
@@ -310,7 +370,10 @@ class Column:
         # The LRU cache holds decoded blocks, after their check, for all arrays of the process.
         block = recent.get(key)
         if block is None:
-            block = self._with_bounds(self._read_block((*index, *(0,) * len(self.corner))))
+            block = self._read_block((*index, *(0,) * len(self.corner)))
+            if self.lengths is not None:
+                block = self._clip(from_links(block, self.lengths._block(index)), index)
+            self._with_bounds(block)
             recent.put(key, block, _nbytes(block))
         return block
 
@@ -344,7 +407,38 @@ class Column:
         if self.array.chunks == self.shape:
             # A copy: the block is shared with others.
             return self._block((0,) * self.ndim)[tuple(box)].copy()
+        if self.lengths is not None:
+            return self._load_blocks(box)
         return self._with_bounds(self.array.read(tuple(box)))
+
+    def _load_blocks(self, box: Sequence[slice]) -> Int64:
+        """Return a box of a chained column, whose blocks are decoded one after the other."""
+        ranges = [range(n)[part] for n, part in zip(self.shape, box, strict=True)]
+        out = np.empty([len(r) for r in ranges], np.int64)
+        numbers = [
+            range(r.start // c, -(-r.stop // c) if r else r.start // c)
+            for r, c in zip(ranges, self.array.chunks, strict=True)
+        ]
+        for index in product(*numbers):
+            block = self._block(index)
+            pairs = [
+                _intersect(r, i * c, n)
+                for r, i, c, n in zip(ranges, index, self.array.chunks, block.shape, strict=True)
+            ]
+            out[tuple(place for place, _ in pairs)] = block[tuple(part for _, part in pairs)]
+        return out
+
+    def _clip(self, block: NDArray[Any], index: tuple[int, ...]) -> NDArray[Any]:
+        """Return the cells of a block that are not beyond the end of the column."""
+        return block[tuple(
+            slice(n - i * c) for n, i, c in zip(self.shape, index, block.shape, strict=True)
+        )]  # fmt: skip
+
+
+def _intersect(cells: range, start: int, count: int) -> tuple[slice, slice]:
+    """Return which of some cells are in a block, and where there."""
+    low, high = max(cells.start, start), min(cells.stop, start + count)
+    return slice(low - cells.start, high - cells.start), slice(low - start, high - start)
 
 
 @lru_cache(256)

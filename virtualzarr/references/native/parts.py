@@ -24,7 +24,14 @@ from virtualzarr.metadata.json_documents import (
     short,
 )
 from virtualzarr.nodes.documents import join
-from virtualzarr.references.native.columns import LIMIT, Cells, Column, save_numbers, save_texts
+from virtualzarr.references.native.columns import (
+    LIMIT,
+    Cells,
+    Column,
+    save_numbers,
+    save_offsets,
+    save_texts,
+)
 from virtualzarr.references.native.relative_uris import absolute, folder_of, relative
 from virtualzarr.references.native.storage_transformer import FOLDER, VERSION
 from virtualzarr.stores import Store
@@ -41,6 +48,9 @@ SLAB = 1 << 22
 """Cells that are looked at at a time."""
 
 _TABLE = ("uri", "size", "mtime_ns", "etag")
+
+CHAINED = 2
+"""The version of parts whose offsets are chained."""
 
 NO_SIZE, NO_TIME = -1, -(2**63)
 """Of sources whose size, or time of modification, is not known."""
@@ -89,12 +99,16 @@ def save_part(
         columns["decoder"] = manifest.decoder
     if manifest.origin is not None:
         columns["origin"] = manifest.origin
+    described = {
+        key: save_numbers(store, join(folder, key), column)
+        for key, column in columns.items()
+        if key != "offset"
+    }
+    offset = save_offsets(store, join(folder, "offset"), manifest.offset, manifest.length)
     document: dict[str, Any] = {
-        "version": VERSION,
+        "version": CHAINED if "chained" in offset else VERSION,
         "shape": list(manifest.shape),
-        "columns": {
-            key: save_numbers(store, join(folder, key), column) for key, column in columns.items()
-        },
+        "columns": described | {"offset": offset},
         "sources": _copy_sources(store, folder, manifest.sources, relative_uris, saved),
     }
     if manifest.decoders:
@@ -240,8 +254,9 @@ class Part:
 
     def _parse(self, document: dict[str, Any], ndim: int) -> None:
         require(document, "version", "shape", "columns", "sources")
-        if type(document["version"]) is not int or document["version"] != VERSION:
-            raise MetadataError(f"version: must be {VERSION}, not {short(document['version'])}")
+        version = document["version"]
+        if type(version) is not int or version not in (VERSION, CHAINED):
+            raise MetadataError(f"version: must be {VERSION} or {CHAINED}, not {short(version)}")
         with member("shape"):
             self.shape = as_lengths(document["shape"])
             if len(self.shape) != ndim or math.prod(self.shape) > LIMIT:
@@ -266,13 +281,21 @@ class Part:
             if unknown := set(columns) - set(bounds):
                 raise MetadataError(f"unknown members {', '.join(map(short, sorted(unknown)))}")
             self.columns = {
-                name: self._column(value, name, bounds[name]) for name, value in columns.items()
+                name: self._column(value, name, bounds[name])
+                for name, value in columns.items()
+                if name != "offset"
             }
+            lengths = self.columns["length"] if version == CHAINED else None
+            self.columns["offset"] = self._column(
+                columns["offset"], "offset", bounds["offset"], lengths
+            )
 
-    def _column(self, value: Any, name: str, bounds: tuple[int, int]) -> Column:
+    def _column(
+        self, value: Any, name: str, bounds: tuple[int, int], lengths: Column | None = None
+    ) -> Column:
         with member(name):
             corner = (len(self.shape),) if name == "origin" else ()
-            return Column(value, self.store, self.folder, self.shape, bounds, corner)
+            return Column(value, self.store, self.folder, self.shape, bounds, corner, lengths)
 
     def _parse_sources(self, value: dict[str, Any]) -> None:
         require(value, "count", *_TABLE)
