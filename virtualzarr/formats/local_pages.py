@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from virtualzarr.errors import SourceError
 from virtualzarr.formats.paging import Buffer, Gather, Parser, as_rows, check
-from virtualzarr.stores.files import LocalFile
+from virtualzarr.stores.files import FileInMemory, LocalFile, OpenFile
 
 # Pages are larger than those of remote files: a read costs more than the bytes it copies.
 _SHIFT = 16
@@ -34,11 +34,21 @@ class LocalPages:
     """Paged reader of a local file, which runs parsers one after the other.
 
     Raises `SourceError` if the file cannot be read, or is empty.
+
+    Parameters
+    ----------
+    path : str
+    content : bytes, optional
+        All of the file, if that is remote and has come already.
     """
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, content: bytes | None = None) -> None:
         stack = ExitStack()
-        self._file = stack.enter_context(LocalFile(path).open())
+        self._file: OpenFile | FileInMemory
+        if content is None:
+            self._file = stack.enter_context(LocalFile(path).open())
+        else:
+            self._file = FileInMemory(content, path)
         weakref.finalize(self, stack.close)
         self._length = self._file.size
         if not self._length:

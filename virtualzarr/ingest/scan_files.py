@@ -32,6 +32,7 @@ from virtualzarr.formats.other_files import count_other_files
 from virtualzarr.hierarchy.group import Group
 from virtualzarr.ingest.detect import scan
 from virtualzarr.ingest.template_cache import TemplateCache, uses_templates
+from virtualzarr.stores.file_heads import iter_heads, use_heads
 from virtualzarr.stores.files import Connection, Location, is_url
 
 _log = logging.getLogger(__name__)
@@ -41,6 +42,9 @@ _AT_ONCE = 128
 
 # Fewer files that are alike are not worth reading together.
 _READ_FROM = 8
+
+# Remote files that are scanned together.
+_REMOTE_AT_ONCE = 32
 
 PROGRESS_FROM = 10
 """A progress bar is shown for this many files and more."""
@@ -187,7 +191,7 @@ def scan_items(
     if hasattr(parallel, "get_executor"):
         parallel = parallel.get_executor()
     if parallel is None:
-        scanned: Iterable[ScannedFile] = _watch(_scan_serial(files, options))
+        scanned: Iterable[ScannedFile] = _scan_ahead(files, options, reads_values)
     else:
         scanned = _scan_parallel(files, parallel, dict(options), reads_values)
     if progress is None:
@@ -279,6 +283,25 @@ def _scan_serial(files: Sequence[str], options: Mapping[str, Any]) -> Iterator[I
     return TemplateCache(options).scan_each(files)
 
 
+def _scan_ahead(
+    files: Sequence[str], options: Mapping[str, Any], reads_values: bool
+) -> Iterator[ScannedFile]:
+    """Scan one file after the other, the heads of remote ones requested before their turn."""
+    locations = [Location.of(file, options.get("storage_options")) for file in files]
+    if len(files) < 2 or not all(location.is_remote for location in locations):
+        yield from _watch(_scan_serial(files, options))
+        return
+    cache, alike = TemplateCache(options), uses_templates(options)
+    parts = [slice(k, k + _REMOTE_AT_ONCE) for k in range(0, len(files), _REMOTE_AT_ONCE)]
+    with closing(iter_heads([locations[part] for part in parts])) as each_heads:
+        for part, heads in zip(parts, each_heads, strict=True):
+            some = files[part]
+            with use_heads(heads):
+                items = cache.scan_each(some) if alike else (_scan_one(f, **options) for f in some)
+                packed = Packed.of([*_watch(items)], reads_values, least=1)
+            yield from packed.items()
+
+
 def _scan_parallel(
     files: Sequence[str], executor: Any, options: dict[str, Any], reads_values: bool
 ) -> Iterator[ScannedFile]:
@@ -352,8 +375,13 @@ class Packed:
     alone: frozenset[int]
 
     @classmethod
-    def of(cls, scanned: Sequence[ScannedFile], reads_values: bool = False) -> Packed:
-        """Pack what was scanned, and values of small coordinates if these are to be read."""
+    def of(
+        cls, scanned: Sequence[ScannedFile], reads_values: bool = False, least: int = _READ_FROM
+    ) -> Packed:
+        """Pack what was scanned, and values of small coordinates if these are to be read.
+
+        They are not read of fewer than `least` files that are alike.
+        """
         items = [one.item for one in scanned]
         numbers = [n for n, one in enumerate(items) if isinstance(one, Row)]
         rows = [one for one in items if isinstance(one, Row)]
@@ -361,7 +389,10 @@ class Packed:
             (batch, [numbers[number] for number in some]) for batch, some in make_batches(rows)
         ]
         if reads_values:
-            batches = [(_read_values(batch), some) for batch, some in batches]
+            batches = [
+                (_read_values(batch) if len(some) >= least else batch, some)
+                for batch, some in batches
+            ]
         others = {n: one for n, one in enumerate(items) if not isinstance(one, Row)}
         alone = frozenset(n for n, one in enumerate(scanned) if one.is_alone)
         return cls(len(scanned), batches, others, alone)
@@ -384,7 +415,7 @@ class Packed:
 
 def _read_values(batch: Batch) -> Batch:
     """Return a batch with the values of small coordinates, which joins ask for."""
-    if len(batch) < _READ_FROM or batch.sources[0] is None:
+    if batch.sources[0] is None:
         return batch
     values = Run(0, [batch.row(number) for number in range(len(batch))]).read_small()
     return replace(batch, values=values)

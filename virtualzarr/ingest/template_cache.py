@@ -16,6 +16,7 @@ from virtualzarr.formats.registry import BUILT_IN, FORMATS
 from virtualzarr.hierarchy.group import Group
 from virtualzarr.ingest.detect import scan
 from virtualzarr.ingest.differences import find_difference
+from virtualzarr.stores.file_heads import find_head
 from virtualzarr.stores.location import Location
 
 MAX_TEMPLATES = 64
@@ -125,9 +126,9 @@ class TemplateCache:
                 ready[number] = scanned
 
     def _locate(self, file: str) -> Location | None:
-        """Return where a local file is; None of any other."""
+        """Return where a file is that can be read without a request; None of any other."""
         location = Location.of(file, self._options.get("storage_options"))
-        return None if location.is_remote else location
+        return None if location.is_remote and find_head(location) is None else location
 
     def _accept(self, file: str, scanned: Row) -> Group | Row | VirtualZarrError:
         self._misses = 0

@@ -12,6 +12,7 @@ from typing import Protocol
 from virtualzarr.config import config
 from virtualzarr.errors import SourceError, SourceNotFoundError
 from virtualzarr.stores import fingerprints
+from virtualzarr.stores.file_heads import find_bytes, find_head
 from virtualzarr.stores.fingerprints import Fingerprint as Fingerprint
 from virtualzarr.stores.fingerprints import check_length as check_length
 from virtualzarr.stores.forks import ForkSafeLock
@@ -42,6 +43,8 @@ def take_fingerprint(location: Location) -> Fingerprint:
     """
     uri = location.uri
     if location.is_remote:
+        if (head := find_head(location)) is not None:
+            return head.fingerprint
         connection = Connection(location)
         return connection.fingerprint(connection.path, uri)
     try:
@@ -75,6 +78,8 @@ def read_head(location: Location, nbytes: int) -> bytes:
     SourceError
         If the file is not there or cannot be read.
     """
+    if (head := find_head(location)) is not None:
+        return head.data[:nbytes]
     size = take_fingerprint(location).size
     return bytes(open_file(location).read(0, nbytes if size is None else min(size, nbytes)))
 
@@ -292,6 +297,28 @@ class InlineFile:
         return nullcontext(self)
 
 
+class FileInMemory(InlineFile):
+    """All of a file, or its beginning, in memory, with what an open local file has."""
+
+    __slots__ = ()
+
+    @property
+    def size(self) -> int:
+        """Bytes that are here."""
+        return self.data.nbytes
+
+    def open(self) -> AbstractContextManager[FileInMemory]:  # noqa: D102
+        return nullcontext(self)
+
+    def take(self, start: int, nbytes: int) -> bytes:
+        """Return so many bytes. Raises `SourceError` if there are not."""
+        return bytes(self.read(start, start + nbytes))
+
+    def fill(self, start: int, view: memoryview) -> None:
+        """Copy as many bytes as there is room for."""
+        self.read_into(start, view)
+
+
 class FetchedFile(InlineFile):
     """All of a remote file, which has come already."""
 
@@ -376,7 +403,9 @@ class RemoteFile:
         self._check_inside(start, stop)
         if stop is not None and start >= stop:
             return b""
-        answer = self.connection.fetch(self.path, self.uri, start, stop, limit)
+        answer = self._find_bytes(start, stop)
+        if answer is None:
+            answer = self.connection.fetch(self.path, self.uri, start, stop, limit)
         return self.accept(answer, start, stop, limit)
 
     async def fetch(self, start: int, stop: int | None, limit: int | None = None) -> Answer:
@@ -384,6 +413,8 @@ class RemoteFile:
         self._check_inside(start, stop)
         if stop is not None and start >= stop:
             return b"", None
+        if (answer := self._find_bytes(start, stop)) is not None:
+            return answer
         return await self.connection.fetch_in_loop(self.path, self.uri, start, stop, limit)
 
     def accept(self, answer: Answer, start: int, stop: int | None, limit: int | None) -> bytes:
@@ -404,7 +435,9 @@ class RemoteFile:
         """Return several ranges, requested side by side where that can be. Raises as `read`."""
         for span in ranges:
             self._check_inside(*span)
-        responses = self.connection.fetch_many(self.path, self.uri, ranges)
+        ready = [answer for span in ranges if (answer := self._find_bytes(*span)) is not None]
+        complete = len(ready) == len(ranges)
+        responses = ready if complete else self.connection.fetch_many(self.path, self.uri, ranges)
         # Nearly always they are of one version, which is then compared once.
         for fingerprint in dict.fromkeys(fingerprint for _, fingerprint in responses):
             self._check_version(fingerprint)
@@ -427,6 +460,12 @@ class RemoteFile:
         self.version.fingerprint = (
             self.connection.fingerprint(self.path, self.uri) if fingerprint is None else fingerprint
         )
+
+    def _find_bytes(self, start: int, stop: int | None) -> Answer | None:
+        # Paths within a shared connection are no URLs of their own.
+        location = self.connection.location
+        same = location.uri == self.uri
+        return find_bytes(location, self.fingerprint, start, stop) if same else None
 
     def _check_inside(self, start: int, stop: int | None) -> None:
         size = None if self.fingerprint is None else self.fingerprint.size

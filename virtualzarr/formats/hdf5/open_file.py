@@ -24,6 +24,7 @@ from virtualzarr.formats.hdf5.templates.recorder import RecordedPages, Recorder
 from virtualzarr.formats.hdf5.walk import Walker
 from virtualzarr.formats.paging import pages_of
 from virtualzarr.manifest import Source, Sources
+from virtualzarr.stores.file_heads import find_head
 from virtualzarr.stores.files import is_url
 
 
@@ -161,5 +162,8 @@ def _open_bytes(source: Source, recorder: Recorder | None) -> ByteSource:
     if not is_url(source.uri):
         return LocalPages(source.uri) if recorder is None else RecordedPages(source.uri, recorder)
     if recorder is not None:
-        recorder.forbid("a file that is not on a local disk")
+        head = find_head(source.location)
+        if head is not None and head.is_complete:
+            return RecordedPages(source.uri, recorder, head.data)
+        recorder.forbid("a remote file that is not all here")
     return pages_of(source)

@@ -227,8 +227,8 @@ class Recorder:
 class RecordedPages(LocalPages):
     """Paged reader of a local file that notes what is asked for."""
 
-    def __init__(self, path: str, recorder: Recorder) -> None:
-        super().__init__(path)
+    def __init__(self, path: str, recorder: Recorder, content: bytes | None = None) -> None:
+        super().__init__(path, content)
         self._recorder = recorder
 
     def rebase(self, base: int) -> None:  # noqa: D102

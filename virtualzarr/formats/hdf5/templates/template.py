@@ -20,7 +20,8 @@ from virtualzarr.formats.hdf5.templates.recorder import Recorder
 from virtualzarr.hierarchy.group import Group
 from virtualzarr.hierarchy.inventory import iter_arrays
 from virtualzarr.manifest import Source
-from virtualzarr.stores.files import LocalFile, take_fingerprint
+from virtualzarr.stores.file_heads import find_head
+from virtualzarr.stores.files import FileInMemory, LocalFile, take_fingerprint
 from virtualzarr.stores.location import Location
 
 Ints = NDArray[np.int64]
@@ -214,7 +215,9 @@ def _read_addresses(rows: Bytes, at: Ints) -> Ints:
 def read_row(
     location: Location, parts: Sequence[tuple[int, int, int, int]], row: Bytes, is_like: Any = None
 ) -> Source | None:
-    """Read runs of bytes of a local file; None if it lacks some, changed, or cannot be read.
+    """Read runs of bytes of a file; None if it lacks some, changed, or cannot be read.
+
+    Of a remote file only the head is read, which has come already.
 
     Parameters
     ----------
@@ -225,18 +228,20 @@ def read_row(
     """
     view = row.data
     try:
-        before = take_fingerprint(location)
+        head = find_head(location)
+        before = take_fingerprint(location) if head is None else head.fingerprint
         assert before.size is not None
-        with LocalFile(location.uri, before).open() as file:
+        kept = LocalFile(location.uri, before) if head is None else FileInMemory(head.data)
+        with kept.open() as file:
             for number, (pointer, start, low, high) in enumerate(parts):
                 if pointer >= 0:
                     start += int.from_bytes(view[pointer : pointer + 8], "little")
-                if start + high - low > before.size:
+                if start + high - low > file.size:
                     return None
                 file.fill(start, view[low:high])
                 if not number and is_like is not None and not is_like(row):
                     return None
-        if take_fingerprint(location) != before:
+        if head is None and take_fingerprint(location) != before:
             return None
     except VirtualZarrError:  # a scan says what is wrong with the file
         return None

@@ -1,0 +1,179 @@
+"""Scans of many remote files: requests that they take, and that they are those of local files."""
+
+from __future__ import annotations
+
+from collections import Counter
+from functools import partial
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+
+import virtualzarr as vz
+from tests.dataset.s3_server import running
+from tests.stores.webserver import web_server
+from virtualzarr.config import config
+from virtualzarr.errors import SourceChangedError, SourceNotFoundError
+from virtualzarr.ingest.detect import scan
+from virtualzarr.ingest.differences import find_difference
+from virtualzarr.ingest.scan_files import scan_each
+from virtualzarr.stores.file_heads import FileHead, use_heads
+from virtualzarr.stores.files import RemoteFile, take_fingerprint
+from virtualzarr.stores.fingerprints import Fingerprint
+from virtualzarr.stores.location import Location
+
+pytest.importorskip("aiohttp")
+_OPTIONS = {"format": None, "on_error": "raise", "storage_options": None}
+
+
+def _write(path: Path, number: float, length: int = 6, rest: int = 0) -> str:
+    with h5py.File(path, "w", libver="v110") as file:
+        file["time"] = np.array([float(number)])
+        file["time"].make_scale("time")
+        values = np.arange(length, dtype="f8")[None] + number
+        file.create_dataset("x", data=values, chunks=(1, 3), compression="gzip")
+        file["x"].dims[0].attach_scale(file["time"])
+        file.attrs["number"] = number
+        if rest:
+            file["late/data"] = np.zeros(rest, "u1")
+            file["late/more"] = np.arange(7)
+    return path.name
+
+
+def _urls(server, names):
+    return [f"{server.url}/{name}" for name in names]
+
+
+def _check(groups, urls: list[str], options=None) -> None:
+    """Compare groups with those of scans of one file alone."""
+    for group, url in zip(groups, urls, strict=True):
+        assert find_difference(group, scan(url, storage_options=options)) == ""
+
+
+def _scan(server, names):
+    return [*scan_each(_urls(server, names), None, False, **_OPTIONS)]
+
+
+def test_a_request_for_each_file_that_is_like_others(tmp_path):
+    names = [_write(tmp_path / f"{n}.nc", n) for n in range(40)]
+    with web_server(tmp_path) as server:
+        group = vz.virtualize(_urls(server, names), "time")
+        counts = Counter(path for _, path, _ in server.requests)
+        # All but the first ones, of which there is no template yet, and whose times are read alone.
+        assert sorted(counts.values())[: len(names) - 4] == [1] * (len(names) - 4)
+        assert max(counts.values()) <= 2
+        np.testing.assert_array_equal(group["time"][...], np.arange(40.0))
+        np.testing.assert_array_equal(group["x"][30:32, 1:3], [[31, 32], [32, 33]])
+        _check(_scan(server, names), _urls(server, names))
+
+
+@pytest.mark.parametrize("templates", [True, False])
+@pytest.mark.parametrize("nbytes", [1000, 4096, 1 << 20])
+def test_files_longer_than_what_comes_first(tmp_path, nbytes, templates):
+    names = [_write(tmp_path / f"{n}.nc", n, 6 + n % 3, 9000 * (n % 2)) for n in range(9)]
+    with (
+        config.tuning.set(remote_header_bytes=nbytes, templates=templates),
+        web_server(tmp_path) as server,
+    ):
+        groups = _scan(server, names)
+        counts = Counter(path for _, path, _ in server.requests)
+        assert max(counts.values()) <= 1 + 8 * (nbytes < 1 << 20)
+        assert not any(method == "HEAD" for method, _, _ in server.requests)
+        _check(groups, _urls(server, names))
+
+
+def test_objects_of_s3(tmp_path):
+    pytest.importorskip("s3fs")
+    names = [_write(tmp_path / f"{n}.nc", n) for n in range(12)]
+    with running() as store:
+        for name in names:
+            store.store(f"bucket/{name}", (tmp_path / name).read_bytes(), {})
+        urls, options = [f"s3://bucket/{name}" for name in names], store.options()
+        groups = [*scan_each(urls, None, False, **_OPTIONS | {"storage_options": options})]
+        assert max(Counter(path for _, path, *_ in store.requests).values()) == 1
+        _check(groups, urls, options)
+
+
+@pytest.mark.parametrize("settings", [{"tags": False}, {"tags": False, "dates": False},
+                                      {"head": False}, {"rate": 0.1, "seed": 3}])  # fmt: skip
+def test_servers_that_say_little_or_fail(tmp_path, settings):
+    names = [_write(tmp_path / f"{n}.nc", n) for n in range(12)]
+    with config.set(retry_seconds=0.001), web_server(tmp_path, **settings) as server:
+        _check(_scan(server, names), _urls(server, names))
+
+
+def test_a_server_that_ignores_ranges_is_an_error_as_before(tmp_path):
+    names = [_write(tmp_path / f"{n}.nc", n, rest=2**21) for n in range(2)]
+
+    def whole(handler, status, headers, body):
+        data = Path(handler.directory, handler.path[1:]).read_bytes()
+        return 200, {}, data
+
+    with web_server(tmp_path, rewrite=whole) as server:
+        for one in _scan(server, names):
+            assert "does not understand byte ranges" in str(one)
+
+
+def test_what_is_no_file(tmp_path):
+    names = [_write(tmp_path / f"{n}.nc", n) for n in range(3)]
+    (tmp_path / "empty.nc").write_bytes(b"")
+    (tmp_path / "text.nc").write_text("no HDF5")
+    names += ["gone.nc", "empty.nc", "text.nc"]
+    with web_server(tmp_path) as server:
+        *groups, gone, empty, text = _scan(server, names)
+        _check(groups, _urls(server, names[:3]))
+    assert isinstance(gone, SourceNotFoundError)
+    assert gone.file.endswith("/gone.nc")
+    assert "the file is empty" in str(empty)
+    assert "of no known format" in str(text)
+
+
+@pytest.mark.parametrize("at", range(1, 30, 3))
+def test_a_file_that_is_replaced_meanwhile(tmp_path, at):
+    """It is scanned as it was or as it is, and data of the other version are never read for it."""
+    names = [_write(tmp_path / f"{n}.nc", n) for n in range(12)]
+    replaced = tmp_path / "7.nc"
+
+    def replace(method, path):
+        if len(server.requests) == at:
+            _write(tmp_path / "new", 7.5)
+            (tmp_path / "new").replace(replaced)
+
+    with web_server(tmp_path, before=replace) as server:
+        try:
+            group = vz.virtualize(_urls(server, names), "time")
+            time, row = float(group["time"][7]), group["x"][7].tolist()
+        except SourceChangedError:
+            return
+    assert time in (7, 7.5)
+    assert row == (np.arange(6) + time).tolist()
+
+
+def test_heads_are_of_one_version_and_of_one_login(tmp_path):
+    (tmp_path / "a.bin").write_bytes(b"0123456789")
+    with web_server(tmp_path) as server:
+        location = Location(f"{server.url}/a.bin")
+        current = take_fingerprint(location).as_recorded()
+        head = FileHead(location, b"01234", current)
+        other = FileHead(location, b"abcde", Fingerprint(10, current.mtime_ns, '"another"'))
+
+        def count(work) -> int:
+            before = len(server.requests)
+            work()
+            return len(server.requests) - before
+
+        def read(start, stop, where=location):
+            assert bytes(RemoteFile(where, current).read(start, stop)) == b"0123456789"[start:stop]
+
+        with use_heads({location.uri: head}):
+            assert count(partial(read, 0, 5)) == 0
+            assert count(partial(read, 4, 6)) == 1
+            assert count(partial(read, 5, 10)) == 1
+            assert count(lambda: RemoteFile(location).read(0, 5)) == 1
+            assert count(partial(read, 0, 5, Location(location.uri, {"headers": {"a": "b"}}))) == 1
+            with pytest.raises(Exception, match="truncated"):
+                RemoteFile(location, current).read(3, 11)
+        with use_heads({location.uri: other}):
+            assert count(partial(read, 0, 5)) == 1
+        assert count(partial(read, 0, 5)) == 1

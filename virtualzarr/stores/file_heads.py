@@ -1,0 +1,170 @@
+"""First bytes of remote files that are about to be scanned, requested ahead and side by side.
+
+A scan asks whether a file is there, then what it is, then for its metadata: a round trip for each.
+One request for the first bytes answers all three, and those of many files can be under way at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Generator, Iterator, Sequence
+from concurrent.futures import Future
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from virtualzarr.config import config
+from virtualzarr.errors import VirtualZarrError
+from virtualzarr.stores.fingerprints import Fingerprint
+from virtualzarr.stores.fsspec_connection import Connection
+from virtualzarr.stores.location import Location
+from virtualzarr.stores.transport import Answer
+
+
+@dataclass(frozen=True, slots=True)
+class FileHead:
+    """The first bytes of a file, and what the answer told of the file.
+
+    Attributes
+    ----------
+    location : Location
+    data : bytes
+    fingerprint : Fingerprint
+        With the size of the file.
+    """
+
+    location: Location
+    data: bytes
+    fingerprint: Fingerprint
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether these are all bytes of the file."""
+        return len(self.data) == self.fingerprint.size
+
+    def cut(self, start: int, stop: int | None) -> Answer | None:
+        """Return what a request for bytes ``start:stop`` would; None if some are not here."""
+        size = self.fingerprint.size
+        assert size is not None
+        start = max(size + start, 0) if start < 0 else start
+        stop = size if stop is None else min(stop, size)
+        # What begins at the end of a file or behind it is an error, which the server is to say.
+        if not start < stop <= len(self.data):
+            return None
+        return self.data[start:stop], self.fingerprint
+
+    def is_of(self, location: Location) -> bool:
+        """Tell whether a location is reached in the same way: others may see another file."""
+        ours = self.location
+        return (ours.uri, ours.storage_options, ours.redirects) == (
+            location.uri, location.storage_options, location.redirects,
+        )  # fmt: skip
+
+
+# Parts whose heads are requested while one is scanned, and the memory for those.
+_MAX_AHEAD, _AHEAD_BYTES = 4, 64 << 20
+
+FileHeads: TypeAlias = dict[str, FileHead]
+
+_heads: FileHeads = {}
+"""Heads for reads that ask for one version of a file, of any thread."""
+
+_scanned: ContextVar[FileHeads | None] = ContextVar("_scanned", default=None)
+"""Heads that say, in this thread, which version a file is of now."""
+
+
+@contextmanager
+def use_heads(heads: FileHeads) -> Iterator[None]:
+    """Answer requests by heads of files, by URI, within a with statement.
+
+    Reads of the version that a head is of get its bytes in all threads. In this one, the version of
+    a file is that of its head.
+    """
+    token = _scanned.set(heads)
+    _heads.update(heads)
+    try:
+        yield
+    finally:
+        _scanned.reset(token)
+        for uri, head in heads.items():
+            if _heads.get(uri) is head:
+                del _heads[uri]
+
+
+def find_head(location: Location) -> FileHead | None:
+    """Return the head that says of which version a file is now, None if no such is in use."""
+    head = (_scanned.get() or {}).get(location.uri)
+    return head if head is not None and head.is_of(location) else None
+
+
+def find_bytes(
+    location: Location, fingerprint: Fingerprint | None, start: int, stop: int | None
+) -> Answer | None:
+    """Return bytes of a version of a file by a head that is in use, None if there is none."""
+    if not _heads or fingerprint is None or not config.verify_sources:
+        return None
+    head = _heads.get(location.uri)
+    if head is None or head.fingerprint.as_recorded() != fingerprint or not head.is_of(location):
+        return None
+    return head.cut(start, stop)
+
+
+def iter_heads(parts: Sequence[Sequence[Location]]) -> Generator[FileHeads]:
+    """Yield the heads of parts of many remote files, those of the next parts requested meanwhile.
+
+    A file is left out where anything goes wrong: whoever reads it learns what that is.
+    """
+    requested = deque([_request_heads(part) for part in parts[:1]])
+    try:
+        for number in range(len(parts)):
+            request = requested.popleft()
+            heads = {} if request is None else request.result()
+            # One part ahead, or several of small files.
+            nbytes = sum(len(head.data) for head in heads.values())
+            ahead = min(max(_AHEAD_BYTES // max(nbytes, 1), 1), _MAX_AHEAD)
+            following = parts[number + 1 + len(requested) : number + 1 + ahead]
+            requested.extend(map(_request_heads, following))
+            yield heads
+    finally:
+        for request in requested:
+            if request is not None:
+                request.cancel()
+
+
+def _request_heads(locations: Sequence[Location]) -> Future[FileHeads] | None:
+    """Request heads side by side; None if no event loop can do that."""
+    pairs = []
+    for location in filter(_may_be_file, locations):
+        with suppress(VirtualZarrError):  # as above
+            pairs.append((location, Connection(location)))
+    loop = next((connection.loop for _, connection in pairs if connection.loop), None)
+    if loop is None:
+        return None
+
+    async def gather() -> FileHeads:
+        some = [_request_head(*pair) for pair in pairs if pair[1].loop is loop]
+        heads = await asyncio.gather(*some)
+        return {head.location.uri: head for head in heads if head is not None}
+
+    return asyncio.run_coroutine_threadsafe(gather(), loop)
+
+
+async def _request_head(location: Location, connection: Connection) -> FileHead | None:
+    nbytes = config.tuning.remote_header_bytes
+    try:
+        answer = await connection.fetch_in_loop(connection.path, location.uri, 0, nbytes, None)
+    except Exception:
+        return None  # said by the scan, which asks again
+    data, fingerprint = answer
+    if fingerprint is None or fingerprint.size is None:
+        return None
+    is_complete = len(data) == min(nbytes, fingerprint.size)
+    return FileHead(location, data, fingerprint) if is_complete and data else None
+
+
+def _may_be_file(location: Location) -> bool:
+    """Tell whether a URL looks like that of a file: hierarchies of Zarr are folders."""
+    name = location.uri.partition("?")[0].rpartition("/")[2]
+    return location.is_remote and "." in name and not name.endswith((".zarr", ".icechunk"))
