@@ -60,9 +60,9 @@ def test_a_request_for_each_file_that_is_like_others(tmp_path):
     with web_server(tmp_path) as server:
         group = vz.virtualize(_urls(server, names), "time")
         counts = Counter(path for _, path, _ in server.requests)
-        # All but the first ones, of which there is no template yet, and whose times are read alone.
-        assert sorted(counts.values())[: len(names) - 4] == [1] * (len(names) - 4)
         assert max(counts.values()) <= 2
+        # Times are read once more of those only of which there was no template yet.
+        assert sum(count > 1 for count in counts.values()) <= 8
         np.testing.assert_array_equal(group["time"][...], np.arange(40.0))
         np.testing.assert_array_equal(group["x"][30:32, 1:3], [[31, 32], [32, 33]])
         _check(_scan(server, names), _urls(server, names))
@@ -172,7 +172,7 @@ def test_heads_are_of_one_version_and_of_one_login(tmp_path):
             assert count(partial(read, 5, 10)) == 1
             assert count(lambda: RemoteFile(location).read(0, 5)) == 1
             assert count(partial(read, 0, 5, Location(location.uri, {"headers": {"a": "b"}}))) == 1
-            with pytest.raises(Exception, match="truncated"):
+            with pytest.raises(Exception, match="has only 10"):
                 RemoteFile(location, current).read(3, 11)
         with use_heads({location.uri: other}):
             assert count(partial(read, 0, 5)) == 1

@@ -1,0 +1,144 @@
+"""A web server that is far away: each answer comes after a while, and requests and bytes count.
+
+The program is a process of its own, without a framework: its rate is not to be what is measured.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+_CONNECTIONS = 64
+
+
+@dataclass(frozen=True)
+class Far:
+    """A server that runs.
+
+    Attributes
+    ----------
+    port : int
+    """
+
+    port: int
+
+    @property
+    def url(self) -> str:
+        """Where its folder is."""
+        return f"http://127.0.0.1:{self.port}"
+
+    def take_counts(self) -> tuple[int, int]:
+        """Return how many requests came since the last call, and bytes of bodies that went."""
+        with urllib.request.urlopen(f"{self.url}/__counts__") as response:
+            requests, nbytes = json.load(response)
+        return requests, nbytes
+
+
+@contextmanager
+def run_server(folder: str | Path, latency: float) -> Iterator[Far]:
+    """Serve what is in a folder now, from memory, each answer so many seconds later."""
+    command = [sys.executable, "-m", "benchmarks._far", str(folder), str(latency)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        try:
+            yield Far(int(process.stdout.readline()))
+        finally:
+            process.terminate()
+
+
+def measure_bare(far: Far, paths: Sequence[str]) -> float:
+    """Return the seconds that a bare client takes to get files over 64 connections."""
+    started = time.perf_counter()
+    asyncio.run(_get_all(far.port, paths))
+    return time.perf_counter() - started
+
+
+async def _get_all(port: int, paths: Sequence[str]) -> None:
+    waiting = iter(paths)
+
+    async def work() -> None:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=1 << 20)
+        for path in waiting:
+            writer.write(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+            head = (await reader.readuntil(b"\r\n\r\n")).lower()
+            await reader.readexactly(int(head.partition(b"content-length: ")[2].split(b"\r")[0]))
+        writer.close()
+
+    await asyncio.gather(*(work() for _ in range(_CONNECTIONS)))
+
+
+class _Server(asyncio.Protocol):
+    """One connection: requests are answered in their order."""
+
+    files: dict[str, bytes]
+    latency = 0.0
+    requests = nbytes = 0
+    transport: asyncio.Transport
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self.transport = transport
+        self.data = b""
+
+    def data_received(self, data: bytes) -> None:
+        self.data += data
+        while b"\r\n\r\n" in self.data:
+            head, self.data = self.data.split(b"\r\n\r\n", 1)
+            loop = asyncio.get_running_loop()
+            loop.call_later(self.latency, self._answer, head.decode("latin-1"))
+
+    def _answer(self, head: str) -> None:
+        first, *lines = head.split("\r\n")
+        method, path, _ = first.split(" ", 2)
+        if path == "/__counts__":
+            body = json.dumps([_Server.requests, _Server.nbytes]).encode()
+            _Server.requests = _Server.nbytes = 0
+            self._send("200 OK", body, [], method)
+            return
+        _Server.requests += 1
+        headers = {name.lower(): value for name, _, value in (x.partition(": ") for x in lines)}
+        content = self.files.get(path.partition("?")[0])
+        if content is None:
+            self._send("404 Not Found", b"", [], method)
+            return
+        size, more = len(content), ['ETag: "a"', "Accept-Ranges: bytes"]
+        more.append("Last-Modified: Mon, 01 Jan 2024 00:00:00 GMT")
+        if "range" not in headers:
+            self._send("200 OK", content, more, method)
+            return
+        low, _, high = headers["range"].removeprefix("bytes=").partition("-")
+        start = int(low) if low else max(size - int(high), 0)
+        stop = min(int(high) + 1, size) if low and high else size
+        if start >= size:
+            self._send("416 Range Not Satisfiable", b"", [], method)
+            return
+        more.append(f"Content-Range: bytes {start}-{stop - 1}/{size}")
+        self._send("206 Partial Content", content[start:stop], more, method)
+
+    def _send(self, status: str, body: bytes, headers: list[str], method: str) -> None:
+        lines = [f"HTTP/1.1 {status}", f"Content-Length: {len(body)}", *headers]
+        body = b"" if method == "HEAD" else body
+        _Server.nbytes += len(body)
+        self.transport.write("\r\n".join([*lines, "", ""]).encode() + body)
+
+
+async def _serve(folder: str, latency: float) -> None:
+    paths = (path for path in Path(folder).rglob("*") if path.is_file())
+    _Server.files = {f"/{path.relative_to(folder)}": path.read_bytes() for path in paths}
+    _Server.latency = latency
+    loop = asyncio.get_running_loop()
+    server = await loop.create_server(_Server, "127.0.0.1", 0, backlog=2048)
+    print(server.sockets[0].getsockname()[1], flush=True)
+    await server.serve_forever()
+
+
+if __name__ == "__main__":
+    asyncio.run(_serve(sys.argv[1], float(sys.argv[2])))
