@@ -78,6 +78,9 @@ class Tuning(Settings):
         better; fewer are read faster when few references are needed.
     listed_values : int
         Values up to which a column of the native reference form is listed in a document.
+    measured_values : int
+        Values from which on a column of the native reference form is encoded in several ways, to
+        store the smallest. Fewer make small parts smaller, and appends slower.
     small_parts : int
         When so many small parts of a native manifest follow one another, the next append makes one
         of them. Fewer open faster, and are rewritten more often.
@@ -117,5 +120,6 @@ class Tuning(Settings):
     json_vectorized_bytes: int = 16 * 1024
     column_cells: int = 1 << 16
     listed_values: int = 64
+    measured_values: int = 4096
     small_parts: int = 16
     merge_fan_in: int = 10

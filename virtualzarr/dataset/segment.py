@@ -87,12 +87,14 @@ def pack(
         parts[path] = save_part(store, path, manifest, saved=saved)
     if coordinates is not None:
         store.set("coordinates", np.ascontiguousarray(coordinates).tobytes())
-    keys, blobs, offset = {}, [], 0
+    keys, places, offset = {}, dict[bytes, list[int]](), 0
     for key, _ in [*store.list()]:
         blob = bytes(store.get(key) or b"")
-        keys[key] = [offset, len(blob), zlib.crc32(blob)]
-        blobs.append(blob)
-        offset += len(blob)
+        # Arrays have the same table of sources mostly, whose bytes lie there once.
+        if blob not in places:
+            places[blob] = [offset, len(blob), zlib.crc32(blob)]
+            offset += len(blob)
+        keys[key] = places[blob]
     directory = objects.encode(
         {
             "keys": keys,
@@ -101,7 +103,7 @@ def pack(
         }
     )
     tail = directory + len(directory).to_bytes(_LENGTH, "little")
-    return b"".join([*blobs, tail]), objects.digest(tail)
+    return b"".join([*places, tail]), objects.digest(tail)
 
 
 def _with_relative_uris(sources: Sources, folder: str, relative: bool) -> Sources:

@@ -29,6 +29,7 @@ MOST = 2**62
 def _small_blocks(monkeypatch):
     monkeypatch.setattr(vz.config.tuning, "column_cells", 8)
     monkeypatch.setattr(vz.config.tuning, "listed_values", 1)
+    monkeypatch.setattr(vz.config.tuning, "measured_values", 2)
 
 
 def save(offset, length, source=0):
@@ -75,7 +76,7 @@ def tables(draw):
 @given(tables(), st.data())
 def test_cells_and_boxes_are_those_that_were_saved(table, data):
     offset, length, source = table
-    with mock.patch.object(columns, "_measure", lambda values, is_delta: is_delta):
+    with mock.patch.object(columns, "_is_chain", return_value=True):
         store, name = save(offset, length, source)
     is_stored = min(offset.size, np.unique(offset).size, np.unique(length).size) > 1
     described = documented(store, name)
@@ -120,6 +121,18 @@ def test_chunks_that_follow_each_other_cost_their_lengths_only():
         assert documented(store, name)["version"] == 1
 
 
+@pytest.mark.parametrize("is_rising", [True, False])
+def test_columns_are_stored_as_differences_where_that_is_smaller(is_rising):
+    random = np.random.default_rng(0)
+    offset = random.integers(0, 2**30, 5000)
+    offset = np.sort(offset) if is_rising else offset
+    with vz.config.tuning.set(column_cells=1 << 16):
+        store, name = save(offset, 9)
+    document = json.loads(bytes(store.get(f"v/__manifest/{name}/offset/zarr.json")))
+    assert any("delta" in codec["name"] for codec in document["codecs"]) == is_rising
+    np.testing.assert_array_equal(reopen(store, name).load((slice(5000),)).offset, offset)
+
+
 def test_even_offsets_and_equal_lengths_are_not_chained():
     for offset, length in ((Affine((9,), 3, (5,)), np.arange(9)), (np.arange(9), 1)):
         store, name = save(offset, length)
@@ -129,7 +142,7 @@ def test_even_offsets_and_equal_lengths_are_not_chained():
 @pytest.fixture
 def stored():
     offset, length = np.arange(20) ** 2, 2 * np.arange(20) + 1
-    with mock.patch.object(columns, "_measure", lambda values, is_delta: is_delta):
+    with mock.patch.object(columns, "_is_chain", return_value=True):
         store, name = save(offset, length)
     assert "chained" in documented(store, name)["columns"]["offset"]
     return store, name, offset

@@ -89,8 +89,11 @@ def save_numbers(store: Store, path: str, values: Any) -> dict[str, Any]:
         return {"values": values.reshape(-1).tolist()}
     dtype = _find_dtype(low, high)
     name = path.rsplit("/", 1)[-1]
-    # Numbers that mostly rise are stored as differences.
-    _write(store, path, values, dtype, _pipeline(dtype, name in ("source", "offset")))
+    is_delta = name in ("source", "offset")  # numbers that mostly rise
+    if values.size >= config.tuning.measured_values:
+        first = values[tuple(map(slice, chunk_shape(values.shape)))]
+        is_delta = _measure(first, True) < _measure(first, False)
+    _write(store, path, values, dtype, _pipeline(dtype, is_delta))
     return {"array": name}
 
 
@@ -102,13 +105,9 @@ def save_offsets(store: Store, path: str, offset: Any, length: Any) -> dict[str,
     path : str
     offset, length : int array or Affine
     """
-    if not (_is_stored(offset) and _is_stored(length)):
-        return save_numbers(store, path, offset)
     chunks = chunk_shape(offset.shape)
-    # The first chunk is encoded both ways: which is smaller depends on what wrote the files.
     first = tuple(map(slice, chunks))
-    links = to_links(offset[first], length[first], chunks)
-    if _measure(offset[first], True) <= _measure(links, False):
+    if not (_is_large(offset) and _is_large(length)) or not _is_chain(offset[first], length[first]):
         return save_numbers(store, path, offset)
     links = to_links(offset, length, chunks)
     dtype = _find_dtype(int(links.min()), int(links.max()))
@@ -116,9 +115,17 @@ def save_offsets(store: Store, path: str, offset: Any, length: Any) -> dict[str,
     return {"chained": path.rsplit("/", 1)[-1]}
 
 
-def _is_stored(values: Any) -> bool:
-    """Tell whether `save_numbers` stores a column as an array."""
-    if isinstance(values, Affine) or values.size <= config.tuning.listed_values:
+def _is_chain(offset: Int64, length: Int64) -> bool:
+    """Tell whether links take fewer bytes than offsets, of the cells of one chunk."""
+    links = to_links(offset, length, offset.shape)
+    return _measure(links, False) < min(_measure(offset, is_delta) for is_delta in (True, False))
+
+
+def _is_large(values: Any) -> bool:
+    """Tell whether `save_numbers` stores a column as an array that is worth measuring."""
+    tuning = config.tuning
+    least = max(tuning.listed_values + 1, tuning.measured_values)
+    if isinstance(values, Affine) or values.size < least:
         return False
     low, high = _find_bounds(values)
     return low < high
