@@ -6,6 +6,7 @@ import json
 import logging
 import pickle
 import time
+import zlib
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from types import SimpleNamespace
@@ -364,6 +365,7 @@ def find_secret(*folders):
 @pytest.mark.parametrize("kind", ["named", "given"])
 def test_nothing_shows_secrets(server, tmp_path, monkeypatch, caplog, kind):
     """Of those that are given, and not named, only pickles have something: workers need them."""
+    dask = pytest.importorskip("dask")
     dask_base = pytest.importorskip("dask.base")
     caplog.set_level(logging.DEBUG, logger="virtualzarr")
     caplog.set_level(logging.DEBUG, logger="asyncio")
@@ -397,8 +399,20 @@ def test_nothing_shows_secrets(server, tmp_path, monkeypatch, caplog, kind):
     dask_array = to_dask(vz.open(f"{url}/a.h5", storage_options=options)["v"])
     shown_texts += [str(dict(dask_array.dask)), dask_array.name]
     assert np.array_equal(dask_array.compute(), DATA)
+    sliced = dask_array[1:]
+    tasks = dict(sliced.dask) | dict(dask.optimize(sliced)[0].dask)
+    shown_texts += map(str, [*tasks, *tasks.values()])
+    pieces = [
+        vars(part)["template"]
+        for layer in sliced.dask.layers.values()
+        for part in getattr(layer, "io_deps", {}).values()
+        if "template" in vars(part)
+    ]
+    shown_texts += [str(zlib.decompress(piece)) for piece in pieces]
+    assert pieces
     pickles = [pickle.dumps(each) for each in (group, array, Location.of(url, options))]
-    pickles.append(pickle.dumps(dask_array))
+    pickles += [pickle.dumps(dask_array), pickle.dumps(sliced.dask)]
+    pickles += map(pickle.dumps, tasks.values())
     errors = []
     for rewrite in (
         lambda request, *answer: (403, {}, b""),

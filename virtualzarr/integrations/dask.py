@@ -1,4 +1,4 @@
-"""Dask arrays over arrays, one task a chunk."""
+"""Dask arrays over arrays, one task a chunk that carries the references of that chunk."""
 
 from __future__ import annotations
 
@@ -48,7 +48,13 @@ def to_dask(array: Array, chunks: Any = None, *, name: Any = None) -> dask.array
         # dask wants a length even where there is nothing.
         grid: Any = array.grid
         chunks = tuple(lengths or (0,) for lengths in grid.chunks)
-    # fancy=False: dask then fuses selections by slices only, and an array of indices is selected
-    # from whole chunks, instead of being handed to us as points.
-    from_array: Any = dask.array.from_array
-    return from_array(array, chunks=chunks, name=name, fancy=False)
+    from virtualzarr.integrations.dask_blocks import Sliceable, has_many_references, make_graph
+
+    as_dask: Any = dask.array.from_array
+    lazy = as_dask(Sliceable(array), chunks=chunks, name=name)
+    # Not where dask plans queries, an experiment that has expressions instead of graphs.
+    if type(lazy).__module__ != "dask.array.core" or not has_many_references(array):
+        return lazy
+    graph = make_graph(array, lazy.name, lazy.chunks)
+    as_dask = dask.array.Array
+    return as_dask(graph, lazy.name, lazy.chunks, meta=lazy._meta)

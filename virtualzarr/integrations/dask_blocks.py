@@ -1,0 +1,355 @@
+"""Blocks of virtual arrays in dask graphs, each with its own references and no others.
+
+A graph that names a virtual array sends all its references along in one task, megabytes of them.
+Here a layer has the references as columns, and takes from them what one block needs when its task
+is made; the task then needs nothing else.
+"""
+
+from __future__ import annotations
+
+import inspect
+import operator
+import pickle
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from numbers import Integral
+from typing import Any
+
+import numpy as np
+from dask.array.core import getter
+from dask.blockwise import BlockwiseDep, blockwise
+from dask.highlevelgraph import HighLevelGraph
+from numpy.typing import NDArray
+
+from grids import Axis, SeparableGrid, simplify
+from virtualzarr.array import Array
+from virtualzarr.array.chunk_source import ManifestChunks, open_source
+from virtualzarr.config import config
+from virtualzarr.manifest import Affine, Decoder, Manifest, Source, Sources
+from virtualzarr.manifest.manifest import MISSING, TO_END
+from virtualzarr.metadata import ArrayMetadata
+from virtualzarr.stores.files import ByteFile
+from virtualzarr.virtual.rechunk import get_axes
+
+# Arrays of which this process has read blocks; each keeps the files that it reads open.
+_TEMPLATES = 32
+# Shapes of blocks of one array that are remembered.
+_SHAPES = 64
+
+AxisPart = tuple[int, int | tuple[int, ...]]
+"""The extent of a part of an axis, and its chunk length, or all of them where they differ."""
+
+Cells = tuple[tuple[int, int], ...]
+"""The first cell and the one behind the last, for each axis."""
+
+
+def make_graph(array: Array, name: str, chunks: Sequence[Sequence[int]]) -> HighLevelGraph:
+    """Return the graph of a virtual array that `has_many_references`, in which tasks are lazy.
+
+    Parameters
+    ----------
+    array : Array
+    name : str
+    chunks : sequence of tuples of int
+        Lengths of blocks along each axis, none of them 0.
+    """
+    axes = [
+        BlockAxis(axis, np.cumsum([0, *lengths]))
+        for axis, lengths in zip(get_axes(array), chunks, strict=True)
+    ]
+    index = tuple(range(array.ndim))
+    blocks = (BlockReferences(array, axes), index, BlockSlices(axes), index)
+    options: dict[str, Any] = {"numblocks": {}}
+    # Tells newer schedulers that these are the tasks which fetch data; older ones guess.
+    if "_data_producer" in inspect.signature(blockwise).parameters:
+        options["_data_producer"] = True
+    # dask fuses slices with this function, so that a task reads only what is selected.
+    layer = blockwise(getter, name, index, *blocks, **options)  # type: ignore[no-untyped-call]
+    return HighLevelGraph.from_collections(name, layer)
+
+
+def has_many_references(array: Array) -> bool:
+    """Tell whether an array would send its references along, and consists of cells to cut it by."""
+    # Other chunk sources are sent as where their references are stored, not as these.
+    source = array.chunk_source
+    is_cut = isinstance(array.grid, SeparableGrid) and array.size > 0
+    return type(source) is ManifestChunks and is_cut and source.manifest.ncells > 1
+
+
+@dataclass(frozen=True)
+class BlockAxis:
+    """One axis of an array, cut into blocks.
+
+    Parameters
+    ----------
+    axis : Axis
+    starts : int64 array
+        Where the blocks start, and the end of the last.
+    """
+
+    axis: Axis
+    starts: NDArray[np.int64]
+
+    def find_cells(self, block: int) -> tuple[int, int]:
+        """Return the first cell that a block touches, and the one behind the last."""
+        start, stop = self.starts[block : block + 2].tolist()
+        return self.axis.cell_of(start), self.axis.cell_of(stop - 1) + 1
+
+    def find_slice(self, block: int) -> slice:
+        """Return where a block is within its cells."""
+        start, stop = self.starts[block : block + 2].tolist()
+        first = self.axis.start(self.axis.cell_of(start))
+        return slice(start - first, stop - first)
+
+    def cut(self, first: int, end: int) -> AxisPart:
+        """Return the part that some cells are."""
+        axis = self.axis
+        extent = axis.start(end - 1) + axis.length(end - 1) - axis.start(first)
+        if end - first == 1:
+            return extent, axis.edge(first)
+        edges = axis.edge(np.arange(first, end)).tolist()
+        return extent, edges[0] if len(set(edges)) == 1 else tuple(edges)
+
+
+class BlockSlices(BlockwiseDep):
+    """Where each block of an array is within its cells, for a layer."""
+
+    produces_tasks = False
+
+    def __init__(self, axes: Sequence[BlockAxis]) -> None:
+        self.axes = axes
+        self.numblocks = tuple(len(axis.starts) - 1 for axis in axes)
+
+    def __getitem__(self, idx: tuple[int, ...]) -> tuple[slice, ...]:
+        return tuple(axis.find_slice(i) for axis, i in zip(self.axes, idx, strict=True))
+
+
+class BlockReferences(BlockwiseDep):
+    """The references of each block of an array, for a layer."""
+
+    produces_tasks = False
+
+    def __init__(self, array: Array, axes: Sequence[BlockAxis]) -> None:
+        self.manifest, self.axes = array.manifest, axes
+        self.numblocks = tuple(len(axis.starts) - 1 for axis in axes)
+        # Compressed, as it is sent with each task.
+        self.template = zlib.compress(pickle.dumps(_strip(array), pickle.HIGHEST_PROTOCOL))
+
+    def __getitem__(self, idx: tuple[int, ...]) -> Block:
+        cells = tuple(axis.find_cells(i) for axis, i in zip(self.axes, idx, strict=True))
+        axes = tuple(axis.cut(*pair) for axis, pair in zip(self.axes, cells, strict=True))
+        return Block(self.template, axes, cut_manifest(self.manifest, cells))
+
+
+def _strip(array: Array) -> Array:
+    """Return what all blocks of an array have in common, as an array of one cell."""
+    shape = array.grid.cell_shape((0,) * array.ndim)
+    grid = simplify([Axis.bare(length, length) for length in shape])
+    metadata = array.metadata.replace(
+        shape=shape, grid=grid, attributes={}, extra={}, dimension_names=None
+    )
+    return array.replace(metadata, Manifest.missing(grid.grid_shape))
+
+
+def cut_manifest(manifest: Manifest, cells: Cells) -> tuple[Any, ...]:
+    """Return the references of some cells, as arguments of `Manifest` after the shape.
+
+    Of sources that are inline bytes only those are left that these cells refer to.
+
+    Examples
+    --------
+    >>> manifest = Manifest((3,), Sources([Source.inline(b"abcdef")]), 0, [0, 2, 4], 2)
+    >>> sources, row, offset, length = cut_manifest(manifest, ((1, 2),))
+    >>> sources[0].data, row, offset, length
+    (b'cd', 0, 0, 2)
+    """
+    is_plain = manifest.decoder is None and manifest.origin is None
+    if not is_plain or any(end - first > 1 for first, end in cells):
+        return _cut_box(manifest, tuple(slice(*pair) for pair in cells))
+    # The commonest, and made a million times: without arrays of numpy.
+    cell = tuple(first for first, _ in cells)
+    row = int(manifest.source[cell])
+    if row < 0:
+        return (), MISSING, 0, 0
+    source, offset, length = manifest.sources[row], *_pick(manifest, cell)
+    if source.data is not None and 0 <= offset <= offset + length <= len(source.data):
+        return (Source.inline(source.data[offset : offset + length]),), 0, 0, length
+    return (source,), 0, offset, length
+
+
+def _pick(manifest: Manifest, cell: tuple[int, ...]) -> tuple[int, int]:
+    """Return offset and length of a chunk."""
+    columns = manifest.offset, manifest.length
+    offset, length = (
+        column.base + sum(map(operator.mul, column.strides, cell))
+        if isinstance(column, Affine)
+        else int(column[cell])
+        for column in columns
+    )
+    return offset, length
+
+
+def _cut_box(manifest: Manifest, box: tuple[slice, ...]) -> tuple[Any, ...]:
+    """Return the references of a box of cells, with the sources and decoders that they have."""
+    source, offset, length = (
+        np.asarray(column[box]) for column in (manifest.source, manifest.offset, manifest.length)
+    )
+    used, row = _renumber(source)
+    sources = []
+    for number, one in enumerate(manifest.sources[k] for k in used):
+        if one.data is not None:
+            is_here = row == number
+            ends = np.where(length == TO_END, len(one.data), offset + length)[is_here]
+            first = int(offset[is_here].min())
+            one = Source.inline(one.data[first : int(ends.max())])
+            offset = offset - np.where(is_here, first, 0)
+        sources.append(one)
+    columns = tuple(sources), row, offset, length
+    if manifest.decoder is None and manifest.origin is None:
+        return columns
+    decoders: tuple[Decoder, ...] = ()
+    decoder = None
+    if manifest.decoder is not None:
+        used, decoder = _renumber(manifest.decoder[box])
+        decoders = tuple(manifest.decoders[k] for k in used)
+    origin = None if manifest.origin is None else manifest.origin[box].copy()
+    return *columns, decoders, decoder, origin
+
+
+def _renumber(column: NDArray[np.int32]) -> tuple[list[int], NDArray[np.int32]]:
+    """Return which rows of a table a column has, and the column in their numbers; -1 stays."""
+    used, rows = np.unique(column, return_inverse=True)
+    # -1, which sorts first, is no row of the table.
+    absent = int((used < 0).sum())
+    rows = rows.reshape(column.shape) - absent
+    return used[absent:].tolist(), rows.astype(np.int32)
+
+
+class Sliceable:
+    """An array as dask takes it."""
+
+    def __init__(self, array: Array) -> None:
+        self.array = array
+        self.shape, self.ndim, self.dtype = array.shape, array.ndim, array.dtype
+        # Of which dask makes chunks of a size that it is asked for.
+        self.chunks, self.shards = array.chunks, array.shards
+
+    def __getitem__(self, key: Any) -> Any:
+        """Read a selection."""
+        return select(self.array, key)
+
+
+def select(array: Array, key: tuple[Any, ...]) -> Any:
+    """Read a selection of a block: its slices from the array, lists of indices from what was read.
+
+    Points cost more than the block around them; and dask means axis by axis, other than numpy.
+    Its own option for that (`fancy=False`) no longer fuses slices, as of 2026.8.
+
+    Examples
+    --------
+    >>> import virtualzarr as vz
+    >>> a = vz.create_array({}, shape=(2, 3, 4), dtype="i4")
+    >>> select(a, (0, slice(0, 3), [1, 3])).shape
+    (3, 2)
+    """
+    lists = [isinstance(item, list | np.ndarray) for item in key]
+    if not any(lists):
+        return array[key]
+    pairs = list(zip(lists, key, strict=True))
+    values = array[tuple(slice(None) if is_list else item for is_list, item in pairs)]
+    # Integers have no axis in what was read.
+    return values[tuple(item if is_list else slice(None) for is_list, item in pairs
+                        if not isinstance(item, Integral))]  # fmt: skip
+
+
+class Block:
+    """Some cells of an array, with their references, which dask slices as an array.
+
+    Parameters
+    ----------
+    template : bytes
+        What all blocks have in common: an array of one cell, pickled and compressed.
+    axes : tuple of (int, int or tuple of int)
+        The part of each axis: its extent, and its chunk length, or all where they differ.
+    references : tuple
+        Of the cells, as `cut_manifest` gives them.
+    """
+
+    __slots__ = ("axes", "references", "template")
+
+    def __init__(self, template: bytes, axes: tuple[AxisPart, ...], references: tuple[Any, ...]):
+        self.template, self.axes, self.references = template, axes, references
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Block, (self.template, self.axes, self.references)
+
+    def __repr__(self) -> str:
+        return f"<Block {self.shape}>"
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Length of each axis."""
+        return tuple(extent for extent, _ in self.axes)
+
+    def __getitem__(self, key: Any) -> Any:
+        """Read a selection."""
+        return select(self.to_array(), key)
+
+    def to_array(self) -> Array:
+        """Return the cells as an array."""
+        template = _load_template(self.template)
+        metadata = template.make_metadata(self.axes)
+        sources, *columns = self.references
+        manifest = Manifest(metadata.grid.grid_shape, Sources(sources), *columns)
+        return template.array.replace(metadata, BlockChunks(manifest, template.files))
+
+
+class Template:
+    """What this process knows of an array of which it reads blocks.
+
+    Parameters
+    ----------
+    array : Array
+        An array of one cell, otherwise alike.
+    """
+
+    def __init__(self, array: Array) -> None:
+        self.array = array
+        self.files: dict[Source, ByteFile] = {}
+        # Most blocks have the same shape, and validating metadata costs as much as a small read.
+        self.make_metadata = lru_cache(_SHAPES)(self._make_metadata)
+
+    def _make_metadata(self, axes: tuple[AxisPart, ...]) -> ArrayMetadata:
+        parts = [
+            Axis.bare(extent, edges) if isinstance(edges, int) else Axis(extent, edges)
+            for extent, edges in axes
+        ]
+        grid = simplify(parts)
+        return self.array.metadata.replace(shape=grid.shape, grid=grid)
+
+
+@lru_cache(_TEMPLATES)
+def _load_template(data: bytes) -> Template:
+    return Template(pickle.loads(zlib.decompress(data)))
+
+
+class BlockChunks(ManifestChunks):
+    """Chunks of a block, read from files that are open for other blocks of the same array."""
+
+    def __init__(self, manifest: Manifest, files: dict[Source, ByteFile]) -> None:
+        super().__init__(manifest)
+        self._shared = files
+
+    def _open_file(self, row: int) -> ByteFile:
+        source = self.manifest.sources[row]
+        if source.is_inline:
+            return open_source(source)
+        file = self._shared.get(source)
+        if file is None:
+            # Cleared at once, as those of an array are.
+            if len(self._shared) >= config.open_sources:
+                self._shared.clear()
+            file = self._shared[source] = open_source(source)
+        return file
