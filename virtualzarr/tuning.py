@@ -87,6 +87,9 @@ class Tuning(Settings):
     merge_fan_in : int
         Segments of a dataset that are merged into one. Fewer open faster, and are rewritten more
         often.
+    coordinate_rows : int
+        Rows in a block of the coordinates of a segment. A search reads a block, and what is said of
+        all of them: fewer rows take fewer bytes of the one, and more of the other.
 
     Examples
     --------
@@ -123,3 +126,4 @@ class Tuning(Settings):
     measured_values: int = 4096
     small_parts: int = 16
     merge_fan_in: int = 10
+    coordinate_rows: int = 1 << 14

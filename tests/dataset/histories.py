@@ -300,12 +300,12 @@ def choose_fold(chance: Chance) -> dict[str, Any]:
 
 @contextmanager
 def use_limits(chance: Chance) -> Iterator[None]:
-    """Let tables be deep, and merges come soon, or as they do."""
+    """Let tables be deep, merges come soon, or as they do, and coordinates be in blocks."""
     limits = draw_limits(chance)
     commit = partial(datasets.commit, limits=limits)
     vacuum = partial(upkeep.vacuum, limits=limits)
     with (
-        vz.config.tuning.set(merge_fan_in=chance.choose(2, 3, 10)),
+        vz.config.tuning.set(merge_fan_in=chance.choose(2, 3, 10), coordinate_rows=2),
         mock.patch.object(datasets, "commit", commit),
         mock.patch.object(upkeep, "vacuum", vacuum),
         mock.patch.object(joined_changes, "LIMITS", limits),

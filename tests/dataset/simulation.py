@@ -20,6 +20,7 @@ import numpy as np
 from tests.dataset.chances import Chance
 from virtualzarr.dataset import joined_changes, objects
 from virtualzarr.dataset.commit import Change, commit, create
+from virtualzarr.dataset.coordinates import SegmentCoordinates
 from virtualzarr.dataset.entry import Entry, LayerRows
 from virtualzarr.dataset.file_names import find_files, read_names
 from virtualzarr.dataset.head import (
@@ -194,7 +195,8 @@ def run(store: Store, protocol: Generator[Any, Any, Any]) -> Any:
 def coordinates_of(entry: Any) -> Generator[Any, Any, Any]:
     """Read the coordinates of a segment, which here has nothing else but values."""
     (data,) = yield from objects.read([entry.segment])
-    return np.array([row[0] for row in json.loads(data)], np.int64)
+    values = np.array([row[0] for row in json.loads(data)], np.int64)
+    return SegmentCoordinates.of(values, 2)  # as many blocks as large segments have
 
 
 def rows_of(state: Snapshot) -> Generator[Any, Any, list[Any]]:

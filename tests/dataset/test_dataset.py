@@ -161,7 +161,8 @@ def test_others_refuse_it(tmp_path, dataset):
 def test_any_history(tmp_path_factory, data):
     """Random appends, inserts, replacements and drops: every version equal to numpy's."""
     folder = tmp_path_factory.mktemp("any")
-    with vz.config.tuning.set(merge_fan_in=data.draw(st.sampled_from([2, 3, 10]))):
+    fan_in, rows = data.draw(st.sampled_from([2, 3, 10])), data.draw(st.sampled_from([1, 3, 1000]))
+    with vz.config.tuning.set(merge_fan_in=fan_in, coordinate_rows=rows):
         check_any_history(folder, data)
 
 

@@ -19,6 +19,7 @@ from virtualzarr.dataset.additions import (
     scan_addition,
 )
 from virtualzarr.dataset.commit import Change, create
+from virtualzarr.dataset.coordinates import SegmentCoordinates
 from virtualzarr.dataset.dataset import Dataset
 from virtualzarr.dataset.describe import describe_commit
 from virtualzarr.dataset.editing import note_repeats
@@ -205,8 +206,8 @@ def _gap_changes(addition: Addition, options: Mapping[str, Any]) -> list[Change]
     if options.get("step") is None:
         raise ValueError(f"gaps={policy!r} needs the distance of coordinates: give step=")
 
-    def coordinates(entry: Entry) -> Protocol[NDArray[Any]]:
-        return values  # the only entry there is
+    def coordinates(entry: Entry) -> Protocol[SegmentCoordinates]:
+        return SegmentCoordinates.of(values)  # the only entry there is
         yield
 
     def build_rows(missing: NDArray[Any]) -> Rows:
@@ -220,6 +221,6 @@ def _gap_changes(addition: Addition, options: Mapping[str, Any]) -> list[Change]
     ]  # fmt: skip
 
 
-def _no_coordinates(entry: Entry) -> Protocol[NDArray[Any]]:
+def _no_coordinates(entry: Entry) -> Protocol[SegmentCoordinates]:
     raise AssertionError("there are no entries yet")
     yield

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from virtualzarr.array import Array
 from virtualzarr.choices import Duplicates, check_choice
 from virtualzarr.dataset.additions import (
     as_group,
@@ -64,6 +63,7 @@ from virtualzarr.errors import (
 from virtualzarr.hierarchy.group import Group
 from virtualzarr.hierarchy.inventory import list_uris
 from virtualzarr.ingest.scan_files import Paths
+from virtualzarr.metadata import ArrayMetadata
 from virtualzarr.stores.files import resolve_uri
 
 if TYPE_CHECKING:
@@ -309,15 +309,16 @@ def check_seen(request: Request, base: Schema, path: str, names: Collection[str]
     return prepare
 
 
-def _coordinate(dataset: Dataset) -> Array:
-    node = dataset.group.get(dataset.dimension)
-    if not isinstance(node, Array) or node.dims != (dataset.dimension,):
+def _coordinate(dataset: Dataset) -> ArrayMetadata:
+    # By the schema: the group would be told all runs where chunks are cut.
+    metadata = dataset.schema.arrays.get(dataset.dimension)
+    if metadata is None or metadata.dimension_names != (dataset.dimension,):
         raise UnsupportedError(f"{dataset.dimension!r} has no coordinate that rows are found by")
-    return node
+    return metadata
 
 
 def _bound(dataset: Dataset, value: Any, side: str) -> Any:
-    metadata = _coordinate(dataset).metadata
+    metadata = _coordinate(dataset)
     return to_bound(value, metadata.attributes, metadata.dtype, side)
 
 
@@ -338,7 +339,7 @@ def _gap_changes(dataset: Dataset, addition: Addition, options: Mapping[str, Any
         raise ValueError(
             f"gaps={policy!r} needs the distance that coordinates should have: give step="
         )
-    step = to_step(step, coordinate.attrs, coordinate.dtype)
+    step = to_step(step, coordinate.attributes, coordinate.dtype)
 
     def build_rows(missing: NDArray[Any]) -> Rows:
         return build_gap(dataset.schema, missing).rows(None)

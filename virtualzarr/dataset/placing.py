@@ -12,15 +12,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from virtualzarr.choices import Overlap
+from virtualzarr.dataset.coordinates import SegmentCoordinates
 from virtualzarr.dataset.entry import Entry
 from virtualzarr.dataset.operations import Protocol
 from virtualzarr.dataset.row_tables import RowLookup, read_overlapping, read_runs_between
-from virtualzarr.dataset.runs import Splice
+from virtualzarr.dataset.runs import Runs, Splice
 from virtualzarr.dataset.snapshot import Snapshot
 from virtualzarr.errors import MetadataError, MismatchError
 
-Coordinates = Callable[[Entry], Protocol[NDArray[Any]]]
-"""Reads the coordinates of the rows of an entry's segment, all that it was stored with."""
+Coordinates = Callable[[Entry], Protocol[SegmentCoordinates]]
+"""Opens the coordinates of the rows of an entry's segment, all that it was stored with."""
 
 Bools = NDArray[np.bool_]
 
@@ -130,14 +131,14 @@ def read_stored(
     runs = runs.slice(start - begin, stop - begin)
     entries = yield from read_overlapping(state, dimension, runs)
     entries.sort(key=lambda entry: entry.rows[dimension])
-    values = []
+    values, bounds = [], []
     for entry in entries:
-        values.append((yield from coordinates(entry)))
-    table = np.array([entry.rows[dimension] for entry in entries], np.int64).reshape(-1, 2)
-    if len(entries) == len(runs.first) == 1:
-        row = int(runs.first[0] - table[0, 0])
-        if row >= 0 and row + len(runs) <= table[0, 1]:
-            return values[0][row : row + len(runs)]
+        first, content = yield from _read_touched(entry, dimension, runs, coordinates)
+        if len(entries) == len(runs.first) == 1 and len(content) == len(runs):
+            return content
+        values.append(content)
+        bounds.append((first, len(content)))
+    table = np.array(bounds, np.int64).reshape(-1, 2)
     parts = []
     for low in range(0, len(runs), _AT_ONCE):
         ids = runs.ids(low, low + _AT_ONCE)
@@ -146,6 +147,16 @@ def read_stored(
             raise MetadataError(f"a row of {dimension!r} is in no segment")
         parts.append(_take(values, number, ids - table[number, 0]))
     return np.concatenate(parts)
+
+
+def _read_touched(
+    entry: Entry, dimension: str, runs: Runs, coordinates: Coordinates
+) -> Protocol[tuple[int, NDArray[Any]]]:
+    """Read the coordinates of an entry from the first to the last of some rows; return its id."""
+    first, count = entry.rows[dimension]
+    inside = runs.intersect(first, count)
+    low, high = int(inside.first.min()), int((inside.first + inside.count).max())
+    return low, (yield from coordinates(entry)).read(low - first, high - first)
 
 
 def _take(
@@ -195,9 +206,9 @@ def bisect(
             low, high = (low, start) if value < least else (stop, high)
             middle, step = _choose_middle(low, high, step)
             continue
-        values = (yield from coordinates(piece.entry))[offset : offset + stop - start]
-        at = int(np.searchsorted(values, value, side))  # type: ignore[call-overload]
-        if 0 < at < len(values):
+        values = yield from coordinates(piece.entry)
+        at = values.search(value, side, offset, offset + stop - start)
+        if 0 < at < stop - start:
             return start + at
         low, high = (stop, high) if at else (low, start)
         middle, step = _choose_middle(low, high, step)

@@ -67,10 +67,11 @@ def find_ids(
         first, _ = entry.rows[dimension]
         # All between the least and the greatest coordinate: rows of others may lie there, too.
         inside = ids.intersect(*entry.rows[dimension])
-        values = (yield from coordinates(entry))[inside.ids(0, len(inside)) - first]
-        end = len(rows)
-        start = yield from bisect(lookup, end, coordinates, values.min(), "left")
-        stop = yield from bisect(lookup, end, coordinates, values.max(), "right")
+        values, end = (yield from coordinates(entry)), len(rows)
+        low, high = int(inside.first.min()), int((inside.first + inside.count).max())
+        least, greatest = values.find_bounds(low - first, high - first)
+        start = yield from bisect(lookup, end, coordinates, least, "left")
+        stop = yield from bisect(lookup, end, coordinates, greatest, "right")
         if start < min(stop, rows.table_rows):
             stretches.append((yield from read_runs_between(state, dimension, start, stop, memo)))
     return stretches

@@ -16,7 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from grids import Axis
+from virtualzarr.config import config
 from virtualzarr.dataset import objects
+from virtualzarr.dataset.coordinates import BlockReader, Blocks, SegmentCoordinates
 from virtualzarr.dataset.named import Named
 from virtualzarr.errors import MetadataError
 from virtualzarr.manifest import Manifest, Sources
@@ -34,6 +36,9 @@ _LENGTH = 8
 
 _COORDINATES = 1 << 23
 """Bytes of coordinates that are kept with an open segment, at most."""
+
+_VALUES, _BLOCKS = "coordinates", "coordinates.blocks"
+"""Keys of the coordinates of all rows, and of what is said of their blocks."""
 
 DATA = "data"
 """The folder of chunks that were written to the dataset itself."""
@@ -85,8 +90,7 @@ def pack(
             tables[id(sources)] = _with_relative_uris(sources, folder, relative)
         manifest = cells.manifest.replace(sources=tables[id(sources)])
         parts[path] = save_part(store, path, manifest, saved=saved)
-    if coordinates is not None:
-        store.set("coordinates", np.ascontiguousarray(coordinates).tobytes())
+    block_rows = None if coordinates is None else _set_coordinates(store, coordinates)
     keys, places, offset = {}, dict[bytes, list[int]](), 0
     for key, _ in [*store.list()]:
         blob = bytes(store.get(key) or b"")
@@ -100,10 +104,23 @@ def pack(
             "keys": keys,
             "parts": parts,
             "coordinates": None if coordinates is None else coordinates.dtype.str,
+            **({} if block_rows is None else {"block_rows": block_rows}),
         }
     )
     tail = directory + len(directory).to_bytes(_LENGTH, "little")
     return b"".join([*places, tail]), objects.digest(tail)
+
+
+def _set_coordinates(store: MemoryStore, coordinates: NDArray[Any]) -> int | None:
+    """Store coordinates; return the rows of a block of them, where there is more than one."""
+    values = np.ascontiguousarray(coordinates)
+    store.set(_VALUES, values.tobytes())
+    rows = config.tuning.coordinate_rows
+    if len(values) <= rows:
+        return None
+    # The last key, so that it mostly comes with the directory.
+    store.set(_BLOCKS, Blocks.describe(values, rows).to_bytes())
+    return rows
 
 
 def _with_relative_uris(sources: Sources, folder: str, relative: bool) -> Sources:
@@ -175,9 +192,11 @@ class Segment:
             document = objects.decode(directory[:-_LENGTH])
             self._keys: dict[str, list[int]] = document["keys"]
             self._names: dict[str, str] = document["parts"]
-            self._dtype: str | None = document["coordinates"]
+            self._dtype = None if (name := document["coordinates"]) is None else np.dtype(name)
+            self._block_rows: int | None = document.get("block_rows")
         self._parts: dict[str, Part] = {}
-        self._coordinates: NDArray[Any] | None = None
+        self._coordinates: SegmentCoordinates | None = None
+        self._values: NDArray[Any] | None = None
 
     @property
     def paths(self) -> Sequence[str]:
@@ -206,18 +225,43 @@ class Segment:
         """Whether the rows have coordinates."""
         return self._dtype is not None
 
-    def coordinates(self) -> NDArray[Any]:
+    def coordinates(self) -> SegmentCoordinates:
         """Return the coordinates of all rows, of which the segment must have some."""
-        if self._coordinates is not None:
-            return self._coordinates
-        data = self.get("coordinates")
-        if data is None or self._dtype is None:
-            raise MetadataError("a segment has no coordinates", file=self.uri)
+        if self._coordinates is None:
+            if _VALUES not in self._keys or self._dtype is None:
+                raise MetadataError("a segment has no coordinates", file=self.uri)
+            self._coordinates = self._open_blocks() or SegmentCoordinates(self._read_rows)
+        return self._coordinates
+
+    def _read_rows(self, start: int, stop: int) -> NDArray[Any]:
+        """Read all coordinates, and return some of them."""
+        if self._values is not None:
+            return self._values[start:stop]
+        data = self.get(_VALUES)
+        assert data is not None
         values = np.frombuffer(data, self._dtype)
         if len(data) <= _COORDINATES:
             # A search asks for them several times, and each time their checksum would be computed.
-            self._coordinates = values
-        return values
+            self._values = values
+        return values[start:stop]
+
+    def _open_blocks(self) -> SegmentCoordinates | None:
+        """Return coordinates that are read in blocks; None where they have none."""
+        data, dtype, rows = self.get(_BLOCKS), self._dtype, self._block_rows
+        if data is None or rows is None:
+            return None
+        assert dtype is not None
+        begin, size, _ = self._keys[_VALUES]
+        file = f"{self.uri}:{_VALUES}"
+        with objects.parse_errors(file):
+            blocks = Blocks.from_bytes(data, rows, size, dtype)
+        read = BlockReader(blocks, lambda low, high: self._read(begin + low, begin + high), file)
+
+        def read_rows(start: int, stop: int) -> NDArray[Any]:
+            is_whole = stop - start == blocks.count
+            return (self._read_rows if is_whole else read)(start, stop)
+
+        return SegmentCoordinates(read_rows, blocks)
 
     # What parts and their columns ask of a store.
 
@@ -226,14 +270,16 @@ class Segment:
         if key not in self._keys:
             return None
         offset, size, checksum = self._keys[key]
-        if offset >= self._start:
-            data = self._tail[offset - self._start : offset - self._start + size]
-        else:
-            data = bytes(self._file.read(offset, offset + size))
+        data = self._read(offset, offset + size)
         if zlib.crc32(data) != checksum:
             raise MetadataError("a part of a segment is damaged", file=f"{self.uri}:{key}")
         start, stop, _ = slice(*(byte_range or (0, None))).indices(len(data))
         return data[start : max(start, stop)]
+
+    def _read(self, start: int, stop: int) -> bytes:
+        if start >= self._start:
+            return self._tail[start - self._start : stop - self._start]
+        return bytes(self._file.read(start, stop))
 
     def file(self, key: str) -> ByteFile | None:
         """Return what is packed under a key as a file."""

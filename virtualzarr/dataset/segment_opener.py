@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any, TypeVar
 
-from numpy.typing import NDArray
-
+from virtualzarr.dataset.coordinates import SegmentCoordinates
 from virtualzarr.dataset.entry import Entry
 from virtualzarr.dataset.head import read_head
 from virtualzarr.dataset.named import Named
@@ -86,7 +85,7 @@ class SegmentOpener:
             )
         return MetadataError("an object of the dataset is missing", file=error.file)
 
-    def coordinates(self, entry: Entry) -> Protocol[NDArray[Any]]:
+    def coordinates(self, entry: Entry) -> Protocol[SegmentCoordinates]:
         """Return the coordinates of the rows of an entry."""
         return self(entry.segment).coordinates()
         yield  # a protocol that asks for nothing: segments never change

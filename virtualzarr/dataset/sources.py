@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from virtualzarr.choices import Duplicates
 from virtualzarr.dataset import file_names
 from virtualzarr.dataset.arrays import Opener
+from virtualzarr.dataset.coordinates import SegmentCoordinates
 from virtualzarr.dataset.entry import Entry
 from virtualzarr.dataset.operations import Protocol
 from virtualzarr.dataset.placing import Coordinates
@@ -115,7 +116,7 @@ def find_files(
 def _reader(open_segment: Opener) -> Coordinates:
     """Return what reads the coordinates of an entry's rows."""
 
-    def read(entry: Entry) -> Protocol[NDArray[Any]]:
+    def read(entry: Entry) -> Protocol[SegmentCoordinates]:
         return open_segment(entry.segment).coordinates()
         yield  # a protocol that asks for nothing: segments never change
 
