@@ -1,4 +1,4 @@
-"""The server beside nginx (chunks that pass through) and xpublish (chunks that are encoded).
+"""The server beside nginx (chunks that pass through) and xpublish (chunks of other codecs).
 
 Each server is one process: on the first core beside nginx, on all beside xpublish. The client is
 another process. zarr-python 3.4 has no HTTP server to compare with.
@@ -27,6 +27,9 @@ from benchmarks._load import Load, put_load
 from benchmarks._table import Row
 
 MIB = 1 << 20
+_CODECS = {"rewrapped": ("zlib", 4), "encoded": ("lz4", 5)}
+"""How chunks come that others cannot read, and the compressor and level of Blosc they have then."""
+
 _CHUNKS = {"8 MiB": 8 * MIB, "4 MiB": 4 * MIB, "64 KiB": 1 << 16}
 
 
@@ -49,7 +52,8 @@ def run(quick: bool = False) -> list[Row]:
         for label in _CHUNKS:
             rows += _compare_passing(folder, label, spans[label], seconds)
         for width in (512, 128):
-            rows += _compare_encoded(folder, width, 16 if quick else 96, seconds)
+            for kind in _CODECS:
+                rows += _compare_others(folder, kind, width, 16 if quick else 96, seconds)
         return rows + _measure_memory(folder)
 
 
@@ -66,12 +70,16 @@ def _write_plain(path: Path, nbytes: int) -> dict[str, list[tuple[int, int]]]:
     return spans
 
 
-def _write_packed(path: Path, count: int, width: int = 512) -> None:
-    """Write chunks as most HDF5 files have them: shuffled and deflated, what others cannot read."""
+def _write_packed(path: Path, kind: str, count: int, width: int) -> None:
+    """Write chunks as most HDF5 files have them: shuffled and deflated, what others cannot read.
+
+    With checksums, such chunks have to be encoded anew.
+    """
     random = np.random.default_rng(0)
     walk = random.normal(size=(count, width, width)).astype("f4").cumsum(axis=2)
     with h5py.File(path, "w") as file:
         options = {"compression": "gzip", "shuffle": True, "chunks": (1, width, width)}
+        options["fletcher32"] = kind == "encoded"
         data = file.create_dataset("a", data=np.round(walk, 2), **options)
         for axis, label in enumerate(("time", "y", "x")):
             file[label] = np.arange(data.shape[axis])
@@ -121,20 +129,21 @@ def _alternate(servers: dict[str, Server], seconds: float) -> dict[str, list[Loa
     return {name: each[1:] for name, each in loads.items()}
 
 
-def _compare_encoded(folder: Path, width: int, count: int, seconds: float) -> list[Row]:
-    path = folder / f"packed-{width}.h5"
-    _write_packed(path, count, width)
+def _compare_others(folder: Path, kind: str, width: int, count: int, seconds: float) -> list[Row]:
+    path = folder / f"{kind}-{width}.h5"
+    _write_packed(path, kind, count, width)
     ours = [(f"/v3/a/c/{i}/0/0", "") for i in range(count)]
     theirs = [(f"/zarr/a/c/{i}/0/0", "") for i in range(count)]
     # Each server on both cores, which the client shares.
     makers = {"ours": lambda: _serve(path, ours)}
     if importlib.util.find_spec("xpublish_zarr"):
-        makers["xpublish"] = lambda: _serve_xpublish(path, theirs)
+        makers["xpublish"] = lambda: _serve_xpublish(path, theirs, *_CODECS[kind])
     cold: dict[str, float] = {}
     cost: dict[str, float] = {}
     warm: dict[str, float] = {}
     if shutil.which("nginx"):
-        warm["nginx"] = _measure_files(folder / f"sent-{width}", makers["ours"], seconds / 2)
+        sent = folder / f"sent-{kind}-{width}"
+        warm["nginx"] = _measure_files(sent, makers["ours"], seconds / 2)
     for _ in range(3):
         for name, make in makers.items():
             with make() as server:
@@ -145,7 +154,7 @@ def _compare_encoded(folder: Path, width: int, count: int, seconds: float) -> li
                 cost[name] = min(cost.get(name, 1e9), load.cpu / load.requests * 1e3)
                 load = _ask(server, server.requests[1:9], seconds / 2)
                 warm[name] = max(warm.get(name, 0), load.requests / load.seconds)
-    name = f"encoded for v3, {width * width * 4 >> 10} KiB"
+    name = f"{kind} for v3, {width * width * 4 >> 10} KiB"
     return [
         _as_row(f"{name}, cold", cold, "chunks/s", ">= 5 x xpublish"),
         _as_row(f"{name}, cold, CPU time a chunk", cost, "ms"),
@@ -267,7 +276,7 @@ def _serve_nginx(
 _XPUBLISH = """
 import xarray, xpublish, zarr.codecs
 dataset = xarray.open_dataset({path!r}, engine="h5netcdf", chunks={{}})
-codec = zarr.codecs.BloscCodec(cname="lz4", clevel=5, shuffle="shuffle", typesize=4)
+codec = zarr.codecs.BloscCodec(cname={cname!r}, clevel={level}, shuffle="shuffle", typesize=4)
 dataset["a"].encoding = {{"compressors": [codec], "chunks": dataset["a"].encoding["chunksizes"]}}
 rest = xpublish.SingleDatasetRest(dataset, cache_kws={{"available_bytes": 16e6}})
 rest.serve(host="127.0.0.1", port={port}, log_level="info")
@@ -275,8 +284,8 @@ rest.serve(host="127.0.0.1", port={port}, log_level="info")
 
 
 def _serve_xpublish(
-    path: Path, requests: list[tuple[str, str]]
+    path: Path, requests: list[tuple[str, str]], cname: str, level: int
 ) -> contextlib.AbstractContextManager[Server]:
     port = _free_port()
-    script = _XPUBLISH.format(path=str(path), port=port)
+    script = _XPUBLISH.format(path=str(path), port=port, cname=cname, level=level)
     return _start([sys.executable, "-c", script], port, requests)

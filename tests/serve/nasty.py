@@ -42,6 +42,10 @@ def make_hdf5(folder):
     with h5py.File(path, "w") as file:
         file.create_dataset("plain", data=numbers)
         file.create_dataset("deflated", data=numbers, chunks=(8, 20), compression="gzip")
+        for name, shuffle in (("smooth", False), ("shuffled", True)):
+            ramp = np.linspace(0, 9, 6000).round(2).reshape(30, 200).astype(">f4")
+            options = {"chunks": (8, 100), "compression": "gzip", "shuffle": shuffle}
+            file.create_dataset(name, data=ramp, **options)
         file.create_dataset("checked", data=numbers, chunks=(10, 10), fletcher32=True)
         file.create_dataset("lzf", data=numbers, chunks=(10, 20), compression="lzf", shuffle=True)
         file.create_dataset("big", data=numbers.astype(">f8"), chunks=(7, 20))

@@ -14,7 +14,8 @@ from virtualzarr.errors import UnsupportedError
 _NAMES = ("lz4", "lz4hc", "blosclz", "snappy", "zlib", "zstd")
 _SHUFFLES = ("noshuffle", "shuffle", "bitshuffle")
 _RANGES = {"clevel": (0, 9), "blocksize": (0, 2**31 - 1), "typesize": (0, 2**31 - 1)}
-_LARGEST = 255  # bytes of the elements that Blosc shuffles; those of longer ones stay as they are
+MAX_TYPESIZE = 255
+"""Bytes of the elements that Blosc shuffles; those of longer ones stay as they are."""
 
 
 class Blosc(SizedStream):
@@ -43,7 +44,7 @@ class Blosc(SizedStream):
             return self
         size = spec.dtype.itemsize
         # One byte of Blosc's header holds the element size.
-        typesize = size if 1 <= size <= _LARGEST else 1
+        typesize = size if 1 <= size <= MAX_TYPESIZE else 1
         return type(self)(self.name, {**self.configuration, "typesize": typesize})
 
     def _shuffle(self) -> int:
@@ -89,7 +90,7 @@ class Blosc(SizedStream):
         size = max(int(fields.get("typesize") or 1), 1)
         block = as_u1(data)
         # Blosc shuffles whole elements only; others are bytes to it.
-        if block.size % size or size > _LARGEST:
+        if block.size % size or size > MAX_TYPESIZE:
             size = 1
         cname, level = fields.get("cname") or "lz4", fields.get("clevel")
         level, blocksize = 5 if level is None else level, fields.get("blocksize") or 0
@@ -125,7 +126,7 @@ class Blosc(SizedStream):
         if fields.get("typesize") is not None:
             # Elements of other sizes are single bytes to Blosc, and v3 has no other name for that.
             size = fields["typesize"]
-            typesize = {"typesize": size if 1 <= size <= _LARGEST else 1}
+            typesize = {"typesize": size if 1 <= size <= MAX_TYPESIZE else 1}
         elif shuffle == "noshuffle":
             typesize = {}
         else:

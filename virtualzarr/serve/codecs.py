@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
+import struct
 from typing import Any, Literal
 
 import numpy as np
 
 from virtualzarr.codecs import Pipeline, make
+from virtualzarr.codecs.blosc import MAX_TYPESIZE
 from virtualzarr.codecs.core.base import Codec
 from virtualzarr.codecs.core.libraries import find_imagecodecs
+from virtualzarr.codecs.shuffle import HEAD as BLOSC_HEAD
 from virtualzarr.metadata import ArrayMetadata
 from virtualzarr.metadata.create.codecs import common_serializer
+from virtualzarr.references.portable import without_gaps
 
 FaceName = Literal["v3", "v2", "native-grids"]
 """The faces of a dataset, as they are in URLs."""
 
 FACES: tuple[FaceName, ...] = ("v3", "v2", "native-grids")
+
+_BLOSC_FORMATS = {"numcodecs.zlib": ("zlib", 3), "zstd": ("zstd", 4), "numcodecs.zstd": ("zstd", 4)}
+"""Names and numbers in Blosc of compressors whose streams are those of a codec."""
+
+_MAX_BLOCK = (2**31 - 1 - 4 * MAX_TYPESIZE) // 3
+"""Bytes of a block of Blosc, at most."""
 
 _COMPRESSORS = {"v3": {"gzip", "zstd", "blosc"}, "v2": {"zlib", "gzip", "blosc"}}
 
@@ -48,14 +58,52 @@ def _is_common(codec: Codec, face: FaceName) -> bool:
 
 
 def rewrapped_pipeline(metadata: ArrayMetadata) -> Pipeline | None:
-    """Return the chain of v3 whose chunks are those of an array but for the head, or None.
+    """Return the chain of v3 whose chunks are those of an array behind a head, or None.
 
-    zlib and gzip are two heads and tails of the same deflate stream; v3 has gzip alone.
+    A Blosc buffer of one block is a head and then what its compressor gives for shuffled bytes. So
+    are the chunks of most HDF5 files, which few clients have the codecs for, but for the head.
     """
     serializer, *compressors = metadata.pipeline.codecs
-    if serializer.name != "bytes" or [codec.name for codec in compressors] != ["numcodecs.zlib"]:
+    size = 1
+    if compressors and compressors[0].name == "numcodecs.shuffle":
+        size = compressors.pop(0).configuration.get("elementsize", 4) or 1
+    names = [codec.name for codec in compressors]
+    if serializer.name != "bytes" or len(names) != 1 or names[0] not in _BLOSC_FORMATS:
         return None
-    return Pipeline([serializer, make("gzip", level=1)])
+    # One byte of the head has the element size. Gaps of structs are nothing that others know of.
+    if size > MAX_TYPESIZE or without_gaps(metadata.dtype) != metadata.dtype:
+        return None
+    cname, _ = _BLOSC_FORMATS[names[0]]
+    shuffle = "shuffle" if size > 1 else "noshuffle"
+    blosc = make("blosc", cname=cname, clevel=1, shuffle=shuffle, typesize=size, blocksize=0)
+    return Pipeline([serializer, blosc])
+
+
+def rewrap_head(metadata: ArrayMetadata, stored: Pipeline, nbytes: int, decoded: int) -> bytes:
+    """Return what makes a stored chunk the chunk of a face; nothing where no head does.
+
+    Parameters
+    ----------
+    metadata : ArrayMetadata
+        As the face declares it, with the chain of `rewrapped_pipeline`.
+    stored : Pipeline
+        Of the source.
+    nbytes : int
+        Of the stored chunk.
+    decoded : int
+        Bytes of the cell. Readers refuse what gives more or fewer.
+    """
+    # Blosc takes a block of as many bytes as it decodes to for one that is not compressed, and
+    # buffers are never longer than their content and a head without the rest of ours.
+    if nbytes + BLOSC_HEAD >= decoded or decoded > _MAX_BLOCK:
+        return b""
+    size = metadata.pipeline.codecs[-1].configuration["typesize"]
+    _, number = _BLOSC_FORMATS[stored.codecs[-1].name]
+    # c-blosc, README_CHUNK_FORMAT: of the flags, 1 is shuffled, 16 is not split by bytes.
+    flags = number << 5 | 16 | (size > 1)
+    return struct.pack(
+        "<4B5I", 2, 1, flags, size, decoded, decoded, BLOSC_HEAD + nbytes, BLOSC_HEAD - 4, nbytes
+    )
 
 
 def encoding_pipeline(metadata: ArrayMetadata, face: FaceName) -> Pipeline:

@@ -143,17 +143,22 @@ class Delivery:
 
     async def stream(self, piece: Piece, start: int, stop: int) -> AsyncGenerator[bytes, None]:
         """Yield the bytes of a chunk that passes through; each piece counts until the next."""
-        file, offset = piece.file, piece.offset
+        # Places in the chunk, which begins with what the file does not have.
+        file, offset = piece.file, piece.offset - len(piece.head)
         assert file is not None
+        head = piece.head[start:stop]
+        start += len(head)
+        if start == stop:
+            yield head
         while start < stop:
             end = min(start + RESIDENT_STEP, stop)
             async with self.budget.take(end - start):
                 data = read_resident(file, offset + start, offset + end)
                 if data is not None:
-                    yield data
-                    start = end
+                    yield head + data if head else data
+                    start, head = end, b""
                     continue
             end = min(start + STEP, stop)
             async with self.budget.take(end - start):
-                yield await self.read(read_range, file, offset + start, offset + end)
-            start = end
+                yield head + await self.read(read_range, file, offset + start, offset + end)
+            start, head = end, b""

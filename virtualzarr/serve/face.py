@@ -212,16 +212,16 @@ class Face:
         passes = is_in_every_client(metadata, self.name) and not encodes
         pipeline, rewraps = metadata.pipeline, False
         if not passes:
+            # Cells of short arrays with one axis are several chunks: those are encoded anew.
             other = None if encodes or self.name == "v2" else rewrapped_pipeline(metadata)
-            rewraps = other is not None
-            pipeline = other or encoding_pipeline(metadata, self.name)
+            rewraps = other is not None and not self._is_one_cell(array)
+            pipeline = other if rewraps and other else encoding_pipeline(metadata, self.name)
         return Choice(self._choose_lengths(array, passes or rewraps), pipeline, rewraps)
 
     def _choose_lengths(self, array: Array, passes: bool) -> tuple[int, ...]:
         grid, itemsize = array.grid, array.metadata.itemsize
-        growing = [name is not None and name == self.growing for name in array.dims]
-        several = array.ndim == 1 and (grid.ncells > 1 or growing[0])
-        if several and array.nbytes <= MAX_SINGLE_CELL:
+        growing = self._grows(array)
+        if self._is_one_cell(array):
             return (single_cell_length(array.shape[0], growing[0]),)
         if not isinstance(grid, SeparableGrid):
             return shorten_lengths([max(n, 1) for n in array.shape], itemsize)
@@ -236,6 +236,14 @@ class Face:
         if self._is_uncompressed(array):
             return split_lengths(grid.axes, lengths, itemsize)
         return lengths
+
+    def _grows(self, array: Array) -> list[bool]:
+        return [name is not None and name == self.growing for name in array.dims]
+
+    def _is_one_cell(self, array: Array) -> bool:
+        """Tell whether several chunks of an array are served as one."""
+        several = array.ndim == 1 and (array.grid.ncells > 1 or self._grows(array)[0])
+        return several and array.nbytes <= MAX_SINGLE_CELL
 
     @staticmethod
     def _is_uncompressed(array: Array) -> bool:

@@ -5,9 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import os
-import struct
 import threading
-import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -19,7 +17,7 @@ from grids import Axis, RegularGrid, SeparableGrid
 from virtualzarr.array import Array
 from virtualzarr.array.chunk_source import StoreChunks, open_source
 from virtualzarr.codecs import Pipeline
-from virtualzarr.errors import CodecError, PublishError, SourceChangedError
+from virtualzarr.errors import PublishError, SourceChangedError
 from virtualzarr.manifest import Manifest, Source
 from virtualzarr.manifest.sources import Sources
 from virtualzarr.metadata import ArrayMetadata
@@ -27,7 +25,7 @@ from virtualzarr.references.canonical import make_canonical
 from virtualzarr.references.materialize import encode_exactly, fill_block
 from virtualzarr.references.virtual_store import manifest_of
 from virtualzarr.serve.cells import MAX_ENCODED_CELL, find_overlapped, find_same_cell
-from virtualzarr.serve.codecs import encode_block, is_lossless
+from virtualzarr.serve.codecs import encode_block, is_lossless, rewrap_head
 from virtualzarr.serve.source_reads import read_range
 from virtualzarr.serve.tags import SourceTags, describe_encoding, digest, is_versioned, tag_cell
 from virtualzarr.stores.files import ByteFile, is_url, take_fingerprint
@@ -60,11 +58,13 @@ class Piece:
     compute : callable
         Returns all bytes.
     nbytes : int, optional
-        How many there are, for passthrough.
+        How many there are, where none is decoded.
     file : ByteFile, optional
-        Where they lie, for passthrough.
+        Where they lie, then, but for the head.
     offset : int
         In the file.
+    head : bytes
+        What comes before them.
     """
 
     kind: PieceKind
@@ -74,6 +74,7 @@ class Piece:
     nbytes: int | None = None
     file: ByteFile | None = None
     offset: int = 0
+    head: bytes = b""
 
 
 @dataclass(frozen=True)
@@ -86,7 +87,7 @@ class Choice:
         Of the regular cells; None for those of the source.
     pipeline : Pipeline
     rewraps : bool
-        Whether zlib streams of the source get the head of gzip.
+        Whether chunks of the source get the head of Blosc.
     """
 
     lengths: tuple[int, ...] | None
@@ -296,24 +297,26 @@ class ServedArray:
         if found is None:
             return None
         file, offset, length = found
+        kind: PieceKind = "passthrough" if passes else "rewrapped"
+        head = b"" if passes else self._rewrap_head(stored, length)
+        if not (passes or head):
+            return None
         # By range, and not in memory as a whole: a stored chunk may be of any size.
-        if passes:
-            return Piece(
-                "passthrough",
-                self._tag(stored, cell, spans, "passthrough"),
-                min(length, 1 << 20),
-                lambda: read_range(file, offset, offset + length),
-                length,
-                file,
-                offset,
-            )
-        decoded = math.prod(self.metadata.grid.cell_shape(cell)) * self.metadata.itemsize
         return Piece(
-            "rewrapped",
-            self._tag(stored, cell, spans, "rewrapped"),
-            2 * length + decoded,
-            lambda: rewrap(read_range(file, offset, offset + length), decoded),
+            kind,
+            self._tag(stored, cell, spans, kind),
+            min(length, 1 << 20),
+            lambda: head + read_range(file, offset, offset + length),
+            len(head) + length,
+            file,
+            offset,
+            head,
         )
+
+    def _rewrap_head(self, stored: Stored, length: int) -> bytes:
+        grid = self.metadata.grid
+        decoded = math.prod(grid.cell_shape((0,) * grid.ndim)) * self.metadata.itemsize
+        return rewrap_head(self.metadata, stored.array.metadata.pipeline, length, decoded)
 
     def _passes(self, stored: Stored) -> bool:
         """Tell whether the face declares the codecs that chunks are stored with."""
@@ -421,36 +424,3 @@ def _has_any(manifest: Manifest, spans: Sequence[tuple[int, int]]) -> bool:
         return bool(manifest.source[tuple([first for first, _ in spans])] >= 0)
     box = tuple(slice(*span) for span in spans)
     return bool((np.asarray(manifest.source[box]) >= 0).any())
-
-
-def rewrap(data: Any, decoded: int) -> bytes:
-    """Return a zlib stream as gzip: other head and tail around the same deflate stream.
-
-    Parameters
-    ----------
-    data : buffer
-    decoded : int
-        Bytes that it must decode to.
-
-    Raises
-    ------
-    CodecError
-        It is damaged, or has another length.
-
-    Examples
-    --------
-    >>> import gzip
-    >>> gzip.decompress(rewrap(zlib.compress(b"abc"), 3))
-    b'abc'
-    """
-    data = bytes(data)
-    stream = zlib.decompressobj()
-    try:
-        plain = stream.decompress(data, decoded + 1)
-    except zlib.error as error:
-        raise CodecError(f"zlib data are damaged: {error}") from error
-    if len(plain) != decoded or not stream.eof or stream.unused_data or stream.unconsumed_tail:
-        raise CodecError(f"zlib data do not decode to {decoded} bytes")
-    # RFC 1952: no name, no time, an unknown system. A zlib head is 2 bytes, its checksum 4.
-    head = b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\xff"
-    return head + data[2:-4] + struct.pack("<II", zlib.crc32(plain), decoded & 0xFFFFFFFF)
