@@ -109,8 +109,8 @@ class SegmentCoordinates:
         Examples
         --------
         >>> coordinates = SegmentCoordinates.of(np.array([1, 3, 5, 7, 9]), 2)
-        >>> coordinates.search(6, "left", 1, 5), coordinates.find_bounds(1, 5)
-        (2, (3, 9))
+        >>> coordinates.search(6, "left", 1, 5), np.array(coordinates.find_bounds(1, 5))
+        (2, array([3, 9]))
         """
         blocks = Blocks.describe(values, rows) if rows and len(values) else None
         return cls(lambda start, stop: values[start:stop], blocks)
