@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import resource
 from unittest import mock
 
 import numpy as np
@@ -14,10 +15,10 @@ from hypothesis import strategies as st
 import virtualzarr as vz
 from virtualzarr.errors import MetadataError, VirtualZarrError
 from virtualzarr.manifest import Affine, Manifest, Source, Sources
-from virtualzarr.references.native import columns
+from virtualzarr.references.native import columns, save_columns
 from virtualzarr.references.native.chained import from_links, to_links
-from virtualzarr.references.native.columns import chunk_shape
 from virtualzarr.references.native.parts import Part, save_part
+from virtualzarr.references.native.save_columns import chunk_shape
 from virtualzarr.stores.location import Location
 from virtualzarr.stores.memory import MemoryStore
 
@@ -76,7 +77,7 @@ def tables(draw):
 @given(tables(), st.data())
 def test_cells_and_boxes_are_those_that_were_saved(table, data):
     offset, length, source = table
-    with mock.patch.object(columns, "_is_chain", return_value=True):
+    with mock.patch.object(save_columns, "_is_chain", return_value=True):
         store, name = save(offset, length, source)
     is_stored = min(offset.size, np.unique(offset).size, np.unique(length).size) > 1
     described = documented(store, name)
@@ -142,7 +143,7 @@ def test_even_offsets_and_equal_lengths_are_not_chained():
 @pytest.fixture
 def stored():
     offset, length = np.arange(20) ** 2, 2 * np.arange(20) + 1
-    with mock.patch.object(columns, "_is_chain", return_value=True):
+    with mock.patch.object(save_columns, "_is_chain", return_value=True):
         store, name = save(offset, length)
     assert "chained" in documented(store, name)["columns"]["offset"]
     return store, name, offset
@@ -197,3 +198,24 @@ def test_what_lies_beyond_the_end_of_a_column_is_not_looked_at(stored):
     last = np.array([offset[16], 0, 0, 0, -(2**40), 7, 7, 7], "<i8")
     store.set(f"v/__manifest/{name}/offset/c/2", last.tobytes())
     assert reopen(store, name).take(np.array([[19]])).offset.tolist() == [offset[19]]
+
+
+@pytest.mark.parametrize("is_chained", [True, False])
+@pytest.mark.parametrize("count", [10**8, 10**12, 2**61])
+def test_columns_that_claim_very_many_cells_take_no_memory(stored, count, is_chained):
+    store, name, offset = stored
+    if not is_chained:
+        store, name = save(offset, 2 * np.arange(20) + 1)
+    change(store, name, "manifest.json", lambda document: document.update(shape=[count]))
+    for column in ("offset", "length"):
+        change(store, name, f"{column}/zarr.json", lambda document: document.update(shape=[count]))
+    part = reopen(store, name)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    assert part.take(np.array([[13]])).offset.tolist() == [offset[13]]
+    for cells in ([[count - 1]], [[0], [count // 2]]):
+        with pytest.raises(VirtualZarrError):
+            part.take(np.array(cells))
+    with pytest.raises(VirtualZarrError):
+        part.load((slice(count),))
+    # Memory that is asked for and not touched is none: what counts is what was there at most.
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss < before + 64 * 1024

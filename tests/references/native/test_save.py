@@ -21,8 +21,8 @@ from virtualzarr.manifest import Affine, Source, Sources
 from virtualzarr.metadata import ArrayMetadata, TypedFloat, json_attributes, numpy_attributes
 from virtualzarr.references.native import columns
 from virtualzarr.references.native.append import append
-from virtualzarr.references.native.columns import chunk_shape
 from virtualzarr.references.native.save import save
+from virtualzarr.references.native.save_columns import chunk_shape
 from virtualzarr.references.publish import publish
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import product
 from typing import Any
@@ -14,21 +14,16 @@ from numpy.typing import NDArray
 from grids import RegularGrid
 from grids.grouping import group_keys, rank_rows
 from virtualzarr.array import Array
-from virtualzarr.codecs import Pipeline, make
-from virtualzarr.config import config
-from virtualzarr.errors import BadReferenceError, MetadataError, error_context
+from virtualzarr.errors import BadReferenceError, MetadataError, OutOfMemoryError, error_context
 from virtualzarr.manifest import Affine
 from virtualzarr.metadata import (
-    STRING,
     ArrayMetadata,
-    array_to_v3,
-    dumps_json,
     loads_json,
     parse_array_v3,
 )
 from virtualzarr.metadata.json_documents import as_list, as_object, member, require, short
 from virtualzarr.nodes.documents import join
-from virtualzarr.references.native.chained import from_links, to_links
+from virtualzarr.references.native.chained import from_links
 from virtualzarr.stores import FsspecStore, LocalStore, Store
 from virtualzarr.stores.lru_cache import LRUCache
 from virtualzarr.stores.read_only import unwrap
@@ -39,152 +34,16 @@ Bounds = tuple[int, int]
 _MOST_CELLS = 1 << 22
 """Cells of a column's chunk from which on it is refused: far more than any writer makes."""
 
+_MOST_BLOCKS = 4096
+"""Blocks of a column that are loaded at a time."""
+
 NAMES = ("source", "offset", "length", "decoder", "origin", "uri", "size", "mtime_ns", "etag")
 
 KEPT = 64 * 1024 * 1024
 """Memory for blocks of columns used lately, shared by all arrays."""
 
-_INTEGERS = ("i1", "i2", "i4", "i8")
-
 LIMIT = 2**62
 """Offsets, lengths and strides may not be larger."""
-
-
-def chunk_shape(shape: Sequence[int]) -> tuple[int, ...]:
-    """Return the chunk shape of columns over some cells: whole rows as far as there is room.
-
-    Examples
-    --------
-    >>> chunk_shape((1000, 100, 100)), chunk_shape((10**8,)), chunk_shape(())
-    ((6, 100, 100), (65536,), ())
-    """
-    chunks, room = [], config.tuning.column_cells
-    # Whole rows, as reads and appends go along the first axis mostly.
-    for count in reversed(shape):
-        chunks.append(max(1, min(count, room)))
-        room //= chunks[-1]
-    return tuple(reversed(chunks))
-
-
-# -- writing ------------------------------------------------------------------------------------
-
-
-def save_numbers(store: Store, path: str, values: Any) -> dict[str, Any]:
-    """Store a column of integers, and return what a part's document says of it.
-
-    Parameters
-    ----------
-    path : str
-        Where the column is stored, if it needs an array: its last part is named in the document.
-    values : int array or Affine
-    """
-    if isinstance(values, Affine):
-        return {"affine": {"base": values.base, "strides": list(values.strides)}}
-    if not values.size:
-        return {"constant": 0}
-    low, high = _find_bounds(values)
-    if low == high:
-        return {"constant": low}
-    if values.size <= config.tuning.listed_values:
-        return {"values": values.reshape(-1).tolist()}
-    dtype = _find_dtype(low, high)
-    name = path.rsplit("/", 1)[-1]
-    is_delta = name in ("source", "offset")  # numbers that mostly rise
-    if values.size >= config.tuning.measured_values:
-        first = values[tuple(map(slice, chunk_shape(values.shape)))]
-        is_delta = _measure(first, True) < _measure(first, False)
-    _write(store, path, values, dtype, _pipeline(dtype, is_delta))
-    return {"array": name}
-
-
-def save_offsets(store: Store, path: str, offset: Any, length: Any) -> dict[str, Any]:
-    """Store the column of offsets as `save_numbers` does, or chained if that takes fewer bytes.
-
-    Parameters
-    ----------
-    path : str
-    offset, length : int array or Affine
-    """
-    chunks = chunk_shape(offset.shape)
-    first = tuple(map(slice, chunks))
-    if not (_is_large(offset) and _is_large(length)) or not _is_chain(offset[first], length[first]):
-        return save_numbers(store, path, offset)
-    links = to_links(offset, length, chunks)
-    dtype = _find_dtype(int(links.min()), int(links.max()))
-    _write(store, path, links, dtype, _pipeline(dtype, False))
-    return {"chained": path.rsplit("/", 1)[-1]}
-
-
-def _is_chain(offset: Int64, length: Int64) -> bool:
-    """Tell whether links take fewer bytes than offsets, of the cells of one chunk."""
-    links = to_links(offset, length, offset.shape)
-    return _measure(links, False) < min(_measure(offset, is_delta) for is_delta in (True, False))
-
-
-def _is_large(values: Any) -> bool:
-    """Tell whether `save_numbers` stores a column as an array that is worth measuring."""
-    tuning = config.tuning
-    least = max(tuning.listed_values + 1, tuning.measured_values)
-    if isinstance(values, Affine) or values.size < least:
-        return False
-    low, high = _find_bounds(values)
-    return low < high
-
-
-def _find_bounds(values: NDArray[Any]) -> Bounds:
-    # Of broadcast columns, each number is looked at once: an axis with stride 0 repeats one.
-    distinct = values[tuple(slice(0, 1) if s == 0 else slice(None) for s in values.strides)]
-    return int(distinct.min()), int(distinct.max())
-
-
-def _find_dtype(low: int, high: int) -> np.dtype[Any]:
-    """Return the narrowest type that holds all: less to shuffle, to compress, and to cache."""
-    return next(d for d in map(np.dtype, _INTEGERS)
-                if np.iinfo(d).min <= low and high <= np.iinfo(d).max)  # fmt: skip
-
-
-def _pipeline(dtype: np.dtype[Any], is_delta: bool) -> Pipeline:
-    codecs = [make("bytes", endian="little"),
-              make("numcodecs.shuffle", elementsize=dtype.itemsize),
-              make("zstd", level=1, checksum=True)]  # fmt: skip
-    return Pipeline([make("numcodecs.delta", dtype=dtype.str), *codecs] if is_delta else codecs)
-
-
-def _measure(values: Int64, is_delta: bool) -> int:
-    """Return how many bytes some numbers take."""
-    dtype = _find_dtype(int(values.min()), int(values.max()))
-    block = np.ascontiguousarray(values.astype(dtype))
-    return len(_pipeline(dtype, is_delta).for_block(block.shape, dtype).encode(block))
-
-
-def save_texts(store: Store, path: str, values: Sequence[str]) -> dict[str, Any]:
-    """Store a column of texts, and return what a part's document says of it."""
-    if not len(values) or all(value == values[0] for value in values):
-        return {"constant": values[0] if len(values) else ""}
-    if len(values) <= config.tuning.listed_values:
-        return {"values": list(values)}
-    column = np.empty(len(values), object)
-    column[:] = values
-    pipeline = Pipeline([make("vlen-utf8"), make("zstd", level=3, checksum=True)])
-    _write(store, path, column.astype(STRING), STRING, pipeline, 4096)
-    return {"array": path.rsplit("/", 1)[-1]}
-
-
-def _write(
-    store: Store, path: str, values: Any, dtype: Any, pipeline: Pipeline, rows: int | None = None
-) -> None:
-    chunks = chunk_shape(values.shape) if rows is None else (min(rows, len(values)),)
-    metadata = ArrayMetadata(
-        values.shape, dtype, RegularGrid(values.shape, chunks), pipeline,
-        "" if dtype is STRING else 0,
-    )  # fmt: skip
-    array = Array.from_store(metadata, store, path)
-    array.write_empty_chunks = True
-    array[...] = values
-    store.set(join(path, "zarr.json"), dumps_json(array_to_v3(metadata), indent=None))
-
-
-# -- reading ------------------------------------------------------------------------------------
 
 
 def _nbytes(block: NDArray[Any]) -> int:
@@ -414,23 +273,37 @@ class Column:
         if self.array.chunks == self.shape:
             # A copy: the block is shared with others.
             return self._block((0,) * self.ndim)[tuple(box)].copy()
-        if self.lengths is not None:
-            return self._load_blocks(box)
-        return self._with_bounds(self.array.read(tuple(box)))
+        ranges = [range(n)[part] for n, part in zip(self.shape, box, strict=False)]
+        out: NDArray[Any] | None = None
+        # A document of a line may claim any number of cells: before memory is used for more of
+        # them, the chunks that have been asked for were there.
+        for part in _split(ranges, self.array.chunks):
+            read = self.array.read if self.lengths is None else self._read_blocks
+            values = self._with_bounds(read(tuple(slice(r.start, r.stop) for r in part)))
+            if part == ranges:
+                return values
+            if out is None:
+                out = self._allocate([len(r) for r in ranges], values.dtype)
+            places = zip(part, ranges, strict=True)
+            out[tuple(slice(p.start - r.start, p.stop - r.start) for p, r in places)] = values
+        return out
 
-    def _load_blocks(self, box: Sequence[slice]) -> Int64:
+    def _allocate(self, counts: Sequence[int], dtype: np.dtype[Any]) -> NDArray[Any]:
+        try:
+            return np.empty((*counts, *self.corner), dtype)
+        except (MemoryError, ValueError) as error:
+            problem = f"there is no memory for a column of {math.prod(counts)} cells"
+            raise OutOfMemoryError(problem, file=f"{self.store.uri}/{self.folder}") from error
+
+    def _read_blocks(self, box: Sequence[slice]) -> Int64:
         """Return a box of a chained column, whose blocks are decoded one after the other."""
-        ranges = [range(n)[part] for n, part in zip(self.shape, box, strict=True)]
+        ranges, chunks = [range(part.start, part.stop) for part in box], self.array.chunks
         out = np.empty([len(r) for r in ranges], np.int64)
-        numbers = [
-            range(r.start // c, -(-r.stop // c) if r else r.start // c)
-            for r, c in zip(ranges, self.array.chunks, strict=True)
-        ]
-        for index in product(*numbers):
+        for index in product(*map(_find_blocks, ranges, chunks)):
             block = self._block(index)
             pairs = [
                 _intersect(r, i * c, n)
-                for r, i, c, n in zip(ranges, index, self.array.chunks, block.shape, strict=True)
+                for r, i, c, n in zip(ranges, index, chunks, block.shape, strict=True)
             ]
             out[tuple(place for place, _ in pairs)] = block[tuple(part for _, part in pairs)]
         return out
@@ -440,6 +313,23 @@ class Column:
         return block[tuple(
             slice(n - i * c) for n, i, c in zip(self.shape, index, block.shape, strict=True)
         )]  # fmt: skip
+
+
+def _find_blocks(cells: range, chunk: int) -> range:
+    """Return which blocks along an axis some cells are in."""
+    return range(cells.start // chunk, -(-cells.stop // chunk) if cells else cells.start // chunk)
+
+
+def _split(ranges: list[range], chunks: Sequence[int]) -> Iterator[list[range]]:
+    """Yield parts of a box that touch few blocks each, all of it if that does."""
+    blocks = [_find_blocks(r, chunk) for r, chunk in zip(ranges, chunks, strict=False)]
+    if math.prod(map(len, blocks)) <= _MOST_BLOCKS:
+        yield ranges
+        return
+    axis = max(range(len(blocks)), key=lambda i: len(blocks[i]))
+    cells, middle = ranges[axis], chunks[axis] * blocks[axis][len(blocks[axis]) // 2]
+    for half in (range(cells.start, middle), range(middle, cells.stop)):
+        yield from _split([*ranges[:axis], half, *ranges[axis + 1 :]], chunks)
 
 
 def _intersect(cells: range, start: int, count: int) -> tuple[slice, slice]:

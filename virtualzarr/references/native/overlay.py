@@ -19,7 +19,7 @@ from grids import ChunkGrid, SeparableGrid
 from virtualzarr.array.chunk_source import StoreChunks
 from virtualzarr.codecs.core.fill_value import full_block
 from virtualzarr.config import config
-from virtualzarr.references.native.columns import chunk_shape
+from virtualzarr.references.native.save_columns import chunk_shape
 from virtualzarr.references.native.storage_transformer import Configuration
 from virtualzarr.references.native.written_cells import PENDING, STORED, Marks
 from virtualzarr.stores import Store

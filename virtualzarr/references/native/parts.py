@@ -24,15 +24,9 @@ from virtualzarr.metadata.json_documents import (
     short,
 )
 from virtualzarr.nodes.documents import join
-from virtualzarr.references.native.columns import (
-    LIMIT,
-    Cells,
-    Column,
-    save_numbers,
-    save_offsets,
-    save_texts,
-)
+from virtualzarr.references.native.columns import LIMIT, Cells, Column
 from virtualzarr.references.native.relative_uris import absolute, folder_of, relative
+from virtualzarr.references.native.save_columns import save_numbers, save_offsets, save_texts
 from virtualzarr.references.native.storage_transformer import FOLDER, VERSION
 from virtualzarr.stores import Store
 from virtualzarr.stores.files import ByteFile
