@@ -426,6 +426,7 @@ class World:
         self.verbs: list[Verb] = []
         self.values = 0
         self.files: dict[int, str] = {}  # of each value, which are all different
+        self.versions: dict[int, str] = {}  # of the file
         self.limits, self.fan_in = draw_limits(Chance(seed)), self.chance.randint(2, 4)
         self.kinds = draw_kinds(self.chance)
         # Some writers go on for long from what they have read once.
@@ -433,7 +434,7 @@ class World:
         self.uris = [f"file{k}" for k in range(self.chance.choice([4, 30]))]
         empty = Schema({"": {"attributes": {}}}, "time")
         run(self.store, create(change_schema(None, empty, {"verb": "create"}), commit="made"))
-        self.staged: list[tuple[StagedObject, list[tuple[int, int]], str]] = []
+        self.staged: list[tuple[StagedObject, list[tuple[int, int]], str, str]] = []
         self.store.faults = faults
         self.actors = [self.write() for _ in range(writers)] + [self.look(), self.look()]
 
@@ -581,6 +582,10 @@ class World:
         """Tell whether what got no answer is repeated, also whether by the newest version."""
         return bool(self.repeats) and self.chance.random() < self.repeats
 
+    def draw_file_version(self) -> str:
+        """Draw which version of a file somebody has scanned: one that nobody can tell, or any."""
+        return self.chance.choice(["", *(f"{k:016x}" for k in range(1, 4))])
+
     def choose_rows(self, kind: str, about: dict[str, object]) -> tuple[Change, Intent]:
         """Choose rows that come, of files that may have been there before."""
         model = self.model()[-1]
@@ -591,8 +596,10 @@ class World:
         rows = [(low + k, self.new_value()) for k in range(count)]
         cut = self.chance.randint(0, count)
         uris = [self.chance.choice(self.uris), self.chance.choice(self.uris)]
+        versions = [self.draw_file_version(), self.draw_file_version()]
         self.files |= {value: uris[k >= cut] for k, (_, value) in enumerate(rows)}
-        ranges = ((uris[0], 0, cut), (uris[1], cut, count - cut))
+        self.versions |= {value: versions[k >= cut] for k, (_, value) in enumerate(rows)}
+        ranges = ((uris[0], 0, cut, versions[0]), (uris[1], cut, count - cut, versions[1]))
         files = tuple(item for item in ranges if item[2])
         segment = Stored("segments", json.dumps(rows).encode())
         new = Rows("time", segment, count, np.array([row[0] for row in rows]), files=files)
@@ -636,7 +643,7 @@ class World:
 
         def find(state: Snapshot) -> Generator[Any, Any, Any]:
             named = yield from read_names(state, "time", [uri])
-            pairs = named.get(uri, [])
+            pairs = [item[:2] for item in named.get(uri, [])]
             return locate((yield from find_ids(state, "time", pairs, coordinates_of)), pairs)
 
         def intent(model: Model, before: list[Model]) -> Model:
@@ -649,17 +656,19 @@ class World:
         low = self.chance.randint(0, 40)
         rows = [(low + k, self.new_value()) for k in range(self.chance.randint(1, 3))]
         uri = self.chance.choice(self.uris)
+        version = self.draw_file_version()
         self.files |= {value: uri for _, value in rows}
+        self.versions |= {value: version for _, value in rows}
         data = json.dumps(rows).encode()
         named = yield from objects.put("segments", head.snapshot.epoch, data)
-        self.staged.append((StagedObject(named, objects.digest(data)), rows, uri))
+        self.staged.append((StagedObject(named, objects.digest(data)), rows, uri, version))
 
     def choose_staged(self, about: dict[str, object]) -> tuple[Change, Intent]:
         """Choose rows that were staged, maybe long ago, and maybe committed already."""
         if not self.staged:
             return self.choose_rows("append", about)
-        segment, rows, uri = self.chance.choice(self.staged)
-        coordinates, files = np.array([row[0] for row in rows]), ((uri, 0, len(rows)),)
+        segment, rows, uri, version = self.chance.choice(self.staged)
+        coordinates, files = np.array([row[0] for row in rows]), ((uri, 0, len(rows), version),)
         # Each attempt has an object of its own: those who stage and who commit are processes.
         own = StagedObject(segment._original, segment._content)
         new = Rows("time", own, len(rows), coordinates, files=files)
@@ -692,6 +701,7 @@ class World:
         old, ids = yield from self.choose_stored(state)
         new = [(at, self.new_value() if is_write else value) for at, value in old]
         self.files |= {now[1]: self.files[was[1]] for was, now in zip(old, new, strict=True)}
+        self.versions |= {now[1]: self.versions[was[1]] for was, now in zip(old, new, strict=True)}
         verb.intent = lambda model, before: model.exchange(old, new)
         data = json.dumps(new).encode()
         named = yield from objects.put("segments", state.epoch, data)
@@ -817,9 +827,10 @@ class World:
             if version:
                 attributes = run(quiet, read_schema(state)).nodes[""]["attributes"]
                 assert attributes == model.attributes, f"attributes of version {version} differ"
-            files = {self.files[value] for _, value in model.rows}
+            files = {(self.files[value], self.versions[value]) for _, value in model.rows}
             find = find_files(state, "time", {*self.uris}, "", coordinates_of)
-            assert set(run(quiet, find)) == files, "files differ"
+            stored = run(quiet, find).items()
+            assert {(uri, each) for uri, rows in stored for *_, each in rows} == files
             assert (state.floors.get("time") or 0) == model.floor, "the floor differs"
         self.check_times(quiet, head)
         self.check_vacuums(quiet, head)

@@ -418,6 +418,16 @@ def test_names_of_new_files_are_left_out_when_tables_are_merged(monkeypatch):
     assert is_noticed(30, verbs=60)
 
 
+def test_versions_of_files_are_lost_when_rows_are_folded(monkeypatch):
+    mutate(monkeypatch, file_names.move_files, "n, version.decode()", 'n, ""')
+    assert is_noticed(verbs=60)
+
+
+def test_versions_of_files_are_not_stored_in_tables(monkeypatch):
+    mutate(monkeypatch, file_names.NameTable.encode, 'items["version"] == b""', "True")
+    assert is_noticed(verbs=60)
+
+
 def test_a_floor_that_nobody_looks_at(monkeypatch):
     monkeypatch.setattr(verbs, "_above_floor", lambda rows, state, old_rows: None)
     assert is_noticed(19, verbs=60)

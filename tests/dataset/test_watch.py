@@ -9,6 +9,7 @@ import time
 import pytest
 
 from tests.references.test_append import write
+from virtualzarr.dataset import fitting
 from virtualzarr.dataset import watch as watching
 from virtualzarr.dataset.arrivals import Arrivals
 from virtualzarr.dataset.create import create_dataset
@@ -320,6 +321,31 @@ class TestWatch:
         assert replacing.run() == [("commit", ["04.nc"])]
         assert times(dataset) == list(range(7))
         assert dataset.refresh().history()[-1].about["verb"] == "replace"
+
+    def test_a_file_that_changes_after_it_was_folded(self, dataset, folder, feed, clock):
+        for start in (4, 8):
+            write(folder / f"{start:02}.nc", start)
+        assert feed.run() == [("commit", ["04.nc", "08.nc"])]
+        dataset.refresh().compact(3)
+        write(folder / "04.nc", 4, 3)
+        assert feed.run() == [("bad file", ["04.nc"])]
+        assert "has changed" in feed.events[-1].error
+        # Started anew, it looks at all files.
+        replacing = Feed(dataset, folder, clock, replace_changed=True)
+        assert replacing.run() == [("commit", ["04.nc"]), ("present", ["08.nc"])]
+        assert times(dataset) == [*range(7), *range(8, 12)]
+
+    def test_files_of_which_no_version_is_known(self, dataset, folder, feed, clock, monkeypatch):
+        write(folder / "04.nc", 4)
+        with monkeypatch.context() as patch:
+            patch.setattr(fitting, "version_of", lambda source: "")
+            assert feed.run() == [("commit", ["04.nc"])]
+        write(folder / "08.nc", 8)
+        assert feed.run() == [("commit", ["08.nc"])]
+        dataset.refresh().compact(3)
+        assert Feed(dataset, folder, clock, replace_changed=True).run() == [
+            ("present", ["08.nc"]), ("version unknown", ["04.nc"]),
+        ]  # fmt: skip
 
     def test_a_changed_file_that_begins_before_a_moving_window(self, dataset, folder, clock):
         feed = Feed(dataset, folder, clock, replace_changed=True)

@@ -9,7 +9,7 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import Any
@@ -97,12 +97,12 @@ class Printer:
             error = in_options(event.error, self.parser)
             text = f"virtualzarr: warning: {where}{error}; {left} {again}"
             print(text, file=sys.stderr, flush=True)
+        elif event.kind == "version unknown" and not self.quiet:
+            print(f"already there, in which version is not known: {_list(event.files)}", flush=True)
         elif event.kind == "commit" and not self.quiet:
             plural = "s" * (len(event.files) != 1)
-            names = ", ".join(file.rpartition("/")[2] for file in event.files[:5])
-            dots = ", ..." if len(event.files) > 5 else ""
-            count = len(event.files)
-            print(f"version {event.version}: {count} file{plural}: {names}{dots}", flush=True)
+            count, names = len(event.files), _list(event.files)
+            print(f"version {event.version}: {count} file{plural}: {names}", flush=True)
 
     def put(self, **members: Any) -> None:
         """Print a line of JSON without the members that are None."""
@@ -115,6 +115,11 @@ class Printer:
             self.put(**members)
         elif not self.quiet:
             print(text, flush=True)
+
+
+def _list(files: Sequence[str]) -> str:
+    names = ", ".join(file.rpartition("/")[2] for file in files[:5])
+    return names + ", ..." * (len(files) > 5)
 
 
 def run_watch(watch: Watch, poll: float, once: bool, printer: Printer) -> int:

@@ -1,6 +1,7 @@
 """Names of source files: which ones have rows in a dataset.
 
-A name is a hash of the URI with the ids of the rows that came from the file. It counts as long as
+A name is a hash of the URI with the ids of the rows that came from the file, and with the version
+of the file that they came from, as far as that is known (`file_versions`). It counts as long as
 one of those rows is there, so that nothing need be done when rows are dropped or replaced. Hashes
 are as long as the digests by which objects are trusted: equal ones are taken for the same name.
 
@@ -17,22 +18,32 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from virtualzarr.dataset import objects
 from virtualzarr.dataset.limits import Limits
 from virtualzarr.dataset.named import Node
 from virtualzarr.dataset.operations import Protocol
 from virtualzarr.dataset.placing import Coordinates
 from virtualzarr.dataset.row_search import find_ids
-from virtualzarr.dataset.row_tables import decode_columns, encode_columns, read_runs
+from virtualzarr.dataset.row_tables import encode_columns, read_runs, split_columns
 from virtualzarr.dataset.runs import Runs
 from virtualzarr.dataset.segment import name_source
 from virtualzarr.dataset.snapshot import FileNames, FileRows, Snapshot
 from virtualzarr.dataset.tables import Choice, Pack, Summaries, Table, choose_all
 
-_NAMES = np.dtype([("hash", "S32"), ("first", "<i8"), ("count", "<i8")])
+_NAMES = np.dtype([("hash", "S32"), ("first", "<i8"), ("count", "<i8"), ("version", "S16")])
 """Hashes are hexadecimal in memory: that sorts like what is stored, and has no zeros at its end."""
 
 _COLUMNS = np.dtype("V16"), np.dtype("<i8"), np.dtype("<i8")
+_ALL_COLUMNS = (*_COLUMNS, np.dtype("V8"))
 
+_WITH_VERSIONS = b"\x01"
+"""Ends a leaf that has versions: those of before have none, and whole numbers of 8 bytes."""
+
+_NO_VERSION = b"0" * 16
+
+
+RowsOfFile = tuple[int, int, str]
+"""First id, count, and version of the file."""
 
 NO_FILE = ""
 """The name of rows that came without a file: those that have no name at all stand for gaps."""
@@ -58,15 +69,28 @@ class NameTable(Table[NDArray[Any]]):
 
     def encode(self, items: NDArray[Any]) -> bytes:
         """Return a leaf."""
-        hashes = bytes.fromhex(b"".join(items["hash"].tolist()).decode())
-        return encode_columns([np.frombuffer(hashes, "V16"), items["first"], items["count"]])
+        versions = np.where(items["version"] == b"", _NO_VERSION, items["version"])
+        return encode_columns(
+            [
+                *(_to_bytes(items["hash"]), items["first"], items["count"], _to_bytes(versions)),
+                np.frombuffer(_WITH_VERSIONS, "u1"),
+            ]
+        )
 
     def decode(self, data: bytes) -> NDArray[Any]:
         """Return the items of a leaf."""
-        hashes, first, count = decode_columns(data, _COLUMNS)
-        items = np.empty(len(first), _NAMES)
-        items["hash"] = np.frombuffer(hashes.tobytes().hex().encode(), "S32")
+        raw = objects.decompress(data)
+        has_versions = len(raw) % 8 == len(_WITH_VERSIONS) and raw.endswith(_WITH_VERSIONS)
+        if has_versions:
+            hashes, first, count, versions = split_columns(raw[:-1], _ALL_COLUMNS)
+        else:
+            hashes, first, count = split_columns(raw, _COLUMNS)
+        items = np.zeros(len(first), _NAMES)
+        items["hash"] = _to_hexadecimal(hashes, "S32")
         items["first"], items["count"] = first, count
+        if has_versions:
+            items["version"] = _to_hexadecimal(versions, "S16")
+            items["version"][items["version"] == _NO_VERSION] = b""
         return items
 
     def join(self, parts: Sequence[NDArray[Any]]) -> NDArray[Any]:
@@ -80,6 +104,15 @@ class NameTable(Table[NDArray[Any]]):
     def combine(self, summaries: Summaries) -> tuple[Any, ...]:
         """Return the summary of a node with such children."""
         return summaries[0][0], summaries[-1][1], sum(summary[2] for summary in summaries)
+
+
+def _to_bytes(texts: NDArray[Any]) -> NDArray[Any]:
+    data = bytes.fromhex(b"".join(texts.tolist()).decode())
+    return np.frombuffer(data, f"V{texts.itemsize // 2}")
+
+
+def _to_hexadecimal(column: NDArray[Any], dtype: str) -> NDArray[Any]:
+    return np.frombuffer(column.tobytes().hex().encode(), dtype)
 
 
 NAMES = NameTable(1, 1)
@@ -117,13 +150,13 @@ def hash_names(uris: Iterable[str], folder: str, *prefixes: str) -> dict[str, st
 
 def read_names(
     state: Snapshot, dimension: str, uris: Iterable[str], folder: str = "", *prefixes: str
-) -> Protocol[dict[str, list[tuple[int, int]]]]:
+) -> Protocol[dict[str, list[RowsOfFile]]]:
     """Return ids of rows that came from some files, whether they are still there or not.
 
     Returns
     -------
-    dict of str to list of (int, int)
-        First ids and counts, by URI after the prefix.
+    dict of str to list of (int, int, str)
+        First ids, counts and versions, by URI after the prefix.
     """
     by_hash = hash_names(uris, folder, *prefixes)
     names = state.names.get(dimension)
@@ -136,10 +169,10 @@ def read_names(
         parts.append(items)
     hits = np.concatenate(parts)
     hits = hits[np.isin(hits["hash"], hashes)]
-    ids: dict[str, list[tuple[int, int]]] = {}
-    for name, first, count in hits.tolist():
-        ids.setdefault(by_hash[name.decode()], []).append((first, count))
-    return ids
+    rows: dict[str, list[RowsOfFile]] = {}
+    for name, first, count, version in hits.tolist():
+        rows.setdefault(by_hash[name.decode()], []).append((first, count, version.decode()))
+    return rows
 
 
 def find_files(
@@ -149,7 +182,7 @@ def find_files(
     folder: str = "",
     coordinates: Coordinates | None = None,
     *prefixes: str,
-) -> Protocol[dict[str, list[tuple[int, int]]]]:
+) -> Protocol[dict[str, list[RowsOfFile]]]:
     """Return which source files have rows along a dimension now.
 
     Parameters
@@ -159,15 +192,15 @@ def find_files(
 
     Returns
     -------
-    dict of str to list of (int, int)
-        Ids among which those rows are, as first one and count.
+    dict of str to list of (int, int, str)
+        Ids among which those rows are, as first one and count, and their versions.
     """
     names = yield from read_names(state, dimension, uris, folder, *prefixes)
-    every = [pair for pairs in names.values() for pair in pairs]
+    every = [(first, count) for rows in names.values() for first, count, _ in rows]
     stretches = yield from find_ids(state, dimension, every, coordinates)
     live = iter(_are_live(every, stretches))
-    live_names = {uri: [pair for pair in pairs if next(live)] for uri, pairs in names.items()}
-    return {uri: pairs for uri, pairs in live_names.items() if pairs}
+    live_names = {uri: [each for each in rows if next(live)] for uri, rows in names.items()}
+    return {uri: rows for uri, rows in live_names.items() if rows}
 
 
 def _are_live(
@@ -190,11 +223,12 @@ def move_files(
     """
     items = yield from _read_all(state, dimension)
     moved = []
-    for name, low, count in items[is_live(items, old)].tolist():
+    for name, low, count, version in items[is_live(items, old)].tolist():
         # Rows of others that lie between them now are left out.
         start, stop = old.locate_ids(low, count)
         moved += [
-            (name.decode(), first + at, n) for at, n in Runs(start, stop - start).join().pairs
+            (name.decode(), first + at, n, version.decode())
+            for at, n in Runs(start, stop - start).join().pairs
         ]
     return tuple(dict.fromkeys(moved))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -35,6 +36,7 @@ from virtualzarr.dataset.describe import (
 )
 from virtualzarr.dataset.file_names import MAYBE, NO_FILE
 from virtualzarr.dataset.file_rows import Ranges, find_file_rows, list_others
+from virtualzarr.dataset.file_versions import UNKNOWN, version_of
 from virtualzarr.dataset.merge import group_chunks
 from virtualzarr.dataset.schema import Schema
 from virtualzarr.dataset.segment import DATA, Cells, pack
@@ -43,7 +45,7 @@ from virtualzarr.dataset.verbs import Rows, Stored
 from virtualzarr.errors import MismatchError, UnsupportedError
 from virtualzarr.hierarchy.group import Group
 from virtualzarr.hierarchy.inventory import iter_arrays, list_arrays
-from virtualzarr.manifest import Manifest
+from virtualzarr.manifest import Manifest, Source
 from virtualzarr.metadata import ArrayMetadata
 from virtualzarr.references.dataset_data import DatasetData
 from virtualzarr.references.native.manifest_growth import check_alike
@@ -123,16 +125,26 @@ class Addition:
     @property
     def sources(self) -> list[str]:
         """The files that the rows come from."""
-        uris: dict[str, None] = {}
+        return [*self._versions]
+
+    @cached_property
+    def _versions(self) -> dict[str, list[str]]:
+        """The versions of each file that the rows come from: one, or several of a group."""
+        used: dict[int, Source] = {}
         for cells in self.cells.values():
             manifest = cells.manifest
-            # Tables may have sources of what the rows were joined with, which none refers to.
-            used = manifest.sources.select(np.asarray(manifest.source))
-            uris |= dict.fromkeys(source.uri for source in used)
-        return [uri for uri in uris if uri and not self._is_own(uri)]
+            rows = np.asarray(manifest.source)
+            # Tables may have sources of what the rows were joined with, which none refers to. Most
+            # arrays have the same table.
+            used |= {id(source): source for source in manifest.sources.select(rows)}
+        versions: dict[str, dict[str, None]] = {}
+        for source in used.values():
+            if source.uri and not self._is_own(source.uri):
+                versions.setdefault(source.uri, {})[version_of(source)] = None
+        return {uri: [*each] for uri, each in versions.items()}
 
-    def _name_rows(self, files: FileRanges) -> tuple[tuple[str, int, int], ...]:
-        """Return the names of files, each with rows that came from it: first one and count."""
+    def _name_rows(self, files: FileRanges) -> tuple[tuple[str, int, int, str], ...]:
+        """Return names of files, each with rows that came from it: first, count and version."""
         if self.is_gap:
             return ()  # rows without a name stand for gaps
         named = {uri: ranges for uri, ranges in files.items() if ranges is not None}
@@ -152,15 +164,16 @@ class Addition:
             named |= {uri: rows.get(uri, []) for uri in others}
         nameless += list_others([pair for pairs in named.values() for pair in pairs], self.count)
         items = [
-            (self.schema.name_file(uri, self.folder), first, count)
+            (self.schema.name_file(uri, self.folder), first, count, version)
             for uri, ranges in named.items()
             for first, count in ranges
+            for version in self._versions.get(uri, [UNKNOWN])
         ]
         if others and nameless:
             # These rows may be of any of them.
             names = (self.schema.name_file(uri, self.folder) for uri in others)
-            items += [(f"{MAYBE}{name}", 0, self.count) for name in names]
-        return (*items, *((NO_FILE, *pair) for pair in dict.fromkeys(nameless)))
+            items += [(f"{MAYBE}{name}", 0, self.count, UNKNOWN) for name in names]
+        return (*items, *((NO_FILE, *pair, UNKNOWN) for pair in dict.fromkeys(nameless)))
 
     def _is_own(self, uri: str) -> bool:
         return bool(self.folder) and uri.startswith(f"{self.folder}/{DATA}/")

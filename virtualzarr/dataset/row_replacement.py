@@ -15,6 +15,7 @@ from virtualzarr.dataset.describe import build_cells, read_coordinates
 from virtualzarr.dataset.editing import Edit, Request
 from virtualzarr.dataset.entry import ChunkRuns, Entry, LayerRows
 from virtualzarr.dataset.file_names import NO_FILE, hash_uri, move_files
+from virtualzarr.dataset.file_versions import UNKNOWN
 from virtualzarr.dataset.head import Head
 from virtualzarr.dataset.layers import check_not_covered
 from virtualzarr.dataset.merge import group_chunks
@@ -159,7 +160,7 @@ def replace_rows(item: StoredAgain, is_filled: bool = False) -> Change:
         splice = Splice(start, count, ((first, count),))
         files = yield from move_files(state, dimension, item.ids, first)
         if is_filled:
-            files = (*files, (hash_uri(NO_FILE), first, count))
+            files = (*files, (hash_uri(NO_FILE), first, count, UNKNOWN))
         new_record = yield from record(head, {})
         return replace(
             new_record,

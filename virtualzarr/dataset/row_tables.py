@@ -52,7 +52,17 @@ def decode_columns(data: bytes, dtypes: Sequence[np.dtype[Any]]) -> list[Any]:
     MetadataError
         If they are not whole.
     """
-    raw = objects.decompress(data)
+    return split_columns(objects.decompress(data), dtypes)
+
+
+def split_columns(raw: bytes, dtypes: Sequence[np.dtype[Any]]) -> list[Any]:
+    """Return the columns of bytes, one after the other.
+
+    Raises
+    ------
+    MetadataError
+        If they are not whole.
+    """
     count, remainder = divmod(len(raw), sum(dtype.itemsize for dtype in dtypes))
     if remainder:
         raise MetadataError("a table of a dataset is damaged")

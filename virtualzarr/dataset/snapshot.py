@@ -25,8 +25,9 @@ __all__ = [
 
 FORMAT = 2
 
-FileRows = tuple[str, int, int]
-"""A source file: the hash of its URI, the id of its first row, and how many rows it has."""
+FileRows = tuple[str, int, int, str]
+"""A source file: the hash of its URI, the id of its first row, how many rows it has, and which
+version of the file they came from, as far as that is known (``file_versions``)."""
 
 
 def _to_json(node: Node | None) -> list[Any] | None:
@@ -148,11 +149,18 @@ class FileNames:
     def to_json(self) -> dict[str, Any]:
         """Return the names as JSON, but for the contents of tables."""
         tables = [table.to_json() for table in self.tables]
-        return {"tables": tables, "tail": [list(item) for item in self.tail]}
+        return {"tables": tables, "tail": _files_to_json(self.tail)}
 
 
 def _files(document: Sequence[Sequence[Any]]) -> tuple[FileRows, ...]:
-    return tuple((str(name), int(first), int(count)) for name, first, count in document)
+    return tuple(
+        (str(name), int(first), int(count), str(version[0]) if version else "")
+        for name, first, count, *version in document
+    )
+
+
+def _files_to_json(files: Sequence[FileRows]) -> list[list[Any]]:
+    return [[*item] if item[-1] else [*item[:-1]] for item in files]
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,7 +288,7 @@ class Record:
             },
             "added": [entry.to_json() for entry in self.added],
             "removed": [list(key) for key in self.removed],
-            "files": {name: [list(item) for item in files] for name, files in self.files.items()},
+            "files": {name: _files_to_json(files) for name, files in self.files.items()},
             "floors": dict(self.floors),
             "schema": None if self.schema is None else self.schema.to_json(),
             "tags": dict(self.tags),

@@ -13,6 +13,12 @@ from virtualzarr.dataset import file_names
 from virtualzarr.dataset.arrays import Opener
 from virtualzarr.dataset.coordinates import SegmentCoordinates
 from virtualzarr.dataset.entry import Entry
+from virtualzarr.dataset.file_versions import (
+    UNKNOWN,
+    compare_versions,
+    hash_version,
+    version_of,
+)
 from virtualzarr.dataset.operations import Protocol
 from virtualzarr.dataset.placing import Coordinates
 from virtualzarr.dataset.row_search import find_ids, locate, merge_pairs
@@ -20,14 +26,10 @@ from virtualzarr.dataset.row_tables import read_overlapping
 from virtualzarr.dataset.snapshot import Snapshot
 from virtualzarr.errors import MismatchError, SourceChangedError, UnsupportedError
 from virtualzarr.manifest import Source
-from virtualzarr.references.native.parts import NO_SIZE, NO_TIME
 from virtualzarr.stores.files import resolve_uri
 
 Axes = Mapping[str, tuple[int, int]]
 """By path of each array that grows, how many axes it has and which of them grows."""
-
-Facts = tuple[int, int, str]
-"""Size, time of modification and entity tag of a file when it was scanned."""
 
 
 def select_new_files(
@@ -51,9 +53,9 @@ def select_new_files(
     """
     by_uri = {resolve_uri(file): file for file in files}
     stored = yield from find_files(state, dimension, axes, open_segment, folder, by_uri)
-    for uri, facts in stored.items():
+    for uri, versions in stored.items():
         source = Source.from_file(by_uri[uri], storage_options)
-        if facts and facts_of(source) not in facts:
+        if compare_versions(versions, version_of(source)) == "changed":
             raise SourceChangedError(
                 "the file is in the dataset, but has changed since it was scanned; replace() it",
                 file=uri,
@@ -67,15 +69,6 @@ def select_new_files(
     return [file for uri, file in by_uri.items() if uri not in stored]
 
 
-def facts_of(source: Source) -> Facts:
-    """Return what is stored of a source besides its name."""
-    return (
-        NO_SIZE if source.size is None else source.size,
-        NO_TIME if source.mtime_ns is None else source.mtime_ns,
-        source.etag or "",
-    )
-
-
 def find_files(
     state: Snapshot,
     dimension: str,
@@ -83,10 +76,10 @@ def find_files(
     open_segment: Opener,
     folder: str,
     uris: Collection[str],
-) -> Protocol[dict[str, set[Facts]]]:
-    """Return which files rows of a version came from, among some, as they were scanned.
+) -> Protocol[dict[str, set[str]]]:
+    """Return which files rows of a version came from, among some, with their versions.
 
-    Nothing is known of those whose rows were folded.
+    Names that older writers stored have none: then references say it, as long as there are some.
 
     Raises
     ------
@@ -106,11 +99,14 @@ def find_files(
                 "other files, refer to none of them, and have no coordinate",
                 file=next(iter(unclear)).removeprefix(file_names.MAYBE),
             )
-    facts: dict[str, set[Facts]] = {uri: set() for uri in ranges}
-    for entry in (yield from _read_entries(state, dimension, ranges)):
-        for uri, each in _iter_named(entry, axes, open_segment, set(ranges)):
-            facts[uri].add(each)
-    return facts
+    versions = {uri: {version for *_, version in rows} for uri, rows in ranges.items()}
+    unclear = {uri: rows for uri, rows in ranges.items() if UNKNOWN in versions[uri]}
+    for entry in (yield from _read_entries(state, dimension, unclear)):
+        for uri, version in _iter_named(entry, axes, open_segment, unclear):
+            if version != UNKNOWN:
+                versions[uri].discard(UNKNOWN)
+                versions[uri].add(version)
+    return versions
 
 
 def _reader(open_segment: Opener) -> Coordinates:
@@ -124,23 +120,23 @@ def _reader(open_segment: Opener) -> Coordinates:
 
 
 def _read_entries(
-    state: Snapshot, dimension: str, ranges: Mapping[str, Sequence[tuple[int, int]]]
+    state: Snapshot, dimension: str, files: Mapping[str, Sequence[file_names.RowsOfFile]]
 ) -> Protocol[list[Entry]]:
     """Read the entries of rows that came with files."""
-    ids = merge_pairs(pair for pairs in ranges.values() for pair in pairs)
+    ids = merge_pairs((first, count) for rows in files.values() for first, count, _ in rows)
     return (yield from read_overlapping(state, dimension, ids))
 
 
 def _iter_named(
     entry: Entry, axes: Axes, open_segment: Opener, uris: Collection[str]
-) -> Iterable[tuple[str, Facts]]:
+) -> Iterable[tuple[str, str]]:
     segment = open_segment(entry.segment)
     for path, (ndim, _) in axes.items():
         part = segment.part(path, ndim)
         if part is not None:
             for uri, size, time, etag in part.uris():
                 if uri in uris:
-                    yield uri, (size, time, etag)
+                    yield uri, hash_version(size, time, etag)
 
 
 def find_rows(
@@ -161,7 +157,7 @@ def find_rows(
     """
     read = _reader(open_segment)
     maybe = file_names.MAYBE
-    names = yield from file_names.read_names(state, dimension, uris, folder, "", maybe)
+    names = _as_pairs((yield from file_names.read_names(state, dimension, uris, folder, "", maybe)))
     pairs = {uri: names.pop(uri) for uri in uris if uri in names}
     for uri, pair in (yield from _find_unclear(state, dimension, names)):
         stretches = yield from find_ids(state, dimension, [pair], read)
@@ -183,6 +179,12 @@ def find_rows(
     return locate(stretches, every)
 
 
+def _as_pairs(
+    names: Mapping[str, Sequence[file_names.RowsOfFile]],
+) -> dict[str, list[tuple[int, int]]]:
+    return {uri: [(first, count) for first, count, _ in rows] for uri, rows in names.items()}
+
+
 def _find_unclear(
     state: Snapshot, dimension: str, shared: Mapping[str, Sequence[tuple[int, int]]]
 ) -> Protocol[list[tuple[str, tuple[int, int]]]]:
@@ -193,7 +195,7 @@ def _find_unclear(
     if not shared:
         return []
     without = yield from file_names.read_names(state, dimension, [file_names.NO_FILE])
-    nameless = merge_pairs(pair for pairs in without.values() for pair in pairs)
+    nameless = merge_pairs(pair for pairs in _as_pairs(without).values() for pair in pairs)
     return [
         (name.removeprefix(file_names.MAYBE), (first, count))
         for name, pairs in shared.items()

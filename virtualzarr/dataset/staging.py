@@ -41,8 +41,8 @@ class StagedRows:
     schema : Named, optional
         In whose terms the references are.
     files : sequence of str
-    file_rows : sequence of (str, int, int)
-        Names of these files, with the first row that came from each and how many did.
+    file_rows : sequence of (str, int, int, str)
+        Names of these files, with the first row that came from each, how many did, and versions.
     is_whole : bool
         Whether the rows are all that these files have: each may be in the dataset only once.
     overlap : {"raise", "first", "last"}
@@ -58,7 +58,7 @@ class StagedRows:
     grids: Mapping[str, tuple[ChunkRuns, ...]]
     schema: Named | None
     files: tuple[str, ...]
-    file_rows: tuple[tuple[str, int, int], ...]
+    file_rows: tuple[tuple[str, int, int, str], ...]
     is_whole: bool
     overlap: Overlap
     cells: int = 0

@@ -80,8 +80,9 @@ class Rows:
         The schema in whose terms the references are; None if it does not matter.
     grids : mapping
         See `Entry`.
-    files : sequence of (str, int, int)
-        URIs of source files, with the first row that came from each and how many did.
+    files : sequence of (str, int, int, str)
+        URIs of source files, with the first row that came from each and how many did, and the
+        version of the file.
     cells : int
         See `Entry`.
     """
@@ -93,7 +94,7 @@ class Rows:
     chunks: tuple[Any, ...] = ()
     schema: Named | None = None
     grids: Mapping[str, tuple[ChunkRuns, ...]] = field(default_factory=dict)
-    files: tuple[tuple[str, int, int], ...] = ()
+    files: tuple[tuple[str, int, int, str], ...] = ()
     cells: int = 0
 
     def entry(self, named: Named, sequence: int, first: int) -> Entry:
@@ -105,7 +106,9 @@ class Rows:
         """Return the source files as records have them, given the id of the first row."""
         if not self.files:
             return {}
-        files = ((hash_uri(uri), first + row, count) for uri, row, count in self.files)
+        files = (
+            (hash_uri(uri), first + row, count, version) for uri, row, count, version in self.files
+        )
         return {self.dimension: tuple(files)}
 
     def bounds(self) -> dict[str, tuple[Any, Any]]:

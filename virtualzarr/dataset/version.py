@@ -15,6 +15,7 @@ from virtualzarr.dataset.arrays import VersionChunks, build_arrays
 from virtualzarr.dataset.commit import Change, find_commit
 from virtualzarr.dataset.diff import Diff, compare
 from virtualzarr.dataset.file_names import find_files as find_named_files
+from virtualzarr.dataset.file_versions import tells_versions
 from virtualzarr.dataset.fitting import Addition, fit
 from virtualzarr.dataset.head import Head, find_version, read_head, read_version, walk_log
 from virtualzarr.dataset.history import (
@@ -41,6 +42,7 @@ from virtualzarr.dataset.schema import Schema, read_named_schema
 from virtualzarr.dataset.segment import DATA
 from virtualzarr.dataset.segment_opener import SegmentOpener
 from virtualzarr.dataset.snapshot import Snapshot
+from virtualzarr.dataset.sources import find_files as find_versions
 from virtualzarr.dataset.sources import select_new_files
 from virtualzarr.dataset.stretches import Stretch, Stretches
 from virtualzarr.dataset.verbs import Stored
@@ -289,6 +291,20 @@ class DatasetVersion:
             self.snapshot, self.dimension, uris, self.path, self._open.coordinates
         )
         return set(self.run(find))
+
+    def find_unclear_files(self, files: Sequence[str]) -> set[str]:
+        """Return those of several files that are there, but nobody knows in which version.
+
+        They came without a date and a tag, or by a package that did not store versions, and were
+        folded: what they are now cannot be compared. As URIs.
+        """
+        uris = [resolve_uri(file) for file in files]
+        stored = self.run(
+            find_versions(
+                self.snapshot, self.dimension, self.schema.axes, self._open, self.path, uris
+            )
+        )
+        return {uri for uri, each in stored.items() if not any(map(tells_versions, each))}
 
     def list_objects(self) -> dict[str, int]:
         """Return the sizes of all stored objects, those that are garbage as well."""

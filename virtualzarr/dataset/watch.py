@@ -41,9 +41,10 @@ class Event:
 
     Attributes
     ----------
-    kind : {"commit", "present", "bad file", "store", "listing"}
-        Files were committed; they were there already; one cannot be appended; the dataset, or the
-        folder, cannot be reached.
+    kind : {"commit", "present", "version unknown", "bad file", "store", "listing"}
+        Files were committed; they were there already; they were, but nothing says in which version,
+        so that they may have changed; one cannot be appended; the dataset, or the folder, cannot be
+        reached.
     files : sequence of str
     version : int, optional
         Of the commit.
@@ -224,7 +225,12 @@ class Watch:
         if new:
             self.report(Event("commit", new, commits[0].version, commit_id))
         if old := tuple(file for file in files if file not in new):
-            self.report(Event("present", old))
+            unclear = after.find_unclear_files(old)
+            unknown = tuple(file for file in old if resolve_uri(file) in unclear)
+            present = tuple(file for file in old if file not in unknown)
+            for kind, some in (("present", present), ("version unknown", unknown)):
+                if some:
+                    self.report(Event(kind, some))
 
     def _sort_out(self, files: Sequence[str], error: Exception) -> float | None:
         """Go on without a file that is in the way, which is found by halves if need be."""
