@@ -32,6 +32,8 @@ from tests.dataset.simulation import draw_limits
 from tests.dataset.upgrading import make_upgraded, upgrade_or_stop
 from virtualzarr.dataset import dataset as datasets
 from virtualzarr.dataset import joined_changes, upkeep
+from virtualzarr.dataset.file_versions import compare_versions, version_of
+from virtualzarr.dataset.sources import find_files
 from virtualzarr.errors import (
     BelowFloorError,
     MismatchError,
@@ -39,6 +41,7 @@ from virtualzarr.errors import (
     UnsupportedError,
     VersionExpiredError,
 )
+from virtualzarr.manifest import Source
 
 REFUSALS = (MismatchError, BelowFloorError, NodeNotFoundError)
 
@@ -257,6 +260,7 @@ class History:
         """Compare all versions that can be opened, and what was held, with the models."""
         versions = {version.version: version for version in self.dataset.history()}
         assert self.dataset.tags == self.tags
+        self.compare_files()
         for version, model in self.models.items():
             if self.is_expired(version):
                 self.check_expired(version)
@@ -273,6 +277,18 @@ class History:
                 held.compare(self.chance)
             except VersionExpiredError:
                 assert self.is_expired(held.version)
+
+    def compare_files(self) -> None:
+        """Compare which files are there, and in which version: in that which they have."""
+        dataset = self.dataset
+        files = {row.file for row in self.model.rows if row.file is not None}
+        find = find_files(
+            dataset.snapshot, "time", dataset.schema.axes, dataset.open_segment, dataset.path, files
+        )
+        stored = dataset.run(find)
+        assert stored.keys() == files
+        for file, each in stored.items():
+            assert compare_versions(each, version_of(Source.from_file(file))) == "same"
 
     def check_expired(self, version: int) -> None:
         try:

@@ -10,6 +10,7 @@ import pytest
 import virtualzarr as vz
 from tests.dataset.files import write
 from tests.dataset.mutations import mutate
+from tests.dataset.s3_server import running
 from virtualzarr.dataset import dataset as datasets
 from virtualzarr.dataset import file_names, fitting
 from virtualzarr.dataset.file_names import NAMES, read_names
@@ -200,6 +201,32 @@ def test_nobody_says_changed_of_what_cannot_be_compared(tmp_path, files, is_fold
     check_changed(dataset, files[1])
 
 
+@pytest.mark.parametrize("is_folded", [False, True])
+def test_entity_tags_say_of_remote_files_whether_they_changed(tmp_path, files, is_folded):
+    pytest.importorskip("s3fs")
+    with running() as server:
+        options = {"storage_options": server.options()}
+
+        def upload(number):
+            with open(files[number], "rb") as file:
+                server.store(f"bucket/{number}.h5", file.read(), {})
+            return f"s3://bucket/{number}.h5"
+
+        urls = [upload(number) for number in range(3)]
+        dataset = vz.create_dataset(tmp_path / "d", urls, "time", **options)
+        if is_folded:
+            dataset.compact(4)
+            dataset = dataset.refresh()
+        upload(1)  # later, with the same bytes
+        again = dataset.append(urls, duplicates="skip")
+        assert again.version == dataset.version
+        assert dataset.find_unclear_files(urls) == set()
+        write(files[1], 4, value=7)
+        upload(1)
+        with pytest.raises(SourceChangedError, match="has changed"):
+            dataset.append(urls, duplicates="skip")
+
+
 # -- what older writers stored ----------------------------------------------------------------
 
 
@@ -242,6 +269,22 @@ def test_names_without_versions(tmp_path, files, old_dataset):
     dataset = fold(dataset.replace(files[1], replaced=files[1]))
     assert dataset.find_unclear_files(files) == {files[0], files[2]}
     check_present(dataset, [files[1]])
+
+
+def test_a_file_of_which_some_rows_have_no_version(tmp_path, files, monkeypatch):
+    """Rows of two versions of a file, of one of which only the name is known."""
+    with monkeypatch.context() as patch:
+        patch.setattr(fitting, "version_of", lambda source: "")
+        dataset = append_each(tmp_path / "d", files[:2])
+    dataset.compact(2)
+    write(files[1], 4, count=6)
+    dataset = dataset.append(vz.virtualize(files[1]), overlap="first")
+    dataset.compact(2)
+    dataset = dataset.refresh()
+    assert dataset.group["time"][...].tolist() == [*range(10)]
+    assert dataset.find_unclear_files(files) == {*files[:2]}
+    write(files[1], 4, count=8)
+    assert dataset.append(files[:2], duplicates="skip").version == dataset.version
 
 
 def test_leaves_of_old_and_new_names():

@@ -295,8 +295,8 @@ class DatasetVersion:
     def find_unclear_files(self, files: Sequence[str]) -> set[str]:
         """Return those of several files that are there, but nobody knows in which version.
 
-        They came without a date and a tag, or by a package that did not store versions, and were
-        folded: what they are now cannot be compared. As URIs.
+        Some rows of theirs came without a date and a tag, or by a package that did not store
+        versions, and were folded: what they are now cannot be compared. As URIs.
         """
         uris = [resolve_uri(file) for file in files]
         stored = self.run(
@@ -304,7 +304,7 @@ class DatasetVersion:
                 self.snapshot, self.dimension, self.schema.axes, self._open, self.path, uris
             )
         )
-        return {uri for uri, each in stored.items() if not any(map(tells_versions, each))}
+        return {uri for uri, each in stored.items() if not all(map(tells_versions, each))}
 
     def list_objects(self) -> dict[str, int]:
         """Return the sizes of all stored objects, those that are garbage as well."""
