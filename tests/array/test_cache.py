@@ -19,7 +19,7 @@ from tests.array.test_writing_machine import Writing
 from virtualzarr import ChunkCache
 from virtualzarr.array.read import cached_blocks as kept
 from virtualzarr.array.read import chunk_cache as caches
-from virtualzarr.array.read import shards
+from virtualzarr.array.read import shard_indexes as shards
 from virtualzarr.array.read.cache_policy import CachePolicy, resolve_recheck
 from virtualzarr.codecs.core.block import BlockCodec
 from virtualzarr.manifest import Manifest, Source, Sources

@@ -19,8 +19,9 @@ import virtualzarr
 from grids import RectilinearGrid, RegularGrid
 from tests.array.test_reading import basic, write_chunks
 from virtualzarr import Array
-from virtualzarr.array.read import shards
-from virtualzarr.array.read.shards import ShardedChunks, shard_indexes
+from virtualzarr.array.read import shard_indexes as shards
+from virtualzarr.array.read.shard_indexes import shard_indexes
+from virtualzarr.array.read.shards import ShardedChunks
 from virtualzarr.codecs import Pipeline, make
 from virtualzarr.codecs.sharding import find_sharding
 from virtualzarr.errors import ChunkNotFoundError, CodecError, MetadataError, SourceError

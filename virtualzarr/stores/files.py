@@ -13,6 +13,10 @@ from virtualzarr.config import config
 from virtualzarr.errors import SourceError, SourceNotFoundError
 from virtualzarr.stores import fingerprints
 from virtualzarr.stores.file_heads import find_bytes, find_head
+from virtualzarr.stores.files_in_memory import FetchedFile as FetchedFile
+from virtualzarr.stores.files_in_memory import FileInMemory as FileInMemory
+from virtualzarr.stores.files_in_memory import InlineFile as InlineFile
+from virtualzarr.stores.files_in_memory import MissingFile as MissingFile
 from virtualzarr.stores.fingerprints import Fingerprint as Fingerprint
 from virtualzarr.stores.fingerprints import check_length as check_length
 from virtualzarr.stores.forks import ForkSafeLock
@@ -274,77 +278,6 @@ else:
         return len(data)
 
 
-class InlineFile:
-    """Bytes in memory."""
-
-    __slots__ = ("data", "uri")
-    remote = False
-
-    def __init__(self, data: bytes, uri: str = "inline data") -> None:
-        self.data = memoryview(data).cast("B")
-        self.uri = uri
-
-    def read(self, start: int, stop: int | None, limit: int | None = None) -> Buffer:  # noqa: D102
-        stop = self.data.nbytes if stop is None else stop
-        if stop > self.data.nbytes or start > stop:
-            raise fingerprints.truncated_error(self.uri, start, stop, self.data.nbytes)
-        return self.data[start:stop]
-
-    def read_into(self, start: int, out: memoryview) -> None:  # noqa: D102
-        out[:] = self.read(start, start + out.nbytes)
-
-    def open(self) -> AbstractContextManager[ByteFile]:  # noqa: D102
-        return nullcontext(self)
-
-
-class FileInMemory(InlineFile):
-    """All of a file, or its beginning, in memory, with what an open local file has."""
-
-    __slots__ = ()
-
-    @property
-    def size(self) -> int:
-        """Bytes that are here."""
-        return self.data.nbytes
-
-    def open(self) -> AbstractContextManager[FileInMemory]:  # noqa: D102
-        return nullcontext(self)
-
-    def take(self, start: int, nbytes: int) -> bytes:
-        """Return so many bytes. Raises `SourceError` if there are not."""
-        return bytes(self.read(start, start + nbytes))
-
-    def fill(self, start: int, view: memoryview) -> None:
-        """Copy as many bytes as there is room for."""
-        self.read_into(start, view)
-
-
-class FetchedFile(InlineFile):
-    """All of a remote file, which has come already."""
-
-    __slots__ = ()
-    remote = True
-
-
-class MissingFile:
-    """A file that does not exist."""
-
-    __slots__ = ("uri",)
-    remote = False
-
-    def __init__(self, uri: str) -> None:
-        self.uri = uri
-
-    def read(self, start: int, stop: int | None, limit: int | None = None) -> Buffer:  # noqa: D102
-        raise SourceNotFoundError("there is no such file", file=self.uri)
-
-    def read_into(self, start: int, out: memoryview) -> None:  # noqa: D102
-        self.read(start, None)
-
-    def open(self) -> AbstractContextManager[ByteFile]:  # noqa: D102
-        return nullcontext(self)
-
-
 _pinning = ForkSafeLock()
 
 
@@ -452,6 +385,19 @@ class RemoteFile:
         self._check_version(fingerprint)
         return data[-nbytes:]
 
+    def fetch_end(self, start: int, stop: int | None) -> FileWithEnd:
+        """Return the file with its first or last bytes in memory, by one request.
+
+        Parameters
+        ----------
+        start, stop : int or None
+            Bytes ``0:stop``, or ``start:None`` from the end; fewer of a file that has no more.
+        """
+        data, fingerprint = self.connection.fetch(self.path, self.uri, start, stop)
+        self._check_version(fingerprint)
+        size = None if fingerprint is None else fingerprint.size
+        return FileWithEnd(self, data, 0 if stop is not None else (size or 0) - len(data), size)
+
     def pin(self, fingerprint: Fingerprint | None = None) -> None:
         """Read nothing of another version than the current one, or that of a fingerprint.
 
@@ -460,6 +406,10 @@ class RemoteFile:
         self.version.fingerprint = (
             self.connection.fingerprint(self.path, self.uri) if fingerprint is None else fingerprint
         )
+
+    def has(self, start: int, stop: int | None) -> bool:
+        """Tell whether a range needs no request now."""
+        return self._find_bytes(start, stop) is not None
 
     def _find_bytes(self, start: int, stop: int | None) -> Answer | None:
         # Paths within a shared connection are no URLs of their own.
@@ -499,6 +449,44 @@ class RemoteFile:
                 pinned = self.pinned or current.as_recorded()
                 self.version.fingerprint = pinned
             fingerprints.check_unchanged(self.uri, pinned, current)
+
+    def read_into(self, start: int, out: memoryview) -> None:  # noqa: D102
+        out[:] = self.read(start, start + out.nbytes)
+
+    def open(self) -> AbstractContextManager[ByteFile]:  # noqa: D102
+        return nullcontext(self)
+
+
+class FileWithEnd:
+    """A remote file of which the first or last bytes have come already.
+
+    Attributes
+    ----------
+    file : RemoteFile
+        What requests the other bytes: all are of one version.
+    size : int, optional
+        Bytes of the file.
+    """
+
+    __slots__ = ("_data", "_start", "file", "size", "uri")
+    remote = True
+
+    def __init__(self, file: RemoteFile, data: bytes, start: int, size: int | None) -> None:
+        self.file, self.uri, self.size = file, file.uri, size
+        self._data, self._start = memoryview(data), start
+
+    def has(self, start: int, stop: int | None) -> bool:
+        """Tell whether a range needs no request."""
+        stop = self.size if stop is None else stop
+        return stop is not None and self._start <= start <= stop <= self._start + len(self._data)
+
+    def read(self, start: int, stop: int | None, limit: int | None = None) -> Buffer:  # noqa: D102
+        if not self.has(start, stop):
+            return self.file.read(start, stop, limit)
+        stop = self.size if stop is None else stop
+        assert stop is not None
+        check_length(self.uri, stop - start, limit)
+        return self._data[start - self._start : stop - self._start]
 
     def read_into(self, start: int, out: memoryview) -> None:  # noqa: D102
         out[:] = self.read(start, start + out.nbytes)

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import math
-import time
-from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
@@ -17,33 +15,14 @@ from grids.grouping import group_keys, rank_rows
 from grids.selection import Box, Strided, resolve
 from virtualzarr.array.chunk_source import ChunkSource, LocatedChunks
 from virtualzarr.array.read.cache_policy import ALWAYS_REVALIDATE, CachePolicy
-from virtualzarr.array.read.chunk_cache import (
-    FileCache,
-    PinnedFile,
-    SourceVersion,
-    is_settled,
-    resolve_cache,
-    stat_version,
-)
-from virtualzarr.array.thread_pools import get_pool
-from virtualzarr.codecs.core.base import Buffer, as_view
+from virtualzarr.array.read.chunk_cache import resolve_cache
+from virtualzarr.array.read.shard_indexes import MAX_RETRIES, ShardFetch, ShardIndexReader
 from virtualzarr.codecs.sharding import Index, Shard, Sharding, find_sharding
 from virtualzarr.config import config
-from virtualzarr.errors import SourceChangedError, SourceNotFoundError, VirtualZarrError
+from virtualzarr.errors import SourceChangedError
 from virtualzarr.metadata import ArrayMetadata
-from virtualzarr.stores import invalidation
-from virtualzarr.stores.files import (
-    ByteFile,
-    FetchedFile,
-    Fingerprint,
-    InlineFile,
-    LocalFile,
-    RemoteFile,
-)
 from virtualzarr.stores.read_only import unwrap
 
-MAX_RETRIES = 100
-"""Retries for a shard that is replaced while its index is read."""
 Int64 = NDArray[np.int64]
 
 
@@ -187,8 +166,8 @@ class ShardedChunks:
     ) -> LocatedChunks:
         cells = projection.cells(positions)
         chunk_numbers = np.arange(len(cells)) if positions is None else positions
-        # Of small shards, one sub-chunk may be worth fetching all: the way for several does that.
-        if len(cells) == 1 and not (to_read and self._has_small_shards()):
+        # Of remote shards, more than the index may be worth fetching: that is for several.
+        if len(cells) == 1 and not (to_read and self._is_remote()):
             return self._locate_one(projection, cells[0].tolist(), chunk_numbers, since)
         grouped = self.group_by_shard(cells)
         located = self._locate_shards(_project_cells(self.grid, grouped.shards), since)
@@ -196,8 +175,8 @@ class ShardedChunks:
         # offset -1.
         shapes = self.grid.cell_shapes(grouped.shards[located.cell]).tolist()
         shards = [self.codec.shard(shape) for shape in shapes]
-        limits = self._limit_whole(grouped, located, shapes) if to_read else {}
-        reader = _IndexReader(located, shards, since, limits)
+        fetches = self._plan_fetches(grouped, located, shapes) if to_read else {}
+        reader = ShardIndexReader(located, shards, since, fetches)
         indexes = reader.read_all(alone=positions is not None)
         offset, length = np.full(len(cells), -1), np.zeros(len(cells), np.int64)
         row = np.zeros(len(cells), np.int64)
@@ -214,35 +193,45 @@ class ShardedChunks:
         ranges = Index(offset[stored], length[stored])
         return self._make_located(projection, reader, chunk_numbers[stored], row[stored], ranges)
 
-    def _has_small_shards(self) -> bool:
-        is_remote = getattr(unwrap(getattr(self.shards, "store", None)), "remote", False)
-        return bool(is_remote) and self._shard_nbytes <= config.remote_gap
+    def _is_remote(self) -> bool:
+        return bool(getattr(unwrap(getattr(self.shards, "store", None)), "remote", False))
 
-    def _limit_whole(
+    def _plan_fetches(
         self, grouped: GroupedSubchunks, located: LocatedChunks, shapes: list[list[int]]
-    ) -> dict[int, int]:
-        """Return the shards that are worth fetching whole, and how long they may be encoded.
+    ) -> dict[int, ShardFetch]:
+        """Return the shards of which more is worth fetching than the index, and how much.
 
-        That saves the round trip for the index. At least half of such a shard is wanted, or what is
-        not takes less time than a round trip; and all of them together may be in memory at once.
+        That saves a round trip. At least half of what is fetched is wanted, or what is not takes
+        less time than a round trip; and all of it together may be in memory at once. A shard is
+        fetched whole, or its end at which the index lies, with what is wanted beside that.
         """
         # Blocks of a chunk cache are those of versions of files, which bytes in memory have not.
         if not located.may_be_missing or resolve_cache(self.cache_policy) is not None:
             return {}
-        limits: dict[int, int] = {}
+        fetches: dict[int, ShardFetch] = {}
         total, entry_size = 0, math.prod(self.codec.chunk_shape) * self.itemsize
         for j, (group, shape) in enumerate(zip(located.cell.tolist(), shapes, strict=True)):
-            nbytes = math.prod(shape) * self.itemsize
-            selected_bytes = len(grouped.members(group)) * entry_size
+            entry = grouped.entry[grouped.members(group)]
+            nbytes, selected_bytes = math.prod(shape) * self.itemsize, len(entry) * entry_size
             complete = not located.offset[j] and located.length[j] < 0
-            most = max(2 * selected_bytes, selected_bytes + config.remote_gap)
-            if not complete or not 0 < nbytes <= min(config.remote_read, most):
+            most = min(
+                config.remote_read, max(2 * selected_bytes, selected_bytes + config.remote_gap)
+            )
+            if not complete or not nbytes:
+                continue
+            is_whole = nbytes <= most
+            if not is_whole:
+                # Sub-chunks mostly lie in the order of their entries.
+                edge = int(entry.max()) + 1 if self.codec.at_start else int(entry.min())
+                count = edge if self.codec.at_start else nbytes // entry_size - edge
+                nbytes = count * entry_size
+            if nbytes > most or total + nbytes > config.stream_bytes:
                 continue
             total += nbytes
-            if total > config.stream_bytes:
-                break
-            limits[j] = 8 * nbytes + 2**24
-        return limits
+            # Encoded, sub-chunks may have some bytes more.
+            spare = 7 * nbytes + 2**24 if is_whole else nbytes // 64 + 64 * count
+            fetches[j] = ShardFetch(nbytes + spare, is_whole)
+        return fetches
 
     def _locate_one(
         self, projection: Projection, cell: list[int], position: Int64, since: float
@@ -254,7 +243,7 @@ class ShardedChunks:
         for i in self.codec.order:
             entry = entry * layout.counts[i] + cell[i] - layout.first[i]
         located, empty = self._locate_shards(layout.projection, since), position[:0]
-        reader = _IndexReader(located, [layout.shard] * len(located), since)
+        reader = ShardIndexReader(located, [layout.shard] * len(located), since)
         index = reader.read_index(0) if len(located) else None
         if index is None or index.offset[entry] < 0:
             return self._make_located(projection, reader, empty, empty, Index(empty, empty))
@@ -263,7 +252,12 @@ class ShardedChunks:
         return self._make_located(projection, reader, position, np.zeros(1, np.int64), ranges)
 
     def _make_located(
-        self, projection: Projection, reader: _IndexReader, cell: Int64, row: Int64, ranges: Index
+        self,
+        projection: Projection,
+        reader: ShardIndexReader,
+        cell: Int64,
+        row: Int64,
+        ranges: Index,
     ) -> LocatedChunks:
         shards = reader.located
         return LocatedChunks(
@@ -316,185 +310,3 @@ def _shard_layout(grid: SeparableGrid, codec: Sharding, *cell: int) -> _ShardLay
         [length // edge for length, edge in zip(shape, edges, strict=True)],
         [start // edge for start, edge in zip(origin, edges, strict=True)],
     )
-
-
-@dataclass
-class _IndexReader:
-    """Reads the indexes of some located shards."""
-
-    located: LocatedChunks
-    shards: list[Shard]
-    since: float
-    limits: Mapping[int, int] = field(default_factory=dict)  # of shards that are fetched whole
-
-    def __post_init__(self) -> None:
-        self._files: dict[int, ByteFile] = {}
-        self._tick = invalidation.next_tick()
-
-    def file(self, row: int) -> ByteFile:
-        """Return a file pinned to the version whose indexes were read."""
-        file = self._files.get(row)
-        if file is None:
-            file = self._files[row] = _pin_version(self.located.open_file(row), self.since)
-        return file
-
-    def read_all(self, alone: bool) -> list[Index | None]:
-        """Return the index of each shard, None for those never written.
-
-        Parameters
-        ----------
-        alone : bool
-            Whether this thread reads alone: one of the pool must not wait for others of it.
-        """
-        count = len(self.shards)
-        if count > 1 and not alone and self.located.open_file(int(self.located.file[0])).remote:
-            return list(get_pool(remote=True).map(self.read_index, range(count)))
-        return [self.read_index(j) for j in range(count)]
-
-    def read_index(self, j: int, tries: int = MAX_RETRIES) -> Index | None:
-        """Return the index of one of the shards, None if that was never written."""
-        located, shard = self.located, self.shards[j]
-        row = int(located.file[j])
-        try:
-            extent = int(located.offset[j]), int(located.length[j])
-            fetch = partial(self._fetch_whole, row, j) if j in self.limits else None
-            return _read_index(self.file(row), *extent, shard, self.since, self._tick, fetch)
-        except SourceChangedError as error:
-            # A shard within a shard is located again with its outer one.
-            if not located.may_be_missing or not tries or located.relocate is not None:
-                error.at(file=located.open_file(row).uri)
-                raise
-            self._files.pop(row, None)
-            self.since, self._tick = math.inf, invalidation.next_tick()
-            return self.read_index(j, tries - 1)
-        except SourceNotFoundError as error:
-            if located.may_be_missing:
-                return None
-            error.at(file=located.open_file(row).uri)
-            raise
-        except VirtualZarrError as error:
-            error.at(file=located.open_file(row).uri)
-            raise
-
-    def _fetch_whole(self, row: int, j: int) -> ByteFile:
-        """Return a file, in memory if another request is not needed to know its length."""
-        file = self.file(row)
-        if isinstance(file, RemoteFile) and file.connection.knows_lengths:
-            data = file.read(0, None, self.limits[j])
-            file = self._files[row] = FetchedFile(bytes(data), file.uri)
-        return file
-
-
-def _pin_version(file: ByteFile, since: float) -> ByteFile:
-    """Return a local file pinned to its version now, or to one that was checked lately enough."""
-    if not isinstance(file, LocalFile) or file.fingerprint is not None:
-        return file
-    last = shard_indexes.last_version(file.uri, None, since)
-    if last is None:
-        checked_at = time.monotonic()
-        try:
-            version = stat_version(file.uri)
-        except FileNotFoundError as error:
-            file.read(0, 0)  # its error is the better one, where anything else is wrong
-            raise SourceNotFoundError("there was no such file", file=file.uri) from error
-        shard_indexes.revalidate(SourceVersion(file.uri, None, version, checked_at))
-        last = version, checked_at
-    return PinnedFile(file.uri, *last)
-
-
-def _read_index(
-    file: ByteFile,
-    offset: int,
-    length: int,
-    shard: Shard,
-    since: float,
-    tick: int,
-    fetch: Callable[[], ByteFile] | None = None,
-) -> Index:
-    """Return the index of the shard in a range of bytes; a length of -1 is to the end.
-
-    Unless it is cached, it is read from the file that `fetch` returns, if that is given.
-    """
-    version = _index_version(file, since)
-    key = offset, length, shard
-    if version is not None and (cached := shard_indexes.get_of(version, key)) is not None:
-        return cached
-    file = file if fetch is None else fetch()
-    size = _bytes_after(file, offset) if length < 0 else length
-    # Checked first: a range that began before the shard would read another chunk's bytes as the
-    # index.
-    if size is not None and size < shard.index_size:
-        raise shard.too_short_error(size)
-    if shard.codec.at_start:
-        data = file.read(offset, offset + shard.index_size)
-    elif size is not None:
-        data = file.read(offset + size - shard.index_size, offset + size)
-    else:
-        data = _read_tail(file, offset, shard)
-    index = shard.read_index(data, size)
-    if version is not None:
-        if shard_indexes.limit != config.shard_index_bytes:
-            shard_indexes.limit = config.shard_index_bytes
-        nbytes = index.offset.nbytes + index.length.nbytes
-        shard_indexes.put_of(version, key, index, nbytes, tick)
-    return index
-
-
-def _index_version(file: ByteFile, since: float) -> SourceVersion | None:
-    """Return the version that indexes in a file are cached with, or None if they are not."""
-    if not isinstance(file, LocalFile | RemoteFile):
-        return None
-    checked_at, fingerprint = time.monotonic(), file.fingerprint
-    if isinstance(file, PinnedFile):
-        # File systems stamp times in ticks of some milliseconds: a file changed twice within one
-        # looks unchanged, so that a fresh version proves nothing under "always".
-        usable = file.version.settled or since < math.inf
-        pinned = SourceVersion(file.uri, None, file.version, file.checked_at)
-        return pinned if usable and config.verify_sources else None
-    connection: Hashable = fingerprint
-    if isinstance(file, RemoteFile):
-        connection = file.connection._fs, fingerprint
-    if fingerprint is not None and config.verify_sources and _is_distinct(fingerprint):
-        # Sub-chunks that the index locates are read from this very version, or not at all.
-        version = SourceVersion(file.uri, connection, fingerprint, checked_at)
-        shard_indexes.revalidate(version)
-        return version
-    if since == math.inf:
-        return None
-    last = shard_indexes.last_version(file.uri, connection, since)
-    if last is None:
-        shard_indexes.revalidate(SourceVersion(file.uri, connection, None, checked_at))
-    return SourceVersion(file.uri, connection, *(last or (None, checked_at)))
-
-
-def _is_distinct(fingerprint: Fingerprint) -> bool:
-    """Tell whether no other version of a file has the same fingerprint."""
-    return (
-        fingerprint.etag is not None
-        if fingerprint.mtime_ns is None
-        else is_settled(fingerprint.mtime_ns)
-    )
-
-
-def _bytes_after(file: ByteFile, offset: int) -> int | None:
-    """Return how many bytes there are from an offset on, if no request is needed to know."""
-    if isinstance(file, InlineFile):
-        return file.data.nbytes - offset
-    fingerprint = getattr(file, "fingerprint", None)
-    return (
-        None if fingerprint is None or fingerprint.size is None else int(fingerprint.size) - offset
-    )
-
-
-def _read_tail(file: ByteFile, offset: int, shard: Shard) -> Buffer:
-    """Return the index at the end of a file of unknown size."""
-    # HTTP's suffix ranges (`bytes=-n`) read from the end of a file without asking for its size.
-    tail = None if offset else getattr(file, "tail", None)
-    data = as_view(tail(shard.index_size) if tail else file.read(offset, None))
-    if len(data) < shard.index_size:
-        raise shard.too_short_error(len(data))
-    return data[len(data) - shard.index_size :]
-
-
-shard_indexes: FileCache[Index] = FileCache(config.shard_index_bytes)
-"""LRU cache of shard indexes, for all arrays, of `config.shard_index_bytes`."""

@@ -29,7 +29,7 @@ from virtualzarr.errors import (
     SourceChangedError,
     SourceNotFoundError,
 )
-from virtualzarr.stores.files import SMALL_FILE_BYTES, Buffer, RemoteFile
+from virtualzarr.stores.files import SMALL_FILE_BYTES, Buffer, FileWithEnd, RemoteFile
 from virtualzarr.stores.streams import StreamedRead
 
 if TYPE_CHECKING:
@@ -146,9 +146,12 @@ class CoalescedReads:
         if self.last - self.first != 1 or self.request.located.read_small is not None:
             return None
         file = self.request.located.open_file(int(self.plan.file[self.first]))
-        if not isinstance(file, RemoteFile):
-            return None
         start, stop = int(self.plan.start[self.first]), int(self.plan.stop[self.first])
+        end = stop if stop >= 0 else None
+        if isinstance(file, FileWithEnd) and not file.has(start, end):
+            file = file.file
+        if not isinstance(file, RemoteFile) or file.has(start, end):
+            return None
         codec = int(
             self.request.codec_index[self.chunks[self.plan.order[self.plan.first[self.first]]]]
         )

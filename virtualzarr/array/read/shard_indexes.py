@@ -1,0 +1,241 @@
+"""Indexes of shards: read, with likely data where that saves a round trip, and cached."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import NamedTuple
+
+from virtualzarr.array.chunk_source import LocatedChunks
+from virtualzarr.array.read.chunk_cache import (
+    FileCache,
+    PinnedFile,
+    SourceVersion,
+    is_settled,
+    stat_version,
+)
+from virtualzarr.array.thread_pools import get_pool
+from virtualzarr.codecs.core.base import Buffer, as_view
+from virtualzarr.codecs.sharding import Index, Shard
+from virtualzarr.config import config
+from virtualzarr.errors import SourceChangedError, SourceNotFoundError, VirtualZarrError
+from virtualzarr.stores import invalidation
+from virtualzarr.stores.files import (
+    ByteFile,
+    FetchedFile,
+    FileWithEnd,
+    Fingerprint,
+    InlineFile,
+    LocalFile,
+    RemoteFile,
+)
+
+MAX_RETRIES = 100
+"""Retries for a shard that is replaced while its index is read."""
+
+
+class ShardFetch(NamedTuple):
+    """What is fetched of a shard with its index.
+
+    Attributes
+    ----------
+    nbytes : int
+        Bytes beside the index, or most bytes of the whole.
+    is_whole : bool
+    """
+
+    nbytes: int
+    is_whole: bool
+
+
+@dataclass
+class ShardIndexReader:
+    """Reads the indexes of some located shards."""
+
+    located: LocatedChunks
+    shards: list[Shard]
+    since: float
+    fetches: Mapping[int, ShardFetch] = field(default_factory=dict)  # by number of the shard
+
+    def __post_init__(self) -> None:
+        self._files: dict[int, ByteFile] = {}
+        self._tick = invalidation.next_tick()
+
+    def file(self, row: int) -> ByteFile:
+        """Return a file pinned to the version whose indexes were read."""
+        file = self._files.get(row)
+        if file is None:
+            file = self._files[row] = _pin_version(self.located.open_file(row), self.since)
+        return file
+
+    def read_all(self, alone: bool) -> list[Index | None]:
+        """Return the index of each shard, None for those never written.
+
+        Parameters
+        ----------
+        alone : bool
+            Whether this thread reads alone: one of the pool must not wait for others of it.
+        """
+        count = len(self.shards)
+        if count > 1 and not alone and self.located.open_file(int(self.located.file[0])).remote:
+            return list(get_pool(remote=True).map(self.read_index, range(count)))
+        return [self.read_index(j) for j in range(count)]
+
+    def read_index(self, j: int, tries: int = MAX_RETRIES) -> Index | None:
+        """Return the index of one of the shards, None if that was never written."""
+        located, shard = self.located, self.shards[j]
+        row = int(located.file[j])
+        try:
+            extent = int(located.offset[j]), int(located.length[j])
+            fetch = partial(self._fetch, row, j) if j in self.fetches else None
+            return _read_index(self.file(row), *extent, shard, self.since, self._tick, fetch)
+        except SourceChangedError as error:
+            # A shard within a shard is located again with its outer one.
+            if not located.may_be_missing or not tries or located.relocate is not None:
+                error.at(file=located.open_file(row).uri)
+                raise
+            self._files.pop(row, None)
+            self.since, self._tick = math.inf, invalidation.next_tick()
+            return self.read_index(j, tries - 1)
+        except SourceNotFoundError as error:
+            if located.may_be_missing:
+                return None
+            error.at(file=located.open_file(row).uri)
+            raise
+        except VirtualZarrError as error:
+            error.at(file=located.open_file(row).uri)
+            raise
+
+    def _fetch(self, row: int, j: int) -> ByteFile:
+        """Return a file, with bytes in memory if no other request is needed to know its length."""
+        file, fetch = self.file(row), self.fetches[j]
+        if not isinstance(file, RemoteFile) or not file.connection.knows_lengths:
+            return file
+        if fetch.is_whole:
+            file = FetchedFile(bytes(file.read(0, None, fetch.nbytes)), file.uri)
+        else:
+            nbytes = fetch.nbytes + self.shards[j].index_size
+            at_start = self.shards[j].codec.at_start
+            file = file.fetch_end(*((0, nbytes) if at_start else (-nbytes, None)))
+        self._files[row] = file
+        return file
+
+
+def _pin_version(file: ByteFile, since: float) -> ByteFile:
+    """Return a local file pinned to its version now, or to one that was checked lately enough."""
+    if not isinstance(file, LocalFile) or file.fingerprint is not None:
+        return file
+    last = shard_indexes.last_version(file.uri, None, since)
+    if last is None:
+        checked_at = time.monotonic()
+        try:
+            version = stat_version(file.uri)
+        except FileNotFoundError as error:
+            file.read(0, 0)  # its error is the better one, where anything else is wrong
+            raise SourceNotFoundError("there was no such file", file=file.uri) from error
+        shard_indexes.revalidate(SourceVersion(file.uri, None, version, checked_at))
+        last = version, checked_at
+    return PinnedFile(file.uri, *last)
+
+
+def _read_index(
+    file: ByteFile,
+    offset: int,
+    length: int,
+    shard: Shard,
+    since: float,
+    tick: int,
+    fetch: Callable[[], ByteFile] | None = None,
+) -> Index:
+    """Return the index of the shard in a range of bytes; a length of -1 is to the end.
+
+    Unless it is cached, it is read from the file that `fetch` returns, if that is given.
+    """
+    version = _index_version(file, since)
+    key = offset, length, shard
+    if version is not None and (cached := shard_indexes.get_of(version, key)) is not None:
+        return cached
+    file = file if fetch is None else fetch()
+    size = _bytes_after(file, offset) if length < 0 else length
+    # Checked first: a range that began before the shard would read another chunk's bytes as the
+    # index.
+    if size is not None and size < shard.index_size:
+        raise shard.too_short_error(size)
+    if shard.codec.at_start:
+        data = file.read(offset, offset + shard.index_size)
+    elif size is not None:
+        data = file.read(offset + size - shard.index_size, offset + size)
+    else:
+        data = _read_tail(file, offset, shard)
+    index = shard.read_index(data, size)
+    if version is not None:
+        if shard_indexes.limit != config.shard_index_bytes:
+            shard_indexes.limit = config.shard_index_bytes
+        nbytes = index.offset.nbytes + index.length.nbytes
+        shard_indexes.put_of(version, key, index, nbytes, tick)
+    return index
+
+
+def _index_version(file: ByteFile, since: float) -> SourceVersion | None:
+    """Return the version that indexes in a file are cached with, or None if they are not."""
+    if not isinstance(file, LocalFile | RemoteFile):
+        return None
+    checked_at, fingerprint = time.monotonic(), file.fingerprint
+    if isinstance(file, PinnedFile):
+        # File systems stamp times in ticks of some milliseconds: a file changed twice within one
+        # looks unchanged, so that a fresh version proves nothing under "always".
+        usable = file.version.settled or since < math.inf
+        pinned = SourceVersion(file.uri, None, file.version, file.checked_at)
+        return pinned if usable and config.verify_sources else None
+    connection: Hashable = fingerprint
+    if isinstance(file, RemoteFile):
+        connection = file.connection._fs, fingerprint
+    if fingerprint is not None and config.verify_sources and _is_distinct(fingerprint):
+        # Sub-chunks that the index locates are read from this very version, or not at all.
+        version = SourceVersion(file.uri, connection, fingerprint, checked_at)
+        shard_indexes.revalidate(version)
+        return version
+    if since == math.inf:
+        return None
+    last = shard_indexes.last_version(file.uri, connection, since)
+    if last is None:
+        shard_indexes.revalidate(SourceVersion(file.uri, connection, None, checked_at))
+    return SourceVersion(file.uri, connection, *(last or (None, checked_at)))
+
+
+def _is_distinct(fingerprint: Fingerprint) -> bool:
+    """Tell whether no other version of a file has the same fingerprint."""
+    return (
+        fingerprint.etag is not None
+        if fingerprint.mtime_ns is None
+        else is_settled(fingerprint.mtime_ns)
+    )
+
+
+def _bytes_after(file: ByteFile, offset: int) -> int | None:
+    """Return how many bytes there are from an offset on, if no request is needed to know."""
+    if isinstance(file, InlineFile):
+        return file.data.nbytes - offset
+    if isinstance(file, FileWithEnd):
+        return None if file.size is None else file.size - offset
+    fingerprint = getattr(file, "fingerprint", None)
+    return (
+        None if fingerprint is None or fingerprint.size is None else int(fingerprint.size) - offset
+    )
+
+
+def _read_tail(file: ByteFile, offset: int, shard: Shard) -> Buffer:
+    """Return the index at the end of a file of unknown size."""
+    # HTTP's suffix ranges (`bytes=-n`) read from the end of a file without asking for its size.
+    tail = None if offset else getattr(file, "tail", None)
+    data = as_view(tail(shard.index_size) if tail else file.read(offset, None))
+    if len(data) < shard.index_size:
+        raise shard.too_short_error(len(data))
+    return data[len(data) - shard.index_size :]
+
+
+shard_indexes: FileCache[Index] = FileCache(config.shard_index_bytes)
+"""LRU cache of shard indexes, for all arrays, of `config.shard_index_bytes`."""
