@@ -381,11 +381,9 @@ class RemoteFile:
 
     def tail(self, nbytes: int) -> Buffer:
         """Return the last bytes of the file, or all of it where it has no more."""
-        data, fingerprint = self.connection.fetch(self.path, self.uri, -nbytes, None)
-        self._check_version(fingerprint)
-        return data[-nbytes:]
+        return self._fetch_part(-nbytes, None)[0]
 
-    def fetch_end(self, start: int, stop: int | None) -> FileWithEnd:
+    def fetch_end(self, start: int, stop: int | None) -> ByteFile:
         """Return the file with its first or last bytes in memory, by one request.
 
         Parameters
@@ -393,10 +391,18 @@ class RemoteFile:
         start, stop : int or None
             Bytes ``0:stop``, or ``start:None`` from the end; fewer of a file that has no more.
         """
-        data, fingerprint = self.connection.fetch(self.path, self.uri, start, stop)
-        self._check_version(fingerprint)
+        data, fingerprint = self._fetch_part(start, stop)
         size = None if fingerprint is None else fingerprint.size
+        if stop is None and size is None:
+            return self  # which bytes these are is not known
         return FileWithEnd(self, data, 0 if stop is not None else (size or 0) - len(data), size)
+
+    def _fetch_part(self, start: int, stop: int | None) -> Answer:
+        # Servers that do not understand ranges from the end send all of the file.
+        limit = max(config.remote_read, abs(stop or start))
+        answer = self.connection.fetch(self.path, self.uri, start, stop, limit)
+        self._check_version(answer[1])
+        return answer
 
     def pin(self, fingerprint: Fingerprint | None = None) -> None:
         """Read nothing of another version than the current one, or that of a fingerprint.
@@ -406,10 +412,6 @@ class RemoteFile:
         self.version.fingerprint = (
             self.connection.fingerprint(self.path, self.uri) if fingerprint is None else fingerprint
         )
-
-    def has(self, start: int, stop: int | None) -> bool:
-        """Tell whether a range needs no request now."""
-        return self._find_bytes(start, stop) is not None
 
     def _find_bytes(self, start: int, stop: int | None) -> Answer | None:
         # Paths within a shared connection are no URLs of their own.

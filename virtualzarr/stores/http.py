@@ -135,7 +135,7 @@ class HttpTransport(AsyncTransport):
             if length is not None:
                 check_length(url, length, limit)
             data = await _read_body(response, url, length, limit)
-            if end is None and not headers and "Content-Encoding" not in response.headers:
+            if end is None and "Content-Encoding" not in response.headers:
                 size = len(data)
             if headers and response.status != 206:
                 data = data[start:]  # all of it came, where the last bytes were requested

@@ -113,6 +113,7 @@ class ShardedChunks:
         shape = grid.chunk_shape if isinstance(grid, RegularGrid) else (2**62,)
         self._shard_nbytes = math.prod(shape) * itemsize
         self._layout = lru_cache(maxsize=256)(partial(_shard_layout, grid, codec))
+        self._sample: Index | None = None  # of a remote shard: others mostly are like it
 
     def locate(self, projection: Projection) -> LocatedChunks:
         """Find the sub-chunks that a projection touches, by the indexes of their shards."""
@@ -167,7 +168,8 @@ class ShardedChunks:
         cells = projection.cells(positions)
         chunk_numbers = np.arange(len(cells)) if positions is None else positions
         # Of remote shards, more than the index may be worth fetching: that is for several.
-        if len(cells) == 1 and not (to_read and self._is_remote()):
+        may_guess = to_read and self._is_remote()
+        if len(cells) == 1 and not may_guess:
             return self._locate_one(projection, cells[0].tolist(), chunk_numbers, since)
         grouped = self.group_by_shard(cells)
         located = self._locate_shards(_project_cells(self.grid, grouped.shards), since)
@@ -175,7 +177,7 @@ class ShardedChunks:
         # offset -1.
         shapes = self.grid.cell_shapes(grouped.shards[located.cell]).tolist()
         shards = [self.codec.shard(shape) for shape in shapes]
-        fetches = self._plan_fetches(grouped, located, shapes) if to_read else {}
+        fetches = self._plan_fetches(grouped, located, shards) if may_guess else {}
         reader = ShardIndexReader(located, shards, since, fetches)
         indexes = reader.read_all(alone=positions is not None)
         offset, length = np.full(len(cells), -1), np.zeros(len(cells), np.int64)
@@ -188,6 +190,7 @@ class ShardedChunks:
             offset[members] = index.offset[entry]
             length[members] = index.length[entry]
             row[members] = j
+            self._sample = index
         # A sub-chunk without entry was never written.
         stored = np.flatnonzero(offset >= 0)
         ranges = Index(offset[stored], length[stored])
@@ -197,7 +200,7 @@ class ShardedChunks:
         return bool(getattr(unwrap(getattr(self.shards, "store", None)), "remote", False))
 
     def _plan_fetches(
-        self, grouped: GroupedSubchunks, located: LocatedChunks, shapes: list[list[int]]
+        self, grouped: GroupedSubchunks, located: LocatedChunks, shards: list[Shard]
     ) -> dict[int, ShardFetch]:
         """Return the shards of which more is worth fetching than the index, and how much.
 
@@ -210,28 +213,38 @@ class ShardedChunks:
             return {}
         fetches: dict[int, ShardFetch] = {}
         total, entry_size = 0, math.prod(self.codec.chunk_shape) * self.itemsize
-        for j, (group, shape) in enumerate(zip(located.cell.tolist(), shapes, strict=True)):
+        for j, (group, shard) in enumerate(zip(located.cell.tolist(), shards, strict=True)):
             entry = grouped.entry[grouped.members(group)]
-            nbytes, selected_bytes = math.prod(shape) * self.itemsize, len(entry) * entry_size
-            complete = not located.offset[j] and located.length[j] < 0
-            most = min(
-                config.remote_read, max(2 * selected_bytes, selected_bytes + config.remote_gap)
-            )
-            if not complete or not nbytes:
+            if located.offset[j] or located.length[j] >= 0 or not entry_size:
                 continue
-            is_whole = nbytes <= most
-            if not is_whole:
-                # Sub-chunks mostly lie in the order of their entries.
-                edge = int(entry.max()) + 1 if self.codec.at_start else int(entry.min())
-                count = edge if self.codec.at_start else nbytes // entry_size - edge
-                nbytes = count * entry_size
+            nbytes, most = shard.entries * entry_size, _most_bytes(len(entry) * entry_size)
+            if is_part := nbytes > most:
+                nbytes, selected_bytes = self._estimate_end(entry, shard, entry_size)
+                most = _most_bytes(selected_bytes)
             if nbytes > most or total + nbytes > config.stream_bytes:
                 continue
             total += nbytes
-            # Encoded, sub-chunks may have some bytes more.
-            spare = 7 * nbytes + 2**24 if is_whole else nbytes // 64 + 64 * count
-            fetches[j] = ShardFetch(nbytes + spare, is_whole)
+            # Encoded, sub-chunks may be longer than they are decoded, or than those of others.
+            spare = nbytes // 8 + 64 if is_part else 7 * nbytes + 2**24
+            fetches[j] = ShardFetch(nbytes + spare, not is_part)
         return fetches
+
+    def _estimate_end(self, entry: Int64, shard: Shard, entry_size: int) -> tuple[int, int]:
+        """Return how many bytes beside the index hold some entries, and how many are theirs.
+
+        Where nothing tells yet how long sub-chunks are, and in which order they lie (zarr-python's
+        is not that of the index), none are promised to be theirs.
+        """
+        sample, at_start = self._sample, self.codec.at_start
+        if sample is None or len(sample.offset) != shard.entries:
+            count = int(entry.max()) + 1 if at_start else shard.entries - int(entry.min())
+            return count * entry_size, 0
+        stops, entry = sample.offset + sample.length, entry[sample.offset[entry] >= 0]
+        if not len(entry):
+            return 0, 0
+        begin, end = int(sample.offset[entry].min()), int(stops[entry].max())
+        nbytes = max(end - shard.index_size, 0) if at_start else int(stops.max()) - begin
+        return nbytes, int(sample.length[entry].sum())
 
     def _locate_one(
         self, projection: Projection, cell: list[int], position: Int64, since: float
@@ -271,6 +284,12 @@ class ShardedChunks:
             # pinned by their fingerprints, and a change of them is an error.
             relocate=partial(self._relocate, projection) if shards.may_be_missing else None,
         )
+
+
+def _most_bytes(selected_bytes: int) -> int:
+    """Return how many bytes may be fetched for some of them, rather than wait for an index."""
+    most = max(2 * selected_bytes, selected_bytes + config.remote_gap)
+    return min(config.remote_read, most)
 
 
 def _rank(cells: Int64, grid_shape: tuple[int, ...]) -> Int64:

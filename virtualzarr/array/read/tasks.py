@@ -150,7 +150,7 @@ class CoalescedReads:
         end = stop if stop >= 0 else None
         if isinstance(file, FileWithEnd) and not file.has(start, end):
             file = file.file
-        if not isinstance(file, RemoteFile) or file.has(start, end):
+        if not isinstance(file, RemoteFile):
             return None
         codec = int(
             self.request.codec_index[self.chunks[self.plan.order[self.plan.first[self.first]]]]
