@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import copy
+import os
 import pickle
+import subprocess
+import sys
 from pathlib import Path
 
+import h5py
 import numpy as np
 import pytest
 
@@ -12,6 +17,7 @@ import virtualzarr as vz
 from tests.combine.helpers import virtual_array
 from tests.fuzz.templates import KINDS
 from virtualzarr.batches import Batch, Row, RowCollector, has_manifests, make_batches
+from virtualzarr.batches.schema import Schema
 from virtualzarr.errors import VirtualZarrError
 from virtualzarr.hierarchy.group import Group
 from virtualzarr.ingest.detect import scan
@@ -136,3 +142,34 @@ def test_fill_values_with_bytes_of_padding():
     rows = [collector.add(group) for group in groups]
     assert all(row.schema is rows[0].schema for row in rows)
     assert all(find_difference(rows[n].group(), group) == "" for n, group in enumerate(groups))
+
+
+def test_keys_of_schemas_depend_on_what_is_in_them_alone(tmp_path):
+    """Not on what was read before, nor on which parts are one object."""
+    path = tmp_path / "a.h5"
+    with h5py.File(path, "w") as file:
+        values = np.full(16, 0xAA, "u1").view(np.dtype("u1,<u2", align=True))
+        file.create_dataset("s", data=values, chunks=(2,), fillvalue=values[0])
+        for name, options in {"x": {"compression": "gzip"}, "y": {"compression": "lzf"}}.items():
+            file.create_dataset(name, data=np.arange(5.0), chunks=(5,), shuffle=True, **options)
+    group = scan(str(path))
+    key = Schema.of(group).key
+    for name in group:
+        group[name][...]
+    assert Schema.of(group).key == key
+    script = "import sys; from virtualzarr.batches.schema import Schema; "
+    script += "from virtualzarr.ingest.detect import scan; print(Schema.of(scan(sys.argv[1])).key)"
+    assert Schema.of(scan(str(path))).key == key
+    sent = Schema.of(group)
+    copies = [copy.deepcopy(sent), pickle.loads(sent.dump())]
+    for one in copies:
+        one._key = None
+        for _, (array, _) in one.members.items():
+            # Equal, but another object.
+            object.__setattr__(array, "path", "".join(list(array.path)))
+    assert {one.key for one in copies} == {key}
+    for seed in ("0", "1"):
+        environment = {**os.environ, "PYTHONHASHSEED": seed}
+        command = [sys.executable, "-c", script, str(path)]
+        shown = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+        assert shown.stdout.strip() == repr(key)

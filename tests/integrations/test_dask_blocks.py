@@ -12,7 +12,7 @@ import pytest
 import virtualzarr as vz
 from grids import RegularGrid
 from tests.integrations.helpers import metadata
-from virtualzarr.array import Array
+from virtualzarr.array import Array, chunk_source
 from virtualzarr.config import config
 from virtualzarr.integrations.dask import to_dask
 from virtualzarr.manifest import Affine, Manifest, Source, Sources
@@ -64,9 +64,11 @@ def test_tasks_are_small(tmp_path):
 def test_files_stay_open_for_other_blocks(tmp_path, monkeypatch):
     array, data = many_files(tmp_path)
     opened = []
+    open_source = chunk_source.open_source
     monkeypatch.setattr(
-        "virtualzarr.integrations.dask_blocks.open_source",
-        lambda source: opened.append(source.uri) or vz.array.chunk_source.open_source(source),
+        chunk_source,
+        "open_source",
+        lambda source: opened.append(source.uri) or open_source(source),
     )
     np.testing.assert_array_equal(
         to_dask(array, name=False)[:20].compute(scheduler="sync"), data[:20]

@@ -13,6 +13,7 @@ import pytest
 import virtualzarr as vz
 from virtualzarr.codecs import register
 from virtualzarr.codecs.core.base import BytesBytes, as_u1
+from virtualzarr.codecs.core.numbers import value_bits
 from virtualzarr.errors import (
     CodecError,
     MetadataError,
@@ -613,3 +614,46 @@ def test_rows_dropped_within_chunks_are_not_copied(tmp_path, compression):
     assert copied["time"][...].tolist() == keep
     np.testing.assert_array_equal(copied["air"][...], values[keep])
     np.testing.assert_array_equal(copied["turned"][...], values.T[:, keep])
+
+
+PADDED = np.dtype([("a", "u1"), ("b", "<i4"), ("c", [("d", "u1"), ("e", "<f8")], (2,))], align=True)
+LAYOUTS = {"structure": PADDED, "nested": np.dtype([("s", PADDED), ("t", "u1")], align=True)}
+
+
+def padded(dtype, padding):
+    """Return elements that are equal, whatever is in the bytes that are none of their value."""
+    zeros = np.zeros(12, dtype)
+    raw = np.full(zeros.nbytes, padding, "u1")
+    bits = np.resize(value_bits(dtype), zeros.nbytes)
+    raw[bits > 0] = zeros.view("u1")[bits > 0]
+    values = raw.view(dtype)
+    assert (bits == 0).any()
+    assert repr(values) == repr(zeros)
+    return values
+
+
+def read_tree(folder):
+    return {str(x.relative_to(folder)): x.read_bytes() for x in folder.rglob("*") if x.is_file()}
+
+
+@pytest.mark.parametrize("kind", LAYOUTS)
+def test_padding_is_not_stored(tmp_path, kind):
+    """Equal values are equal bytes, whatever was in memory between them."""
+    written = []
+    for padding in (0xAA, 0x55):
+        values = padded(LAYOUTS[kind], padding)
+        folder = tmp_path / str(padding)
+        options = {"shape": (12,), "dtype": values.dtype, "chunks": 5, "zarr_format": 2}
+        for compressor in (None, "zstd"):
+            array = vz.create_array(
+                folder / f"{compressor}.zarr", **options,
+                compressors=[compressor] if compressor else [], fill_value=values[2],
+            )  # fmt: skip
+            array[...] = values
+            np.testing.assert_array_equal(array[...], values)
+            # Chunks of which all is the fill value are left out, as those of other types are.
+            array[:5] = values[2]
+        vz.copy(folder / "zstd.zarr", folder / "copy.zarr", chunks=(4,))
+        written.append(read_tree(folder))
+    assert written[0] == written[1]
+    assert not {"None.zarr/0", "zstd.zarr/0"} & written[0].keys()

@@ -13,6 +13,8 @@ import zarr
 import virtualzarr as vz
 from tests.stores.webserver import web_server
 from virtualzarr.errors import SourceChangedError
+from virtualzarr.integrations.dask import to_dask
+from virtualzarr.manifest import Manifest, Source, Sources
 from virtualzarr.stores.files import Fingerprint, RemoteFile, take_fingerprint
 from virtualzarr.stores.fingerprints import differences
 from virtualzarr.stores.location import Location
@@ -176,6 +178,32 @@ def test_the_version_outlives_the_files_that_are_kept_ready(tmp_path, monkeypatc
         with pytest.raises(SourceChangedError):
             array[:12]
         assert set(np.unique(array[12:24])) == {1}
+
+
+def test_blocks_of_a_dask_graph_are_of_one_version(tmp_path, monkeypatch):
+    """Blocks are arrays of their own, of which each alone would take whatever is there."""
+    pytest.importorskip("dask.array")
+    monkeypatch.setattr(vz.config, "open_sources", 2)
+    with web_server(tmp_path) as server:
+        for i in range(5):
+            write_npy(tmp_path / f"{i}.npy", 1, OLD)
+        files = Sources([Source(f"{server.url}/{i}.npy") for i in range(5)])
+        rows = np.arange(5)[:, None]
+        metadata = vz.create_array(
+            {}, shape=(60, 40), dtype="i4", chunks=(12, 40), compressors=[]
+        ).metadata
+        manifest = Manifest((5, 1), files, rows, 128, 4 * 12 * 40)
+        array = vz.Array.from_manifest(metadata, manifest, "v")
+        lazy = to_dask(array, name=False)
+        assert set(np.unique(lazy.compute(scheduler="sync"))) == {1}
+        # In whatever order dask has read them: the first file is no longer ready.
+        assert set(np.unique(lazy[12:].compute(scheduler="sync"))) == {1}
+        write_npy(tmp_path / "0.npy", 2, NEW)
+        with pytest.raises(SourceChangedError):
+            lazy[:12].compute(scheduler="sync")
+        assert set(np.unique(lazy[12:24].compute(scheduler="sync"))) == {1}
+        again = to_dask(array, name=False)
+        assert set(np.unique(again[:12].compute(scheduler="sync"))) == {2}
 
 
 def test_sharded_arrays(tmp_path):

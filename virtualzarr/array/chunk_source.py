@@ -147,8 +147,11 @@ class ManifestChunks:
         if isinstance(file, RemoteFile):
             recorded = file.fingerprint
             if recorded is None or recorded.etag is None:
-                file.version = self._pins.setdefault(row, file.version)
+                file.version = self._pin(row, file.version)
         return file
+
+    def _pin(self, row: int, version: Pin) -> Pin:
+        return self._pins.setdefault(row, version)
 
     def _open_file(self, row: int) -> ByteFile:
         return open_source(self.manifest.sources[row])

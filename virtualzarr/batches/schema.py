@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import pickle
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
@@ -162,7 +163,7 @@ class Schema:
         Files of schemas with one key are alike, and have the same columns.
         """
         if self._key is None:
-            self._key = blake2b(pickle.dumps(self._describe()), digest_size=32).digest()
+            self._key = blake2b(_dump_plainly(self._describe()), digest_size=32).digest()
         return self._key
 
     def dump(self) -> bytes:
@@ -257,6 +258,17 @@ def load_pickled(data: bytes) -> Schema:
     """Return the schema that another process dumped; the same one each time."""
     schema: Schema = pickle.loads(data)
     return schema
+
+
+def _dump_plainly(value: Any) -> bytes:
+    """Return a pickle that is the same for equal values, whether or not parts are one object."""
+    file = io.BytesIO()
+    pickler = pickle.Pickler(file, pickle.HIGHEST_PROTOCOL)
+    # References to what came before tell which parts are one object: equal schemas that were
+    # scanned and that another process sent differ in that.
+    pickler.fast = True
+    pickler.dump(value)
+    return file.getvalue()
 
 
 def freeze(value: Any) -> Any:

@@ -18,7 +18,7 @@ from virtualzarr.codecs.core.base import (
     nbytes_of,
 )
 from virtualzarr.codecs.core.byte_order import _little, _orders, has_order
-from virtualzarr.codecs.core.numbers import component, has_narrow_complex, used_bits
+from virtualzarr.codecs.core.numbers import clear_padding, component, has_narrow_complex, used_bits
 from virtualzarr.errors import CodecError, UnsupportedError
 
 _ORDERS: dict[str, Endian] = {"little": "<", "big": ">"}
@@ -83,9 +83,8 @@ class Bytes(ArrayBytes):
         if self._swaps_halves(dtype):
             flat = np.ascontiguousarray(block, spec.dtype).reshape(-1).view(component(spec.dtype))
             return flat.astype(component(dtype)).view("u1")
-        flat = np.ascontiguousarray(block, dtype).reshape(-1).view("u1")
-        mask = used_bits(spec.dtype)
-        return flat if mask is None else (flat.reshape(-1, mask.size) & mask).reshape(-1)
+        # Bytes between fields are whatever was in memory: secrets perhaps, and others each time.
+        return clear_padding(np.ascontiguousarray(block, dtype)).reshape(-1).view("u1")
 
     def is_verbatim(self, dtype: np.dtype[Any]) -> bool:
         """Whether the bytes are the elements of a numpy dtype, every bit of them.

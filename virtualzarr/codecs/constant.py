@@ -8,6 +8,7 @@ import numpy as np
 
 from virtualzarr.codecs.core.base import ArrayBytes, Block, Buffer, ChunkSpec, as_u1, nbytes_of
 from virtualzarr.codecs.core.byte_order import native
+from virtualzarr.codecs.core.numbers import clear_padding
 from virtualzarr.errors import UnsupportedError
 
 
@@ -43,4 +44,4 @@ def constant_bytes(value: Any, dtype: np.dtype[Any]) -> bytes:
     """Return what a constant block of some element is stored as."""
     element = np.empty((), native(dtype))
     element[()] = value
-    return element.astype(dtype.newbyteorder("<")).tobytes()
+    return clear_padding(element.astype(dtype.newbyteorder("<"))).tobytes()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import inspect
 import operator
+import os
 import pickle
 import zlib
 from collections.abc import Sequence
@@ -25,15 +26,15 @@ from numpy.typing import NDArray
 
 from grids import Axis, SeparableGrid, simplify
 from virtualzarr.array import Array
-from virtualzarr.array.chunk_source import ManifestChunks, open_source
+from virtualzarr.array.chunk_source import ManifestChunks
 from virtualzarr.config import config
 from virtualzarr.manifest import Affine, Decoder, Manifest, Source, Sources
 from virtualzarr.manifest.manifest import MISSING, TO_END
 from virtualzarr.metadata import ArrayMetadata
-from virtualzarr.stores.files import ByteFile
+from virtualzarr.stores.files import ByteFile, Pin
 from virtualzarr.virtual.rechunk import get_axes
 
-# Arrays of which this process has read blocks; each keeps the files that it reads open.
+# Graphs of which this process has read blocks; each keeps the files that it reads open.
 _TEMPLATES = 32
 # Shapes of blocks of one array that are remembered.
 _SHAPES = 64
@@ -134,8 +135,11 @@ class BlockReferences(BlockwiseDep):
     def __init__(self, array: Array, axes: Sequence[BlockAxis]) -> None:
         self.manifest, self.axes = array.manifest, axes
         self.numblocks = tuple(len(axis.starts) - 1 for axis in axes)
+        # Other bytes for each graph: files that were replaced are an error for blocks of one graph,
+        # and read as they are now by the next.
+        parts = (_strip(array), os.urandom(8))
         # Compressed, as it is sent with each task.
-        self.template = zlib.compress(pickle.dumps(_strip(array), pickle.HIGHEST_PROTOCOL))
+        self.template = zlib.compress(pickle.dumps(parts, pickle.HIGHEST_PROTOCOL))
 
     def __getitem__(self, idx: tuple[int, ...]) -> Block:
         cells = tuple(axis.find_cells(i) for axis, i in zip(self.axes, idx, strict=True))
@@ -303,11 +307,11 @@ class Block:
         metadata = template.make_metadata(self.axes)
         sources, *columns = self.references
         manifest = Manifest(metadata.grid.grid_shape, Sources(sources), *columns)
-        return template.array.replace(metadata, BlockChunks(manifest, template.files))
+        return template.array.replace(metadata, BlockChunks(manifest, template))
 
 
 class Template:
-    """What this process knows of an array of which it reads blocks.
+    """What this process knows of the array of a graph of which it reads blocks.
 
     Parameters
     ----------
@@ -318,6 +322,7 @@ class Template:
     def __init__(self, array: Array) -> None:
         self.array = array
         self.files: dict[Source, ByteFile] = {}
+        self.pins: dict[Source, Pin] = {}
         # Most blocks have the same shape, and validating metadata costs as much as a small read.
         self.make_metadata = lru_cache(_SHAPES)(self._make_metadata)
 
@@ -332,24 +337,28 @@ class Template:
 
 @lru_cache(_TEMPLATES)
 def _load_template(data: bytes) -> Template:
-    return Template(pickle.loads(zlib.decompress(data)))
+    array, _ = pickle.loads(zlib.decompress(data))
+    return Template(array)
 
 
 class BlockChunks(ManifestChunks):
-    """Chunks of a block, read from files that are open for other blocks of the same array."""
+    """Chunks of a block, in files that are open for other blocks of the same graph."""
 
-    def __init__(self, manifest: Manifest, files: dict[Source, ByteFile]) -> None:
+    def __init__(self, manifest: Manifest, template: Template) -> None:
         super().__init__(manifest)
-        self._shared = files
+        self._template = template
 
-    def _open_file(self, row: int) -> ByteFile:
-        source = self.manifest.sources[row]
-        if source.is_inline:
-            return open_source(source)
-        file = self._shared.get(source)
+    def _open_pinned(self, row: int) -> ByteFile:
+        files, source = self._template.files, self.manifest.sources[row]
+        file = files.get(source)
         if file is None:
-            # Cleared at once, as those of an array are.
-            if len(self._shared) >= config.open_sources:
-                self._shared.clear()
-            file = self._shared[source] = open_source(source)
+            file = super()._open_pinned(row)
+            if not source.is_inline:
+                # Cleared at once, as those of an array are.
+                if len(files) >= config.open_sources:
+                    files.clear()
+                files[source] = file
         return file
+
+    def _pin(self, row: int, version: Pin) -> Pin:
+        return self._template.pins.setdefault(self.manifest.sources[row], version)

@@ -12,6 +12,7 @@ from xarray.core import indexing
 
 from virtualzarr.array import Array
 from virtualzarr.codecs import Pipeline, make
+from virtualzarr.codecs.core.numbers import clear_padding
 from virtualzarr.errors import UnsupportedError
 from virtualzarr.integrations.xarray_indexing import is_integer, read_points, select_outer
 from virtualzarr.manifest import Manifest
@@ -208,7 +209,7 @@ def as_duck(values: Any) -> VirtualDuckArray:
     if values.dtype.hasobject:
         raise UnsupportedError("objects have no bytes")
     metadata = make_metadata(values.shape, values.dtype)
-    data = values.astype(values.dtype.newbyteorder("<")).tobytes()
+    data = clear_padding(values.astype(values.dtype.newbyteorder("<"))).tobytes()
     manifest = Manifest.inline(data, values.ndim) if values.size else make_empty_manifest(metadata)
     return VirtualDuckArray(Array.from_manifest(metadata, manifest))
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from virtualzarr.codecs.core.numbers import is_narrow, number_format
+from virtualzarr.codecs.core.numbers import clear_padding, is_narrow, number_format
 from virtualzarr.codecs.core.scalars import native, number_from_json, number_to_json
 from virtualzarr.config import config
 from virtualzarr.errors import MetadataError, UnsupportedError
@@ -21,8 +21,7 @@ from virtualzarr.metadata.json_documents import member, short
 _NAT = -(2**63)
 _V2_BASE64 = ("float4_e2m1fn",)  # numbers whose fill value TensorStore writes as raw bytes in v2
 
-_X87_MANTISSA, _X87_BYTES = 63, 10
-"""Bits of the mantissa of an extended double, and bytes of it that are not padding."""
+_EXTENDED = (np.longdouble, np.clongdouble)  # which have padding
 
 
 # ------------------------------------------------------------------------------- from JSON
@@ -217,7 +216,7 @@ def fill_to_json(value: Any, dtype: np.dtype, zarr_format: int) -> Any:
     if dtype.names is None:
         value = to_scalar(value, native(dtype))
     elif zarr_format == 2:
-        return _base64(np.asarray(value).astype(dtype).tobytes())
+        return _base64(clear_padding(np.asarray(value).astype(dtype)).tobytes())
     else:
         return {name: fill_to_json(value[name], dtype[name], 3) for name in dtype.names}
     if zarr_format == 2 and dtype.name in _V2_BASE64:
@@ -289,7 +288,8 @@ def to_scalar(value: Any, dtype: np.dtype) -> Any:
         # between would lose; readers compare fill values by their bits.
         array = np.asarray(value)
         if array.size == 1 and array.dtype.newbyteorder("=") == dtype.newbyteorder("="):
-            return np.ascontiguousarray(array).reshape(-1).astype(dtype)[0]
+            # Padding would tell apart what is equal, where values are compared as bytes.
+            return clear_padding(np.ascontiguousarray(array).reshape(-1).astype(dtype))[0]
         result = _convert(array, value, dtype)
     except (TypeError, ValueError, OverflowError) as error:
         raise MetadataError(
@@ -307,7 +307,7 @@ def _check_size(dtype: np.dtype) -> None:
 
 def _is_immutable_scalar(value: np.generic, dtype: np.dtype) -> bool:
     """Whether a scalar is of a dtype already, and immutable (records are not)."""
-    return value.dtype == dtype and dtype.kind != "V"
+    return value.dtype == dtype and dtype.kind != "V" and dtype.type not in _EXTENDED
 
 
 def _object_scalar(value: Any, dtype: np.dtype) -> Any:
@@ -445,19 +445,7 @@ def is_same_fill(a: Any, b: Any) -> bool:
     a, b = (np.asarray(x, x.dtype.newbyteorder("=")) for x in (a, b))
     if a.dtype != b.dtype:
         return False
-    return a.tobytes() == b.tobytes() or _value_bytes(a) == _value_bytes(b)
-
-
-def _value_bytes(values: np.ndarray[Any, Any]) -> bytes:
-    """Return the bytes of values without the padding, which holds whatever was in memory."""
-    dtype = values.dtype
-    if dtype.names:
-        return b"".join(_value_bytes(values[name]) for name in dtype.names)
-    raw = values.tobytes()
-    if dtype not in (np.longdouble, np.clongdouble) or np.finfo(dtype).nmant != _X87_MANTISSA:
-        return raw
-    size = np.dtype(np.longdouble).itemsize
-    return np.frombuffer(raw, np.uint8).reshape(-1, size)[:, :_X87_BYTES].tobytes()
+    return clear_padding(a).tobytes() == clear_padding(b).tobytes()
 
 
 def show_fills(a: Any, b: Any) -> tuple[str, str]:

@@ -163,6 +163,16 @@ class Codec:
         """Return the error for encoding by a codec that only decodes."""
         return UnsupportedError(f"codec {self.name}: encoding is not supported")
 
+    def __getstate__(self) -> dict[str, Any]:
+        # What was computed is left out: it depends on what was read before, and pickles of equal
+        # codecs are compared.
+        of_class = type(self)
+        return {
+            name: value
+            for name, value in self.__dict__.items()
+            if not isinstance(getattr(of_class, name, None), cached_property)
+        }
+
     @cached_property
     def _identity(self) -> Hashable:
         return (self.kind, self.name, as_hashable(self.configuration))

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from virtualzarr.codecs.core.base import U1, Block
+from virtualzarr.codecs.core.numbers import clear_padding
 from virtualzarr.codecs.core.scratch import allocate
 
 
@@ -46,15 +47,16 @@ def is_filled(block: Block, fill: Any) -> bool:
         return True
     if block.dtype.hasobject:
         return all(type(value) is type(fill) and value == fill for value in block.flat)
-    want = np.asarray(fill, block.dtype).reshape(1)
+    # Without the padding of structures, in which equal elements differ.
+    want = clear_padding(np.asarray(fill, block.dtype).reshape(1))
     width = want.itemsize
     if width == 0:
         return True
     # Most blocks differ in their first element: those cost nothing more.
     first: Any = (slice(0, 1),) * block.ndim
-    if block[(*first, ...)].tobytes() != want.tobytes():
+    if clear_padding(block[(*first, ...)]).tobytes() != want.tobytes():
         return False
-    flat = np.ascontiguousarray(block).reshape(-1)
+    flat = clear_padding(np.ascontiguousarray(block)).reshape(-1)
     # Compared as integers: NaN differs from itself as a float, and -0.0 does not from 0.0.
     if width in (1, 2, 4, 8):
         same = flat.view(f"u{width}") == want.view(f"u{width}")

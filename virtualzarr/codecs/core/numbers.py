@@ -168,6 +168,64 @@ def used_bits(dtype: np.dtype[Any]) -> np.ndarray[Any, Any] | None:
     return np.array([(1 << number.bits) - 1], "u1")
 
 
+# An extended double of x87 has ten bytes, of the twelve or sixteen that numpy gives it.
+_X87_MANTISSA, _X87_BYTES = 63, 10
+
+
+@lru_cache(maxsize=256)
+def value_bits(dtype: np.dtype[Any]) -> np.ndarray[Any, Any] | None:
+    """Return, for each byte of an element, the bits that its value is made of; None where all are.
+
+    Other than in `used_bits`, bytes between and behind fields are none of them: in memory these
+    are whatever was there before.
+
+    Examples
+    --------
+    >>> value_bits(np.dtype("u1,<u2", align=True))
+    array([255,   0, 255, 255], dtype=uint8)
+    >>> value_bits(np.dtype("u1,<u2")) is None
+    True
+    """
+    if dtype.subdtype is not None:
+        base = value_bits(dtype.subdtype[0])
+        return None if base is None else np.tile(base, dtype.itemsize // base.size)
+    if dtype.fields is None:
+        # By type: characters of ml_dtypes are those of others, too.
+        is_extended = dtype.type in (np.longdouble, np.clongdouble)
+        return _x87_bits(dtype) if is_extended else used_bits(dtype)
+    mask = np.zeros(dtype.itemsize, "u1")
+    for part, offset, *_ in dtype.fields.values():
+        bits = value_bits(part)
+        # Fields may overlap, as a union has them.
+        mask[offset : offset + part.itemsize] |= np.uint8(0xFF) if bits is None else bits
+    return None if (mask == 0xFF).all() else mask
+
+
+def _x87_bits(dtype: np.dtype[Any]) -> np.ndarray[Any, Any] | None:
+    if np.finfo(dtype).nmant != _X87_MANTISSA:
+        return None
+    size = np.dtype(np.longdouble).itemsize
+    mask = np.where(np.arange(size) < _X87_BYTES, 0xFF, 0).astype("u1")
+    mask = mask if dtype.newbyteorder("<") == dtype else mask[::-1]
+    return np.tile(mask, dtype.itemsize // size)
+
+
+def clear_padding(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Return values with zeros where an element has bits that are none of its value.
+
+    Examples
+    --------
+    >>> padded = np.full(4, 255, "u1").view(np.dtype("u1,<u2", align=True))
+    >>> clear_padding(padded).view("u1")
+    array([255,   0, 255, 255], dtype=uint8)
+    """
+    mask = None if values.dtype.hasobject else value_bits(values.dtype)
+    if mask is None or not values.size:
+        return values
+    flat = np.ascontiguousarray(values).reshape(-1).view("u1").reshape(-1, mask.size) & mask
+    return flat.view(values.dtype).reshape(values.shape)
+
+
 def has_narrow_complex(dtype: np.dtype[Any]) -> bool:
     """Whether elements are, or contain, complex numbers of ml_dtypes."""
     if dtype.subdtype is not None:
