@@ -277,7 +277,7 @@ def prepare_merge(state: Snapshot, fan_in: int) -> Generator[Any, Any, Change]:
     if fan_in == 1:
         due = next(iter((yield from find_small(state, "time"))), None)
     else:
-        due = yield from find_due(state, "time", fan_in)
+        due = yield from find_due(state, "time", fan_in, coordinates_of)
     if due is None:
         raise MismatchError("none are due")
     rows: list[Any] = []
@@ -285,7 +285,10 @@ def prepare_merge(state: Snapshot, fan_in: int) -> Generator[Any, Any, Change]:
         (data,) = yield from objects.read([entry.segment])
         rows += [[rows[-1][0], None]] * gap if gap else []
         rows += json.loads(data)[slice(*due.kept_rows(number))]
-    return replace_entries(due, Stored("segments", json.dumps(rows).encode()), ())
+    # A vacuum looks at all runs, also when it commits.
+    coordinates = None if fan_in == 1 else coordinates_of
+    stored = Stored("segments", json.dumps(rows).encode())
+    return replace_entries(due, stored, (), coordinates=coordinates)
 
 
 @dataclass(frozen=True)

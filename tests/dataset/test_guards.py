@@ -346,7 +346,12 @@ def test_a_merge_that_forgets_that_rows_may_come_back(monkeypatch):
     run = partial(merge_beside_a_rollback, [[(row, row)] for row in range(3)], 1, 1, 3)
     with pytest.raises(MismatchError, match="there again"):
         run()
-    monkeypatch.setattr(merge, "has_rows", lambda entry, dimension, runs: entry.sequence != 1)
+
+    def find(state, dimension, entries, coordinates):
+        return [entry.sequence != 1 for entry in entries]
+        yield
+
+    monkeypatch.setattr(merge, "find_live", find)
     assert (1, 1) not in run()
 
 
@@ -375,7 +380,7 @@ def test_a_vacuum_that_forgets_what_tagged_versions_are_made_from(monkeypatch):
 
 
 def test_a_merge_of_segments_that_are_not_there_any_more(monkeypatch):
-    def check(due, state):
+    def check(due, state, coordinates):
         return None
         yield
 

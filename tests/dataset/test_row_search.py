@@ -11,12 +11,13 @@ import pytest
 
 from tests.dataset.simulation import coordinates_of, run
 from tests.dataset.test_growth import Meter, append_and_merge
-from virtualzarr.dataset import placing
+from virtualzarr.dataset import placing, row_search
 from virtualzarr.dataset.commit import commit, create
 from virtualzarr.dataset.limits import LIMITS
+from virtualzarr.dataset.merge import find_due
 from virtualzarr.dataset.operations import Get
 from virtualzarr.dataset.placing import read_stored
-from virtualzarr.dataset.row_search import find_ids, locate, merge_pairs
+from virtualzarr.dataset.row_search import find_ids, find_live, locate, merge_pairs
 from virtualzarr.dataset.row_tables import read_entries, read_runs, splice_rows
 from virtualzarr.dataset.runs import Runs
 from virtualzarr.dataset.tables import Pack
@@ -108,6 +109,43 @@ def test_a_row_is_found_by_few_nodes_of_tables(late):
     ]
     every = count_nodes(meter.store, find_ids(state, "time", [(0, 150)]))
     assert max(reads) < 25 < 40 < every
+
+
+def test_entries_have_rows_as_among_all_of_them(late, monkeypatch):
+    meter, state, _ = late
+    entries = [e for e in run(meter.store, read_entries(state)) if "time" in e.rows]
+    # As if each row had an entry: of some, the only row is gone.
+    entries += [
+        replace(entry, segment=replace(entry.segment, name=f"{k}"), rows={"time": (first + k, 1)},
+                bounds={"time": (value, value)})
+        for entry in entries for first, count in [entry.rows["time"]]
+        for k, value in enumerate(run(meter.store, coordinates_of(entry)).read(0, count).tolist())
+    ]  # fmt: skip
+    entries = random.Random(6).sample(entries, 60)
+    exact = run(meter.store, find_live(state, "time", entries))
+    assert {*exact} == {True, False}
+    for most in (0, 1 << 12):
+        monkeypatch.setattr(row_search, "_MOST_BETWEEN", most)
+        live = run(meter.store, find_live(state, "time", entries, coordinates_of))
+        assert all(one in (None, other) for one, other in zip(live, exact, strict=True))
+        assert (None in live) == (most == 0)
+    unbounded = [replace(entry, bounds={}) for entry in entries]
+    live = run(meter.store, find_live(state, "time", unbounded, coordinates_of))
+    assert {*live} == {True, None}
+    # Where no row has ever gone, nothing is read.
+    whole = replace(state, next_ids={"time": len(state.rows_of("time"))})
+    protocol = find_live(whole, "time", entries, coordinates_of)
+    assert count_nodes(meter.store, protocol) == 0
+
+
+def test_what_is_due_is_found_by_few_nodes_of_tables(late, monkeypatch):
+    meter, state, _ = late
+    monkeypatch.setattr(row_search, "_MOST_BETWEEN", 16)
+    due = run(meter.store, find_due(state, "time", 2, coordinates_of))
+    nodes = count_nodes(meter.store, find_due(state, "time", 2, coordinates_of))
+    every = count_nodes(meter.store, read_runs(state, "time"))
+    assert len(due.entries) + len(due.dead) >= 2
+    assert nodes < 40 < every <= count_nodes(meter.store, find_due(state, "time", 2))
 
 
 def test_pairs_are_merged_as_sets():

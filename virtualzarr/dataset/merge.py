@@ -22,6 +22,8 @@ from virtualzarr.dataset.entry import ChunkRuns, Entry
 from virtualzarr.dataset.head import Head
 from virtualzarr.dataset.named import Named
 from virtualzarr.dataset.operations import Protocol
+from virtualzarr.dataset.placing import Coordinates
+from virtualzarr.dataset.row_search import find_live
 from virtualzarr.dataset.row_tables import at_sequences, has_rows, read_entries, read_runs
 from virtualzarr.dataset.runs import Runs
 from virtualzarr.dataset.segment import Cells, pack
@@ -112,17 +114,24 @@ class Due:
             stop = first + count
 
 
-def find_due(state: Snapshot, dimension: str, fan_in: int | None = None) -> Protocol[Due | None]:
+def find_due(
+    state: Snapshot,
+    dimension: str,
+    fan_in: int | None = None,
+    coordinates: Coordinates | None = None,
+) -> Protocol[Due | None]:
     """Return entries that should be merged, the oldest of the lowest level that has enough.
 
-    The last ones are looked at, among which new ones become due.
+    The last ones are looked at, among which new ones become due. Those whose rows are gone are left
+    out, as far as that is found without reading much: by coordinates, if these can be read.
     """
     entries = yield from read_entries(state, choose_last)
     groups = _group(entries, dimension, AFTER_APPENDS)
     chosen = _choose(groups, fan_in or config.tuning.merge_fan_in)
     if not chosen:
         return None
-    return _with_dead(chosen, dimension, (yield from read_runs(state, dimension)))
+    live = yield from find_live(state, dimension, chosen, coordinates)
+    return _with_dead(chosen, dimension, [each is not False for each in live])
 
 
 def find_small(state: Snapshot, dimension: str) -> Protocol[list[Due]]:
@@ -134,7 +143,8 @@ def find_small(state: Snapshot, dimension: str) -> Protocol[list[Due]]:
     runs = yield from read_runs(state, dimension)
     for group in _group(entries, dimension, IN_VACUUMS):
         for chosen in pack_small(group):
-            due = _trim(_with_dead(chosen, dimension, runs), runs)
+            live = [has_rows(entry, dimension, runs) for entry in chosen]
+            due = _trim(_with_dead(chosen, dimension, live), runs)
             if len(chosen) > 1 or due.head + due.tail > due.count // _MOST_GONE:
                 due_sets.append(due)
     return due_sets
@@ -185,8 +195,8 @@ def _find_border(entry: Entry, count: int, row: int, *, is_end: bool = False) ->
         row = moved
 
 
-def _with_dead(chosen: Sequence[Entry], dimension: str, runs: Runs) -> Due:
-    live = tuple(entry for entry in chosen if has_rows(entry, dimension, runs))
+def _with_dead(chosen: Sequence[Entry], dimension: str, is_live: Sequence[bool]) -> Due:
+    live = tuple(itertools.compress(chosen, is_live))
     dead = tuple(entry for entry in chosen if entry not in live)
     # One at least is left to stand for all.
     return Due(dimension, live or tuple(chosen[:1]), dead if live else tuple(chosen[1:]))
@@ -234,13 +244,20 @@ def _level(entry: Entry) -> int:
     return len(str(entry.commits)) - 1
 
 
-def merge(due: Due, axes: Mapping[str, tuple[int, int]], open_segment: Opener) -> Change:
+def merge(
+    due: Due,
+    axes: Mapping[str, tuple[int, int]],
+    open_segment: Opener,
+    coordinates_of: Coordinates | None = None,
+) -> Change:
     """Return the change that makes one segment of several.
 
     Parameters
     ----------
     axes : mapping of str to (int, int)
         By path, how many axes an array has, and which of them grows.
+    coordinates_of : callable, optional
+        Reads the coordinates of an entry, by which rows are looked for when it is committed.
     """
     merged, tables = {}, SourceTables()
     for path, (ndim, axis) in axes.items():
@@ -262,7 +279,7 @@ def merge(due: Due, axes: Mapping[str, tuple[int, int]], open_segment: Opener) -
         due, stored, group_chunks({path: item.chunks or () for path, item in merged.items()}),
         sum(item.manifest.ncells for item in merged.values()),
         None if coordinates is None else (plain(coordinates.min()), plain(coordinates.max())),
-        list_data(due.entries, merged),
+        list_data(due.entries, merged), coordinates_of,
     )  # fmt: skip
 
 
@@ -283,6 +300,7 @@ def replace_entries(
     cells: int = 0,
     ends: tuple[Any, Any] | None = None,
     data: tuple[Named, ...] = (),
+    coordinates: Coordinates | None = None,
 ) -> Change:
     """One entry takes the place of others, with a segment that has their rows, and gaps.
 
@@ -292,7 +310,7 @@ def replace_entries(
 
     def change(head: Head) -> Protocol[Record]:
         state = head.snapshot
-        yield from check_due(due, state)
+        yield from check_due(due, state, coordinates)
         named = yield from stored.put(state.epoch)
         bounds = {}
         # One entry without bounds would let searches by coordinate pass over its rows.
@@ -318,7 +336,7 @@ def replace_entries(
     return change
 
 
-def check_due(due: Due, state: Snapshot) -> Protocol[None]:
+def check_due(due: Due, state: Snapshot, coordinates: Coordinates | None = None) -> Protocol[None]:
     """Check that entries are there still, and that what was left out has not come back.
 
     Raises
@@ -327,11 +345,12 @@ def check_due(due: Due, state: Snapshot) -> Protocol[None]:
         Another writer merged them, or the dataset was rolled back.
     """
     yield from check_present((*due.entries, *due.dead), state)
-    if due.dead or due.head or due.tail:
-        runs = yield from read_runs(state, due.dimension)
-        is_back = any(has_rows(entry, due.dimension, runs) for entry in due.dead)
-        if is_back or has_trimmed(due, runs):
-            raise MismatchError("rows that were dropped are there again")
+    live = yield from find_live(state, due.dimension, due.dead, coordinates)
+    is_back = None in live or any(live)
+    if due.head or due.tail:
+        is_back |= has_trimmed(due, (yield from read_runs(state, due.dimension)))
+    if is_back:
+        raise MismatchError("rows that were dropped are there again")
 
 
 def check_present(entries: Sequence[Entry], state: Snapshot) -> Protocol[None]:

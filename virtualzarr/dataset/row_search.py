@@ -6,7 +6,7 @@ of its rows, dropped ones as well, and by these they are found as new rows are.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from virtualzarr.dataset.operations import Protocol
 from virtualzarr.dataset.placing import Coordinates, bisect
 from virtualzarr.dataset.row_tables import (
     RowLookup,
+    has_rows,
     read_overlapping,
     read_runs,
     read_runs_between,
@@ -75,6 +76,65 @@ def find_ids(
         if start < min(stop, rows.table_rows):
             stretches.append((yield from read_runs_between(state, dimension, start, stop, memo)))
     return stretches
+
+
+_MOST_BETWEEN = 1 << 12
+"""Rows from the least to the greatest coordinate of an entry that are looked through."""
+
+
+def find_live(
+    state: Snapshot,
+    dimension: str,
+    entries: Sequence[Entry],
+    coordinates: Coordinates | None = None,
+) -> Protocol[list[bool | None]]:
+    """Tell of entries whether any of their rows is there; None where that takes reading much.
+
+    Parameters
+    ----------
+    state : Snapshot
+    dimension : str
+    entries : sequence of Entry
+        That extend the dimension.
+    coordinates : callable, optional
+        Reads the coordinates of stored rows; without it, all runs are read.
+    """
+    rows = state.rows_of(dimension)
+    if not entries or len(rows) == state.next_ids.get(dimension, 0):
+        return [True] * len(entries)  # no row has ever gone
+    if coordinates is None or rows.table is None or not rows.table.height:
+        runs = yield from read_runs(state, dimension)
+        return [has_rows(entry, dimension, runs) for entry in entries]
+    memo: Memo = {}
+    lookup = RowLookup(state, dimension, memo)
+    result: list[bool | None] = []
+    for entry in entries:
+        is_live: bool | None = has_rows(entry, dimension, rows.tail)
+        if not is_live:
+            is_live = yield from _is_live(state, entry, coordinates, lookup, memo)
+        result.append(is_live)
+    return result
+
+
+def _is_live(
+    state: Snapshot, entry: Entry, coordinates: Coordinates, lookup: RowLookup, memo: Memo
+) -> Protocol[bool | None]:
+    """Look for any row of an entry where its coordinates belong."""
+    dimension = lookup.dimension
+    if dimension not in entry.bounds:
+        return None
+    (least, greatest), end = entry.bounds[dimension], len(state.rows_of(dimension))
+    start = yield from bisect(lookup, end, coordinates, least, "left")
+    # Mostly its first row is there: of nothing else the coordinate need be looked for.
+    if start < end and (yield from lookup.find(start)).entry.key == entry.key:
+        return True
+    stop = yield from bisect(lookup, end, coordinates, greatest, "right")
+    if stop - start > _MOST_BETWEEN:
+        return None
+    if start == stop:
+        return False
+    _, runs = yield from read_runs_between(state, dimension, start, stop, memo)
+    return has_rows(entry, dimension, runs)
 
 
 def _have_bounds(entries: Iterable[Entry], dimension: str) -> bool:

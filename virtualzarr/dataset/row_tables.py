@@ -6,6 +6,7 @@ Source: ``specs/dataset.md``, *Tables*.
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -410,9 +411,11 @@ class RowLookup:
     def __init__(self, state: Snapshot, dimension: str, memo: Memo | None = None) -> None:
         self.dimension = dimension
         self._rows, self._entries = state.rows_of(dimension), state.entries
-        # What was read: runs with the position of the first row, and entries.
+        # What was read: runs with the position of the first row, and entries by their first ids.
         self._parts: list[tuple[int, Runs]] = [(self._rows.table_rows, self._rows.tail)]
-        self._seen: list[Entry] = list(reversed(self._entries.tail))
+        self._seen: list[Entry] = []
+        self._firsts: list[int] = []
+        self._note(self._entries.tail)
         self._memo: Memo = {} if memo is None else memo
 
     def find(self, position: int) -> Protocol[Piece]:
@@ -444,19 +447,24 @@ class RowLookup:
         return start, runs
 
     def _entry_at(self, row: int) -> Protocol[Entry]:
-        entry = self._search(self._seen, row)
+        entry = self._search(row)
         if entry is None:
             choice = at_ids(self.dimension, row, row + 1)
             older, _ = yield from ENTRIES.scan(self._entries.table, choice, memo=self._memo)
-            entry = self._search(older[::-1], row)
-            self._seen += older[::-1]
+            self._note(older)
+            entry = self._search(row)
         if entry is None:
             raise MetadataError(f"row {row} of {self.dimension!r} is in no segment")
         return entry
 
-    def _search(self, entries: Sequence[Entry], row: int) -> Entry | None:
-        for entry in entries:
-            first, count = entry.rows.get(self.dimension, (0, 0))
-            if first <= row < first + count:
-                return entry
-        return None
+    def _note(self, entries: Iterable[Entry]) -> None:
+        new = [entry for entry in entries if self.dimension in entry.rows]
+        self._seen = sorted([*self._seen, *new], key=lambda entry: entry.rows[self.dimension])
+        self._firsts = [entry.rows[self.dimension][0] for entry in self._seen]
+
+    def _search(self, row: int) -> Entry | None:
+        at = bisect_right(self._firsts, row) - 1
+        if at < 0:
+            return None
+        first, count = self._seen[at].rows[self.dimension]
+        return self._seen[at] if row < first + count else None

@@ -30,10 +30,13 @@ T = TypeVar("T")
 def merge_due_segments(dataset: Dataset) -> Dataset:
     """Merge once if it is time to; see `Dataset.merge`."""
     try:
-        due = _find(dataset, find_due(dataset.snapshot, dataset.dimension))
+        opener = dataset.open_segment
+        find = find_due(dataset.snapshot, dataset.dimension, coordinates=opener.coordinates)
+        due = _find(dataset, find)
         if due is None:
             return dataset
-        return _try_to_commit(dataset, merge(due, dataset.schema.axes, dataset.open_segment))
+        change = merge(due, dataset.schema.axes, opener, opener.coordinates)
+        return _try_to_commit(dataset, change)
     except SourceError:
         # What made it due was done, and must not look as if it was not.
         return dataset

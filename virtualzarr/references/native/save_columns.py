@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -63,7 +64,7 @@ def save_numbers(store: Store, path: str, values: Any) -> dict[str, Any]:
     if values.size >= config.tuning.measured_values:
         first = values[tuple(map(slice, chunk_shape(values.shape)))]
         is_delta = _measure(first, True) < _measure(first, False)
-    _write(store, path, values, dtype, _pipeline(dtype, is_delta))
+    _write_numbers(store, path, values, dtype, is_delta)
     return {"array": name}
 
 
@@ -81,7 +82,7 @@ def save_offsets(store: Store, path: str, offset: Any, length: Any) -> dict[str,
         return save_numbers(store, path, offset)
     links = to_links(offset, length, chunks)
     dtype = _find_dtype(int(links.min()), int(links.max()))
-    _write(store, path, links, dtype, _pipeline(dtype, False))
+    _write_numbers(store, path, links, dtype, False)
     return {"chained": path.rsplit("/", 1)[-1]}
 
 
@@ -136,19 +137,38 @@ def save_texts(store: Store, path: str, values: Sequence[str]) -> dict[str, Any]
     column = np.empty(len(values), object)
     column[:] = values
     pipeline = Pipeline([make("vlen-utf8"), make("zstd", level=3, checksum=True)])
-    _write(store, path, column.astype(STRING), STRING, pipeline, 4096)
+    grid = RegularGrid(column.shape, (min(4096, len(values)),))
+    metadata = ArrayMetadata(column.shape, STRING, grid, pipeline, "")
+    _write_blocks(store, path, column.astype(STRING), metadata)
+    store.set(join(path, "zarr.json"), dumps_json(array_to_v3(metadata), indent=None))
     return {"array": path.rsplit("/", 1)[-1]}
 
 
-def _write(
-    store: Store, path: str, values: Any, dtype: Any, pipeline: Pipeline, rows: int | None = None
+def _write_numbers(
+    store: Store, path: str, values: NDArray[Any], dtype: np.dtype[Any], is_delta: bool
 ) -> None:
-    chunks = chunk_shape(values.shape) if rows is None else (min(rows, len(values)),)
-    metadata = ArrayMetadata(
-        values.shape, dtype, RegularGrid(values.shape, chunks), pipeline,
-        "" if dtype is STRING else 0,
-    )  # fmt: skip
+    metadata, document = _describe(values.shape, chunk_shape(values.shape), dtype, is_delta)
+    if metadata.grid.grid_shape == (1,) * values.ndim:
+        # Commits have columns of one block, by the dozen.
+        block = metadata.pipeline.for_block(values.shape, dtype)
+        data = block.encode(np.ascontiguousarray(values, dtype))
+        store.set(join(path, metadata.key_encoding.key((0,) * values.ndim)), data)
+    else:
+        _write_blocks(store, path, values, metadata)
+    store.set(join(path, "zarr.json"), document)
+
+
+@lru_cache(256)
+def _describe(
+    shape: tuple[int, ...], chunks: tuple[int, ...], dtype: np.dtype[Any], is_delta: bool
+) -> tuple[ArrayMetadata, bytes]:
+    """Return the metadata of a column, and its document."""
+    grid = RegularGrid(shape, chunks)
+    metadata = ArrayMetadata(shape, dtype, grid, _pipeline(dtype, is_delta), 0)
+    return metadata, dumps_json(array_to_v3(metadata), indent=None)
+
+
+def _write_blocks(store: Store, path: str, values: Any, metadata: ArrayMetadata) -> None:
     array = Array.from_store(metadata, store, path)
     array.write_empty_chunks = True
     array[...] = values
-    store.set(join(path, "zarr.json"), dumps_json(array_to_v3(metadata), indent=None))
