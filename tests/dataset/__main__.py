@@ -75,6 +75,7 @@ def main() -> int:
     parser.add_argument("--files", type=int, default=10_000)
     parser.add_argument("--references", type=int, default=10**8)
     parser.add_argument("--versions", type=int, default=10**6)
+    parser.add_argument("--late", type=int, default=0, help="files that come one by one, late")
     parser.add_argument("--histories", type=int, default=10_000)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--verbs", type=int, default=40, help="changes in a history")
@@ -104,7 +105,7 @@ def main() -> int:
         return min(hunt(given.seed, given.histories, given.verbs), 100)
     if given.what == "scale":
         with tempfile.TemporaryDirectory() as folder:
-            scale.measure(Path(folder), given.references, given.versions)
+            scale.measure(Path(folder), given.references, given.versions, given.late)
         return 0
     stops = [10**k for k in range(1, 9) if 10**k <= given.files]
     with tempfile.TemporaryDirectory() as folder:

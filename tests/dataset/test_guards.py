@@ -347,7 +347,7 @@ def test_a_merge_that_forgets_that_rows_may_come_back(monkeypatch):
     with pytest.raises(MismatchError, match="there again"):
         run()
 
-    def find(state, dimension, entries, coordinates):
+    def find(state, dimension, entries, *others):
         return [entry.sequence != 1 for entry in entries]
         yield
 

@@ -130,7 +130,7 @@ def find_due(
     chosen = _choose(groups, fan_in or config.tuning.merge_fan_in)
     if not chosen:
         return None
-    live = yield from find_live(state, dimension, chosen, coordinates)
+    live = yield from find_live(state, dimension, chosen, coordinates, entries)
     return _with_dead(chosen, dimension, [each is not False for each in live])
 
 

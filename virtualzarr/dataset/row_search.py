@@ -87,6 +87,7 @@ def find_live(
     dimension: str,
     entries: Sequence[Entry],
     coordinates: Coordinates | None = None,
+    others: Sequence[Entry] | None = None,
 ) -> Protocol[list[bool | None]]:
     """Tell of entries whether any of their rows is there; None where that takes reading much.
 
@@ -98,6 +99,9 @@ def find_live(
         That extend the dimension.
     coordinates : callable, optional
         Reads the coordinates of stored rows; without it, all runs are read.
+    others : sequence of Entry, optional
+        Rows are looked for only where newer ones of these have such coordinates, too, as those
+        have that came in their place.
     """
     rows = state.rows_of(dimension)
     if not entries or len(rows) == state.next_ids.get(dimension, 0):
@@ -109,11 +113,19 @@ def find_live(
     lookup = RowLookup(state, dimension, memo)
     result: list[bool | None] = []
     for entry in entries:
-        is_live: bool | None = has_rows(entry, dimension, rows.tail)
-        if not is_live:
+        is_live: bool | None = has_rows(entry, dimension, rows.tail) or None
+        if not is_live and (others is None or _has_newer(entry, others, dimension)):
             is_live = yield from _is_live(state, entry, coordinates, lookup, memo)
         result.append(is_live)
     return result
+
+
+def _has_newer(entry: Entry, others: Iterable[Entry], dimension: str) -> bool:
+    if dimension not in entry.bounds:
+        return False
+    low, high = entry.bounds[dimension]
+    bounds = (each.bounds.get(dimension) for each in others if each.sequence > entry.sequence)
+    return any(pair is not None and pair[0] <= high and pair[1] >= low for pair in bounds)
 
 
 def _is_live(
