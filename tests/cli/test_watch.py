@@ -144,6 +144,45 @@ def test_signals(path, folder, start, number, code):
     assert times(path) == list(range(8))
 
 
+EARLY = """
+import os, signal, sys
+
+class Finder:
+    def find_spec(self, name, path, target=None):
+        if name == sys.argv[1]:
+            for _ in range(int(sys.argv[3])):
+                os.kill(os.getpid(), int(sys.argv[2]))
+
+sys.meta_path.insert(0, Finder())
+from virtualzarr.cli import main
+raise SystemExit(main(sys.argv[4:]))
+"""
+
+
+@pytest.mark.parametrize(
+    ("module", "number", "count", "code"),
+    [
+        ("virtualzarr.cli.parser", signal.SIGTERM, 1, 0),
+        ("virtualzarr.cli.watching", signal.SIGTERM, 1, 0),
+        ("virtualzarr.dataset.watch", signal.SIGINT, 1, 130),
+        ("virtualzarr.cli.parser", signal.SIGTERM, 2, 143),
+    ],
+)
+def test_signals_before_it_watches(path, folder, module, number, count, code):
+    """They come while modules are imported, or the dataset is opened."""
+    write(folder / "a.nc", 4)
+    values = [module, str(int(number)), str(count), "append", str(path), "--watch", str(folder)]
+    done = subprocess.run(
+        [sys.executable, "-c", EARLY, *values], cwd=ROOT, capture_output=True, text=True,
+        timeout=PATIENCE,
+    )  # fmt: skip
+    assert done.returncode == code, done.stderr
+    name = signal.Signals(number).name
+    assert done.stdout.endswith(f"stopped by {name}\n" if count == 1 else "")
+    assert done.stderr == ("" if count == 1 else "virtualzarr: stopped\n")
+    assert times(path) == list(range(4))
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_second_signal_abandons(path, folder, monkeypatch, capsys, number):
     def append(self, *arguments, **options):

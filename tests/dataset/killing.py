@@ -30,7 +30,7 @@ from virtualzarr.dataset.create import create_dataset
 from virtualzarr.dataset.dataset import Dataset
 from virtualzarr.dataset.upgrade import upgrade
 from virtualzarr.errors import VersionExpiredError, VirtualZarrError
-from virtualzarr.formats.zarr import is_dataset_root
+from virtualzarr.stores.upgraded import is_dataset_root
 
 ROWS = 4
 """Rows of a file."""

@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 import uuid
+import warnings
 from dataclasses import replace
 from email.utils import parsedate_to_datetime
 
@@ -351,6 +352,33 @@ def test_killed_anywhere(server, url):
         check_answers(storage, outcomes)
     assert list(outcomes.values()).count("done") > 8
     append(storage, 10**8)
+
+
+# What its readers may open.
+
+
+@pytest.mark.parametrize(
+    ("place", "allowed", "is_told"),
+    [("url", None, True), ("url", "folder", False), ("url", "*", False), ("folder", None, False)],
+)
+def test_local_files_of_a_dataset_at_a_url(server, url, tmp_path, place, allowed, is_told):
+    """Who makes it is told that others cannot read it, and what they need."""
+    write(tmp_path / "0.h5", 0)
+    options = {"storage_options": server.options()}
+    path = url if place == "url" else tmp_path / "d"
+    allowed = tmp_path if allowed == "folder" else allowed
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        dataset = create_dataset(path, tmp_path / "0.h5", "time", allowed=allowed, **options)
+    told = [str(each.message) for each in told if each.category is UserWarning]
+    assert len(told) == is_told
+    if not is_told:
+        assert dataset.group["air"][-1, 0] == 300
+        return
+    assert "on this machine only by those who allow that with allowed=" in told[0]
+    with pytest.raises(AccessError, match="allowed="):
+        Dataset(path, **options).group["air"][...]
+    assert Dataset(path, allowed=tmp_path, **options).group["air"][-1, 0] == 300
 
 
 # Requests.

@@ -11,13 +11,19 @@ import numpy as np
 import pytest
 
 import virtualzarr as vz
+from tests.dataset.files import write
 from tests.dataset.native_fixture import expected, unpack, write_source
 from virtualzarr.cli.parser import main
 from virtualzarr.dataset import directory
 from virtualzarr.dataset.dataset import Dataset
 from virtualzarr.dataset.upgrade import upgrade
-from virtualzarr.errors import SourceNotFoundError, UnsupportedError
-from virtualzarr.formats.zarr import is_dataset_root
+from virtualzarr.errors import (
+    MetadataError,
+    NodeNotFoundError,
+    SourceNotFoundError,
+    UnsupportedError,
+)
+from virtualzarr.stores.upgraded import is_dataset_root
 
 
 @pytest.fixture
@@ -211,6 +217,97 @@ def test_appends_meanwhile(hierarchy, tmp_path):
     upgrade(hierarchy, "time")
     thread.join()
     check(Dataset(hierarchy).group, rows=12 if outcome == ["done"] else 9)
+
+
+@pytest.fixture
+def mixed(tmp_path):
+    """A hierarchy of references, elements of which are written, and of arrays of its own."""
+    source = tmp_path / "0.h5"
+    write(source, 0)
+    vz.virtualize(source).publish(tmp_path / "h", reference_format="native")
+    group = vz.open(tmp_path / "h", mode="r+")
+    group["air"][0, :2] = 77
+    group.create_array("own", data=np.arange(1.0, 5.0), chunks=(2,))
+    group.create_array("sharded", data=np.arange(1.0, 9.0), chunks=(2,), shards=(4,))
+    return tmp_path / "h"
+
+
+PATHS = ["air", "time", "own", "sharded"]
+
+
+SELECTIONS = [(Ellipsis,), (slice(1, 2),), (0,)]
+
+
+def is_told(array, selection, expected):
+    """Read, and compare with what it must be; tell whether it was an error that says why not."""
+    try:
+        values = array[selection]
+    except MetadataError as error:
+        return "was upgraded to a dataset since it was opened; open it anew" in str(error)
+    np.testing.assert_array_equal(values, expected[selection])
+    return False
+
+
+@pytest.mark.parametrize("has_read", [False, True])
+def test_who_has_opened_it_before_reads_what_it_had_or_nothing(mixed, tmp_path, has_read):
+    """Where chunks lie has changed: those that are not found were not never written."""
+    kept, listing = vz.open(mixed), vz.open(mixed, use_consolidated=False)
+    arrays = {path: kept[path] for path in PATHS}
+    before = {path: array[...] for path, array in vz.open(mixed).arrays()}
+    if has_read:
+        for path, array in arrays.items():
+            np.testing.assert_array_equal(array[...], before[path])
+    upgrade(mixed, "time")
+    for selection in SELECTIONS:
+        told = [path for path in PATHS if is_told(arrays[path], selection, before[path])]
+        assert told == (PATHS if not has_read else ["air", "own", "sharded"])
+    with pytest.raises(MetadataError, match="was upgraded"):
+        list(listing)
+    with pytest.raises(MetadataError, match="was upgraded"):
+        arrays["own"].publish(tmp_path / "copy", reference_format="native")
+    for path, values in before.items():
+        np.testing.assert_array_equal(vz.open(mixed)[path][...], values)
+
+
+CHANGES = [
+    lambda group: group["own"].__setitem__(slice(None), 5),
+    lambda group: group["own"].__setitem__(0, 5),
+    lambda group: group["sharded"].__setitem__(0, 5),
+    lambda group: group["air"].__setitem__((0, 0), 5),
+    lambda group: group["air"].__setitem__(slice(None), 5),
+    lambda group: group["own"].append([1.0]),
+    lambda group: group["own"].resize((9,)),
+    lambda group: group["own"].attrs.update(units="m"),
+    lambda group: group.attrs.update(title="later"),
+    lambda group: group.create_array("new", data=np.arange(3)),
+]
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_who_has_opened_it_before_writes_nothing_to_the_dataset(mixed, change):
+    group = vz.open(mixed, mode="r+")
+    arrays = {path: group[path] for path in PATHS}
+    for array in arrays.values():
+        array[...]
+
+    class Kept(dict):
+        attrs, create_array = group.attrs, group.create_array
+
+    dataset = upgrade(mixed, "time")
+    objects = {*dataset.list_objects()}
+    with pytest.raises((MetadataError, NodeNotFoundError), match=r"was upgraded|any more"):
+        change(Kept(arrays))
+    assert {*dataset.list_objects()} == objects
+    assert Dataset(mixed).group["own"][...].tolist() == [1, 2, 3, 4]
+
+
+def test_what_was_never_written_stays_so(tmp_path):
+    """Chunks that are not there are fill values, also where the folder is gone."""
+    group = vz.create_group(tmp_path / "g")
+    array = group.create_array("empty", shape=(4,), dtype="f4", chunks=(2,), fill_value=3)
+    assert array[...].tolist() == [3] * 4
+    shutil.rmtree(tmp_path / "g" / "empty")
+    assert array[...].tolist() == [3] * 4
 
 
 def test_what_is_not_upgraded(hierarchy, tmp_path):

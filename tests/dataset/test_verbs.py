@@ -16,6 +16,7 @@ import xarray as xr
 import virtualzarr as vz
 from tests.dataset.files import expect, write
 from virtualzarr.dataset.staging import StagedRows
+from virtualzarr.dataset.status import describe_status
 from virtualzarr.errors import (
     BelowFloorError,
     MismatchError,
@@ -313,11 +314,12 @@ def test_no_rows_left(tmp_path, dataset):
 # -- gaps -----------------------------------------------------------------------------------------
 
 
-def test_gaps(tmp_path):
+@pytest.mark.parametrize(
+    "step", [timedelta(hours=1), np.timedelta64(60, "m"), 1.0, "1h", "60min", "1"]
+)
+def test_gaps(tmp_path, step):
     write(tmp_path / "0.h5", 0)
-    dataset = vz.create_dataset(
-        tmp_path / "d", tmp_path / "0.h5", "time", gaps="raise", step=timedelta(hours=1)
-    )
+    dataset = vz.create_dataset(tmp_path / "d", tmp_path / "0.h5", "time", gaps="raise", step=step)
     assert dataset.schema.options["step"] == 1
     write(tmp_path / "1.h5", 4)
     dataset = dataset.append(tmp_path / "1.h5")
@@ -337,7 +339,15 @@ def test_gaps(tmp_path):
     assert np.isnan(dataset.group["air"][11]).all()
     write(tmp_path / "4.h5", 20, step=2)
     with pytest.raises(MismatchError, match="no multiple"):
-        dataset.append(tmp_path / "4.h5", gaps="fill", step=3)
+        dataset.append(tmp_path / "4.h5", gaps="fill", step="3h")
+    assert describe_status(dataset, step="120min").step == 2
+
+
+@pytest.mark.parametrize("step", ["", "h", "1y", "-1h", "0s", "nan", "inf", "0.7h", "0.1234567s"])
+def test_what_is_no_step(tmp_path, step):
+    write(tmp_path / "0.h5", 0)
+    with pytest.raises(UnsupportedError, match=r"step|time span"):
+        vz.create_dataset(tmp_path / "d", tmp_path / "0.h5", "time", step=step)
 
 
 def test_gaps_have_missing_values_and_not_what_absent_chunks_read_as(tmp_path):

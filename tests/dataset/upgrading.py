@@ -19,7 +19,7 @@ from tests.dataset.changes import WIDTH, Changes, Model, compare_group
 from virtualzarr.dataset import directory
 from virtualzarr.dataset.upgrade import upgrade
 from virtualzarr.errors import SourceNotFoundError, VirtualZarrError
-from virtualzarr.formats.zarr import is_dataset_root
+from virtualzarr.stores.upgraded import is_dataset_root
 
 
 class StopError(BaseException):

@@ -30,6 +30,7 @@ from virtualzarr.stores.files import (
     RemoteFile,
     is_url,
 )
+from virtualzarr.stores.upgraded import check_not_upgraded
 
 _NO_CHUNK = -2
 
@@ -54,6 +55,8 @@ class LocatedChunks:
         Where in its decoded block each cell starts.
     may_be_missing : bool
         Whether a file that does not exist is a chunk never written.
+    check_missing : callable, optional
+        Raises an error if files that do not exist may have been chunks.
     relocate : callable, optional
         Locates some of the projection's cells anew, when a file was replaced in the meantime.
     read_small : callable, optional
@@ -70,6 +73,7 @@ class LocatedChunks:
     decoder: NDArray[np.int32] | None = None
     origin: NDArray[np.int32] | None = None
     may_be_missing: bool = False
+    check_missing: Callable[[], None] = lambda: None
     relocate: Callable[[NDArray[np.int64]], LocatedChunks] | None = None
     read_small: Callable[[NDArray[np.int64]], Iterator[bytes | None]] | None = None
 
@@ -221,6 +225,7 @@ class StoreChunks:
             for key, size in self.store.list(prefix if nested else self.path)
             if pattern.fullmatch(key, start)
         ]
+        self.check_missing()
         # An empty listing of a server that lists nothing must not read as "no chunk exists".
         if not listed and getattr(self.store, "remote", False) and not self.is_listable:
             raise UnsupportedError(
@@ -236,6 +241,10 @@ class StoreChunks:
             return bool({"zarr.json", ".zarray"} & {*self.store.list_dir(self.path)})
         except UnsupportedError:
             return False
+
+    def check_missing(self) -> None:
+        """Raise an error if chunks that are missing may have been moved elsewhere."""
+        check_not_upgraded(self.store, self.path)
 
     def list_cells_within(
         self, shape: Sequence[int]
@@ -307,5 +316,6 @@ class StoreChunks:
             nothing - 1,
             file,
             may_be_missing=True,
+            check_missing=self.check_missing,
             read_small=read_many if read_small else None,
         )

@@ -192,7 +192,10 @@ class ArrayProperties:
     def _open_for_writing(self) -> AbstractContextManager[StoreChunks]:
         """Return a context manager that gives the chunks to write to."""
         source: Any = self.chunk_source
-        return nullcontext(source) if isinstance(source, StoreChunks) else source.writing(self)
+        if not isinstance(source, StoreChunks):
+            return source.writing(self)
+        source.check_missing()
+        return nullcontext(source)
 
     @property
     def dims(self) -> tuple[str | None, ...]:

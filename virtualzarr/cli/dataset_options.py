@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import argparse
-import re
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, get_args
 
 from virtualzarr.choices import BadFiles, Gaps, Missing, Overlap
 from virtualzarr.cli import options as shared
+from virtualzarr.dataset.values import as_number, to_period
+from virtualzarr.errors import UnsupportedError
 
 if TYPE_CHECKING:
     from virtualzarr.dataset.dataset import Dataset
 
-_UNITS = {"s": 1, "min": 60, "h": 3600, "d": 86_400, "w": 604_800}
 _RULES = ("gaps", "missing", "overlap", "bad_files", "step", "coordinate")
 """Options of rows that are passed on as they are, if they are given."""
 
@@ -150,7 +150,7 @@ def bound(text: str) -> Any:
     >>> bound("12"), bound("0.5"), bound("2026-11-01T06:00")
     (12, 0.5, '2026-11-01T06:00')
     """
-    if (number := _as_number(text)) is not None:
+    if (number := as_number(text)) is not None:
         return number
     try:
         datetime.fromisoformat(text)
@@ -169,12 +169,10 @@ def period(text: str) -> timedelta:
     >>> period("90s"), period("1.5h"), period("7d")
     (datetime.timedelta(seconds=90), datetime.timedelta(seconds=5400), datetime.timedelta(days=7))
     """
-    match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?) *([a-z]+)", text.strip().lower())
-    if match is None or match[2] not in _UNITS:
-        raise argparse.ArgumentTypeError(
-            f"{text!r} is no time span, such as {', '.join(f'5{unit}' for unit in _UNITS)}"
-        )
-    return timedelta(seconds=float(match[1]) * _UNITS[match[2]])
+    try:
+        return to_period(text)
+    except UnsupportedError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def seconds(text: str) -> float:
@@ -202,17 +200,8 @@ def step(text: str) -> int | float | timedelta:
     >>> step("6"), step("6h")
     (6, datetime.timedelta(seconds=21600))
     """
-    number = _as_number(text)
+    number = as_number(text)
     return period(text) if number is None else number
-
-
-def _as_number(text: str) -> int | float | None:
-    for kind in (int, float):
-        try:
-            return kind(text)
-        except ValueError:
-            continue
-    return None
 
 
 def count(text: str) -> int:

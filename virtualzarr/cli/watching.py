@@ -1,79 +1,17 @@
-"""Watching a folder from the command line: signals, waiting, and what is printed."""
+"""Watching a folder from the command line, and what is printed."""
 
 from __future__ import annotations
 
 import argparse
 import json
-import select
 import signal
-import socket
 import sys
-import threading
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
-from types import FrameType
+from collections.abc import Sequence
 from typing import Any
 
 from virtualzarr.cli.option_names import in_options
+from virtualzarr.cli.stopping import AbandonedError, find_stop
 from virtualzarr.dataset.watch import Event, Watch
-
-
-class AbandonedError(BaseException):
-    """A second signal came: whatever is under way is left as it is."""
-
-
-class Stop:
-    """Whether the program was told to stop, and what wakes it while it waits.
-
-    Attributes
-    ----------
-    signal : int
-        The one that came; 0 if none did.
-    """
-
-    def __init__(self) -> None:
-        self.signal = 0
-        # Sockets, as handlers of signals cannot take locks, and a pipe has no timeout on Windows.
-        self._reader, self._writer = socket.socketpair()
-        for end in (self._reader, self._writer):
-            end.setblocking(False)
-
-    def __bool__(self) -> bool:
-        return bool(self.signal)
-
-    def wake(self) -> None:
-        """End the waiting, now or the next one at once."""
-        with suppress(OSError):  # woken often enough, or at the end
-            self._writer.send(b"w")
-
-    def wait(self, seconds: float) -> None:
-        """Wait for some time, unless woken."""
-        select.select([self._reader], [], [], seconds)
-        with suppress(BlockingIOError):
-            while self._reader.recv(4096):
-                pass
-
-    def handle(self, number: int, frame: FrameType | None) -> None:
-        """Remember the first signal; end at once with the second."""
-        if self.signal:
-            raise AbandonedError
-        self.signal = number
-        self.wake()
-
-    @contextmanager
-    def on_signals(self) -> Iterator[None]:
-        """Handle SIGINT and SIGTERM within a with statement, in the main thread."""
-        numbers = [signal.SIGINT, signal.SIGTERM]
-        if threading.current_thread() is not threading.main_thread():
-            numbers = []
-        before = {number: signal.signal(number, self.handle) for number in numbers}
-        try:
-            yield
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
-            self._reader.close()
-            self._writer.close()
 
 
 class Printer:
@@ -124,7 +62,7 @@ def _list(files: Sequence[str]) -> str:
 
 def run_watch(watch: Watch, poll: float, once: bool, printer: Printer) -> int:
     """Watch until a signal comes, or once through all there is; return the exit code."""
-    stop = Stop()
+    stop = find_stop()
     arrivals = watch.arrivals
     with stop.on_signals():
         try:

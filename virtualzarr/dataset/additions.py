@@ -33,8 +33,8 @@ class AppendOptions(CombineOptions, total=False):
 
     Attributes
     ----------
-    step : number or time span, optional
-        The distance of coordinates that is expected, by which gaps are known.
+    step : number, timedelta or str, optional
+        The distance of coordinates that is expected, by which gaps are known: also as text, "1h".
     """
 
     combine: Combine

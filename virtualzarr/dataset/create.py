@@ -40,12 +40,19 @@ from virtualzarr.dataset.schema import Schema
 from virtualzarr.dataset.snapshot import Record
 from virtualzarr.dataset.values import to_step
 from virtualzarr.dataset.verbs import Rows, Stored, add_rows
-from virtualzarr.errors import CommitUnknownError, NodeExistsError, SourceError, UnsupportedError
+from virtualzarr.errors import (
+    AccessError,
+    CommitUnknownError,
+    NodeExistsError,
+    SourceError,
+    UnsupportedError,
+    warn_caller,
+)
 from virtualzarr.hierarchy.inventory import list_uris
 from virtualzarr.keywords import strict_keywords
 from virtualzarr.metadata import GroupMetadata, dumps_json
 from virtualzarr.metadata.node_documents import to_documents
-from virtualzarr.stores.files import resolve_uri
+from virtualzarr.stores.files import is_url, resolve_uri
 from virtualzarr.stores.location import Location
 
 _MARKER = "virtualzarr.dataset"
@@ -82,7 +89,8 @@ def create_dataset(
     commit_id : str, optional
         A name of the commit that no other has: repeated with the same one, it is done once.
     allowed, storage_options, single_writer
-        As for `Dataset`.
+        As for `Dataset`. Source files that its readers may not open by default, such as local ones
+        of a dataset at a URL, are warned of.
     relative : bool
         Whether source files are named relative to the dataset's folder, those to come as well: it
         may be moved together with them. Files to which no way leads from there are named as they
@@ -154,6 +162,7 @@ def create_dataset(
     # Other readers refuse the dataset from its first moment on.
     storage.put_root(build_root())
     head = storage.run(create(change, commit_id))
+    _warn_of_unreachable(addition, Location.of(f"{folder}/", **access))
     try:
         return Dataset(folder, single_writer=single_writer, **access)
     except SourceError as error:
@@ -163,6 +172,21 @@ def create_dataset(
             head.snapshot.commit,
             file=folder,
         ) from error
+
+
+def _warn_of_unreachable(addition: Addition, location: Location) -> None:
+    """Warn of source files that readers of the dataset may not open, unless they say so."""
+    for uri in addition.sources:
+        try:
+            location.resolve_uri(uri)
+        except AccessError:
+            on = "" if is_url(uri) else " on this machine"
+            warn_caller(
+                f"the dataset is made, but refers to files such as {uri}: it can be read{on} only "
+                "by those who allow that with allowed=",
+                UserWarning,
+            )
+            return
 
 
 def build_root() -> bytes:

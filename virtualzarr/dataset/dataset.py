@@ -103,8 +103,9 @@ class Dataset(DatasetVersion):
             they are, unless `combine_attrs` says otherwise; ``missing="fill"`` lets new variables
             come, and others be lacking. `overlap` is also about coordinates that are stored: an
             error; the stored row stays ("first"), or the new one comes in its place ("last").
-            `gaps` is about distances longer than `step` (a number, or a time span): "raise", or
-            "fill" with rows that have a coordinate, and missing values until their file comes.
+            `gaps` is about distances longer than `step` (a number, a time span, or a text such as
+            "1h"): "raise", or "fill" with rows that have a coordinate, and missing values until
+            their file comes.
 
         Returns
         -------

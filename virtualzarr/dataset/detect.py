@@ -11,10 +11,10 @@ from virtualzarr.choices import OnError
 from virtualzarr.dataset.operations import HEAD
 from virtualzarr.dataset.version import DatasetVersion
 from virtualzarr.formats.registry import has_extension
-from virtualzarr.formats.zarr import is_dataset_root
 from virtualzarr.hierarchy.group import Group
 from virtualzarr.stores import open_store
 from virtualzarr.stores.files import is_url
+from virtualzarr.stores.upgraded import is_dataset_root
 
 
 def is_dataset(uri: str, storage_options: Mapping[str, Any] | None = None) -> bool:

@@ -28,8 +28,8 @@ from virtualzarr.errors import (
     UnsupportedError,
     VersionExpiredError,
 )
-from virtualzarr.formats.zarr import is_dataset_root
 from virtualzarr.metadata.json_documents import dumps_json
+from virtualzarr.stores.upgraded import is_dataset_root
 
 T = TypeVar("T")
 

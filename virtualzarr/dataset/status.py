@@ -116,8 +116,9 @@ def describe_status(
     Parameters
     ----------
     dataset : Dataset
-    step : number or time span, optional
-        The distance of coordinates that is expected; by default what the dataset was made with.
+    step : number, timedelta or str, optional
+        The distance of coordinates that is expected, also as text, such as "1h"; by default what
+        the dataset was made with.
     small : int
         Bytes below which a chunk is called small.
     quick : bool

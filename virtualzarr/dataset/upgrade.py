@@ -30,7 +30,6 @@ from virtualzarr.dataset.segment import Cells, list_own_objects
 from virtualzarr.dataset.snapshot import Snapshot
 from virtualzarr.dataset.storage import ROOT
 from virtualzarr.errors import SourceNotFoundError, UnsupportedError
-from virtualzarr.formats.zarr import is_dataset_root
 from virtualzarr.hierarchy.group import Group
 from virtualzarr.hierarchy.inventory import iter_arrays
 from virtualzarr.hierarchy.open_node import open_hierarchy
@@ -43,6 +42,7 @@ from virtualzarr.stores.files import is_url, open_file, resolve_uri
 from virtualzarr.stores.invalidation import notify_change
 from virtualzarr.stores.location import Location
 from virtualzarr.stores.locks import hierarchy_lock, topmost_folder
+from virtualzarr.stores.upgraded import is_dataset_root
 
 _OBJECT = re.compile(r"(schemas|segments|index|log|data)/[0-9]+-[0-9a-f]{16}(\.new)?")
 _PENDING = "upgrade"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from datetime import date, datetime, timedelta
 from fractions import Fraction
@@ -12,6 +13,8 @@ import numpy as np
 
 from virtualzarr.combine.cf_time import TimeUnit, exact_times, is_datetime_calendar
 from virtualzarr.errors import UnsupportedError
+
+_UNITS = {"s": 1, "min": 60, "h": 3600, "d": 86_400, "w": 604_800}
 
 
 def to_coordinate(value: Any, attributes: Mapping[str, Any]) -> int | float | Fraction:
@@ -70,8 +73,50 @@ def to_bound(value: Any, attributes: Mapping[str, Any], dtype: np.dtype[Any], si
     return math.ceil(number) if side == "low" else math.floor(number)
 
 
+def as_number(text: str) -> int | float | None:
+    """Return the number that a text is; None if it is none."""
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return None
+
+
+def to_period(text: str) -> timedelta:
+    """Return the time span that a text is, exactly.
+
+    Raises
+    ------
+    UnsupportedError
+        It is none, or none in whole microseconds.
+
+    Examples
+    --------
+    >>> to_period("90s"), to_period("1.5h")
+    (datetime.timedelta(seconds=90), datetime.timedelta(seconds=5400))
+    """
+    match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?) *([a-z]+)", text.strip().lower())
+    if match is None or match[2] not in _UNITS:
+        names = ", ".join(f"5{unit}" for unit in _UNITS)
+        raise UnsupportedError(f"{text!r} is no time span, such as {names}")
+    microseconds = Fraction(match[1]) * _UNITS[match[2]] * 10**6
+    if microseconds.denominator != 1 or microseconds > timedelta.max // timedelta(microseconds=1):
+        raise UnsupportedError(f"{text!r} is no time span in whole microseconds")
+    return timedelta(microseconds=int(microseconds))
+
+
 def to_step(value: Any, attributes: Mapping[str, Any], dtype: np.dtype[Any]) -> int | float:
     """Return a distance of coordinates as a stored number, exactly.
+
+    Parameters
+    ----------
+    value : number, timedelta, numpy.timedelta64 or str
+        Texts are those of the command line, such as "6" or "1h".
+    attributes : mapping
+        Of the stored coordinate.
+    dtype : numpy.dtype
+        Of the stored coordinate.
 
     Raises
     ------
@@ -82,7 +127,12 @@ def to_step(value: Any, attributes: Mapping[str, Any], dtype: np.dtype[Any]) -> 
     --------
     >>> to_step(timedelta(days=1), {"units": "hours since 2000-01-01"}, np.dtype("i8"))
     24
+    >>> to_step("1h", {"units": "minutes since 2000-01-01"}, np.dtype("i8"))
+    60
     """
+    if isinstance(value, str):
+        plain = as_number(value)
+        return to_step(to_period(value) if plain is None else plain, attributes, dtype)
     number: Any = value
     if isinstance(value, np.timedelta64):
         value = timedelta(microseconds=int(value.astype("m8[us]").astype(np.int64)))
@@ -94,7 +144,11 @@ def to_step(value: Any, attributes: Mapping[str, Any], dtype: np.dtype[Any]) -> 
         number = Fraction(microseconds * 1000, unit.length)
     elif isinstance(value, np.generic):
         number = value.item()
-    if isinstance(number, bool) or not isinstance(number, int | float | Fraction) or not number > 0:
+    if (
+        isinstance(number, bool)
+        or not isinstance(number, int | float | Fraction)
+        or not 0 < number < math.inf
+    ):
         raise UnsupportedError(f"step is a positive number, or a time span, not {value!r}")
     if dtype.kind in "iu" and Fraction(number).denominator != 1:
         raise UnsupportedError(f"step is {number}, and coordinates are whole numbers")

@@ -15,9 +15,7 @@ from virtualzarr.nodes.documents import MARKERS
 from virtualzarr.stores import open_store
 from virtualzarr.stores.files import is_url
 from virtualzarr.stores.read_only import as_read_only
-
-DATASET_MARKER = b'"virtualzarr.dataset"'
-"""The member of the root document of a dataset with versions, which is no hierarchy itself."""
+from virtualzarr.stores.upgraded import is_dataset_root
 
 
 def is_hierarchy(uri: str, storage_options: Mapping[str, Any] | None = None) -> bool:
@@ -30,11 +28,6 @@ def is_hierarchy(uri: str, storage_options: Mapping[str, Any] | None = None) -> 
     documents = (store.get(marker) for marker in MARKERS)
     document = next((document for document in documents if document is not None), None)
     return document is not None and not is_dataset_root(document)
-
-
-def is_dataset_root(document: bytes) -> bool:
-    """Tell whether the document of a root group is that of a dataset with versions."""
-    return DATASET_MARKER in document
 
 
 def scan(

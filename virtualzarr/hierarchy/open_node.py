@@ -18,6 +18,7 @@ from virtualzarr.nodes.replace_documents import settle_pending
 from virtualzarr.nodes.write_nodes import write_node
 from virtualzarr.stores import Store
 from virtualzarr.stores.location import Location
+from virtualzarr.stores.upgraded import check_not_upgraded
 
 T = TypeVar("T")
 
@@ -174,6 +175,8 @@ class StoredMembers(Mapping[str, "Array | Group"]):
         # and a listing that works has at least the group's own document.
         listed = list(self.store.list_dir(self.path))
         names = [name for name in listed if name not in MARKERS and self._is_node(name)]
+        if not names:
+            check_not_upgraded(self.store, self.path, is_group=True)
         if not names and not set(MARKERS) & {*listed}:
             raise UnsupportedError(
                 "the server does not list what the group holds; name the members, "

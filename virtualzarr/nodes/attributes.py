@@ -15,6 +15,7 @@ from virtualzarr.metadata.v2 import DIMENSIONS
 from virtualzarr.nodes.consolidated import refresh_consolidated
 from virtualzarr.nodes.documents import Document, check_writable, join, load_document
 from virtualzarr.stores import Store
+from virtualzarr.stores.upgraded import is_dataset_root, upgraded_error
 
 Change = Callable[[dict[str, Any]], Mapping[str, Any]]
 
@@ -111,6 +112,8 @@ def update_attributes(store: Store, path: str, zarr_format: int, change: Change)
             document = dict(result) if DIMENSIONS in result else result | names
         elif old is None:
             raise NodeNotFoundError(f"no Zarr array or group at {path!r} any more", file=store.uri)
+        elif is_dataset_root(old):
+            raise upgraded_error(store.uri)
         else:
             result.update(change_attributes(document, partial(_apply_change, change)))
         documents[name] = document

@@ -19,6 +19,7 @@ from virtualzarr.nodes.documents import (
     node_exists_error,
 )
 from virtualzarr.stores import Store
+from virtualzarr.stores.upgraded import check_not_upgraded
 
 
 def write_node(
@@ -100,6 +101,8 @@ def _ensure_group(store: Store, path: str, below: str, zarr_format: int) -> None
             f"v{node.zarr_format}",
             file=store.uri,
         )
+    else:
+        check_not_upgraded(store, path, is_group=True)
 
 
 def delete_node(store: Store, path: str, *, missing_ok: bool = False) -> None:

@@ -265,6 +265,7 @@ class ArrayTransfer:
             except SourceNotFoundError:
                 if not located.may_be_missing:
                     raise
+                located.check_missing()
                 return None
 
     def _copy_shards(self, counts: TransferCounts, progress: Progress) -> None:

@@ -117,6 +117,8 @@ def read(
             metadata, located, projection, output, fill, variable, fill_missing, cache_lookup
         )
         request.run()
+        if request.missing:
+            located.check_missing()
     if out is None:
         return projection.finish(output)
     # `spread` gives a view of `out` unless its layout cannot be viewed as the work shape.
@@ -139,6 +141,7 @@ class ReadRequest:
     cache_lookup: CacheLookup | None = None
     cached: CachedBlocks | None = None
     replaced: dict[int, SourceChangedError] = field(default_factory=dict)  # by number of the file
+    missing: list[int] = field(default_factory=list)  # some that were filled, also by requests anew
 
     def __post_init__(self) -> None:
         # The files of a store are all of one kind.

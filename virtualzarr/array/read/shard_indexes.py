@@ -102,6 +102,7 @@ class ShardIndexReader:
             return self.read_index(j, tries - 1)
         except SourceNotFoundError as error:
             if located.may_be_missing:
+                located.check_missing()
                 return None
             error.at(file=located.open_file(row).uri)
             raise

@@ -280,6 +280,7 @@ class ShardedChunks:
             ranges.length,
             reader.file,
             may_be_missing=shards.may_be_missing,
+            check_missing=shards.check_missing,
             # Only files of a store may be replaced by a writer; those a manifest refers to are
             # pinned by their fingerprints, and a change of them is an error.
             relocate=partial(self._relocate, projection) if shards.may_be_missing else None,

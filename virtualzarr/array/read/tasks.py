@@ -237,3 +237,5 @@ def fill_missing_chunk(
     if not request.fill_missing:
         raise ChunkNotFoundError("the chunk is missing").at(**request.chunk_context(i)) from error
     fill()
+    if not request.missing:
+        request.missing.append(i)

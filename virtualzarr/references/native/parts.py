@@ -32,6 +32,7 @@ from virtualzarr.stores import Store
 from virtualzarr.stores.files import ByteFile
 from virtualzarr.stores.fingerprints import Fingerprint
 from virtualzarr.stores.location import Location
+from virtualzarr.stores.upgraded import check_not_upgraded
 
 Int64 = NDArray[np.int64]
 
@@ -238,6 +239,7 @@ class Part:
         key = join(self.folder, "manifest.json")
         data = store.get(key)
         if data is None:
+            check_not_upgraded(store, path)
             raise MetadataError("a part of the manifest is missing", file=f"{store.uri}/{key}")
         try:
             with member("manifest.json"):
