@@ -20,6 +20,7 @@ import virtualzarr as vz
 from tests.dataset.s3_server import running
 from tests.stores.test_credentials import shown
 from tests.stores.webserver import web_server
+from virtualzarr.dataset.arrivals import list_folder
 from virtualzarr.errors import AccessError, SourceError, VirtualZarrError
 from virtualzarr.integrations.dask import to_dask
 from virtualzarr.stores import FsspecStore
@@ -325,6 +326,23 @@ def test_keys_of_object_stores_are_renewed(monkeypatch):
         with pytest.raises(SourceError, match="credentials"):
             store.get("b/0")
         assert issued.count == count
+
+
+def test_watched_folders_are_listed_with_their_keys(monkeypatch):
+    pytest.importorskip("s3fs")
+    monkeypatch.setattr(
+        issued, "options", lambda count: {"key": f"key{count}", "secret": SECRET, "token": "t"}
+    )
+    with running() as server:
+        server.store("bucket/a/1.nc", b"1", {})
+        options = {
+            "client_kwargs": {"endpoint_url": server.url},
+            "credentials": {"s3://bucket/a": f"{HERE}:give_token"},
+        }
+        counts = expire_keys(server, 2)
+        for _ in range(3):
+            assert [*list_folder("s3://bucket/a", "*.nc", options)] == ["s3://bucket/a/1.nc"]
+        assert len(counts) > 1
 
 
 def test_keys_of_datasets_are_renewed(tmp_path, monkeypatch):

@@ -21,6 +21,8 @@ from typing import Any
 
 from virtualzarr.errors import SourceNotFoundError, UnsupportedError
 from virtualzarr.stores.files import is_url, resolve_uri
+from virtualzarr.stores.fsspec_connection import Connection
+from virtualzarr.stores.location import Location
 
 Facts = tuple[Any, ...]
 """Size of a file, its date in nanoseconds since 1970, and what else tells its states apart."""
@@ -61,19 +63,21 @@ def list_folder(
 def _list_url(
     url: str, pattern: str, storage_options: Mapping[str, Any] | None
 ) -> dict[str, Facts]:
-    from fsspec.core import url_to_fs
-
     if "::" in url:
         raise UnsupportedError("folders in chained URLs cannot be watched", file=url)
-    system, path = url_to_fs(url, **(storage_options or {}))
-    # A listing of before would be given again.
-    system.invalidate_cache()
-    matches = system.glob(f"{path}/{pattern}", detail=True)
-    return {
-        system.unstrip_protocol(name): _facts_of(info)
-        for name, info in matches.items()
-        if info.get("type") == "file"
-    }
+    connection = Connection(Location(url, storage_options))
+
+    def list_files(system: Any) -> dict[str, Facts]:
+        # A listing of before would be given again.
+        system.invalidate_cache()
+        matches = system.glob(f"{connection.path}/{pattern}", detail=True)
+        return {
+            system.unstrip_protocol(name): _facts_of(info)
+            for name, info in matches.items()
+            if info.get("type") == "file"
+        }
+
+    return connection.attempt(list_files, url)
 
 
 def _facts_of(info: Mapping[str, Any]) -> Facts:

@@ -21,6 +21,7 @@ from virtualzarr.manifest import Source
 from virtualzarr.metadata import check_name
 from virtualzarr.stores.archive import MemberChecksums
 from virtualzarr.stores.files import is_url, open_file
+from virtualzarr.stores.seekable import SeekableFile
 from virtualzarr.stores.zip import LOCAL_HEADER_BYTES, member_data_offset
 
 MAGIC = b"\x93NUMPY"
@@ -84,8 +85,9 @@ def _parse_header(raw: bytes, encoding: str) -> tuple[np.dtype[Any], tuple[int, 
 
 
 def _archive(source: Source, refusals: Refusals) -> Group:
+    raw = SeekableFile(open_file(source.location, source.fingerprint).read, source.size or 0)
     try:
-        with zipfile.ZipFile(io.BufferedReader(_Seekable(source), 64 * 1024)) as archive:
+        with zipfile.ZipFile(io.BufferedReader(raw, 64 * 1024)) as archive:
             entries = archive.infolist()
     except _ZIP_ERRORS as error:
         raise SourceError(f"the zip archive cannot be read: {error}") from error
@@ -133,35 +135,3 @@ def _check_entry(entry: zipfile.ZipInfo, name: str) -> None:
     # Of a stored member both are the same; otherwise its range would reach into the next.
     if entry.compress_size != entry.file_size:
         raise SourceError("the zip archive's directory is damaged")
-
-
-class _Seekable(io.RawIOBase):
-    """Seekable file object of a source, for zipfile."""
-
-    def __init__(self, source: Source) -> None:
-        self._file = open_file(source.location, source.fingerprint)
-        self._size, self._at = source.size or 0, 0
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
-        at = offset + (0, self._at, self._size)[whence]
-        if at < 0:
-            raise ValueError("before the beginning of the file")
-        self._at = at
-        return at
-
-    def tell(self) -> int:
-        return self._at
-
-    def readinto(self, buffer: Any, /) -> int:
-        view = memoryview(buffer).cast("B")
-        count = max(0, min(len(view), self._size - self._at))
-        if count:
-            self._file.read_into(self._at, view[:count])
-        self._at += count
-        return count

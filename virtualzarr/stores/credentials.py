@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 import os
 import stat
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from datetime import datetime
 from functools import lru_cache
 from importlib import import_module
+from netrc import NetrcParseError, netrc
 from typing import Any, NoReturn
 from urllib.parse import unquote, urlsplit
 
@@ -26,10 +29,10 @@ FILE_VARIABLE = "VIRTUALZARR_CREDENTIALS"
 RENEWAL = 0.8
 """The part of its lifetime after which a credential is renewed."""
 
-_WEB = frozenset(["bearer", "headers", "sas", "earthdata", "call"])
+_WEB = frozenset(["bearer", "headers", "sas", "earthdata", "netrc", "call"])
 _PUBLIC = frozenset(
-    ["profile", "anon", "requester_pays", "earthdata", "call", "account_name", "endpoint_url",
-     "region_name", "project", "expires_at"]
+    ["profile", "anon", "requester_pays", "earthdata", "netrc", "call", "account_name",
+     "endpoint_url", "region_name", "project", "expires_at"]
 )  # fmt: skip
 """Names whose values are no secrets, and may be written where options are."""
 
@@ -100,6 +103,8 @@ class Provider:
             raise _spec_error(prefix, "a mapping, or module:function, is needed")
         if is_web(prefix) and (unknown := {*self._names} - _WEB):
             raise _spec_error(prefix, f"there is no {sorted(unknown)[0]!r} for HTTP")
+        if self._names.get("netrc") not in (None, True, False, "basic", "bearer"):
+            raise _spec_error(prefix, "netrc is true, or basic or bearer")
         if not may_have_secrets:
             for name, value in _flatten(self._names):
                 if name not in _PUBLIC and not _is_reference(value):
@@ -152,8 +157,11 @@ class Provider:
                 values |= self._call(value)
             elif name == "earthdata":
                 values |= {"bearer": self._read("env:EARTHDATA_TOKEN")} if value else {}
+            elif name == "netrc":
+                values = _merge(values, self._read_netrc(value) if value else {})
             elif isinstance(value, Mapping) and name == "headers":
-                values[name] = {header: self._read(text) for header, text in value.items()}
+                headers = {header: self._read(text) for header, text in value.items()}
+                values = _merge(values, {name: headers})
             else:
                 values[name] = self._read(value)
         return Credential(values, time.time())
@@ -168,6 +176,28 @@ class Provider:
                 raise AccessError(f"the variable {name} is not set: credentials for {self.prefix}")
             return os.environ[name]
         return read_private(name).strip()
+
+    def _read_netrc(self, kind: object) -> dict[str, Any]:
+        """Return what the user's netrc has for the host of the prefix, and for no other."""
+        host, path = origin_of(self.prefix)[1], os.environ.get("NETRC") or "~/.netrc"
+        path, hosts = os.path.expanduser(path), None
+        _check_private(path)
+        # Neither quoted nor chained: what the parser says may have secrets in it.
+        with suppress(NetrcParseError, ValueError):
+            hosts = netrc(path).hosts
+        if hosts is None:
+            raise AccessError("netrc cannot be parsed", file=path)
+        # Not `authenticators`, which has the entry `default` for all hosts.
+        entry = hosts.get(host)
+        if entry is None:
+            raise AccessError(f"netrc has nothing for the host of {self.prefix}", file=path)
+        login, _, password = entry
+        if not is_web(self.prefix):
+            return {"username": login, "password": password}
+        if kind == "bearer":
+            return {"bearer": password}
+        text = base64.b64encode(f"{login}:{password}".encode()).decode()
+        return {"headers": {"Authorization": f"Basic {text}"}}
 
     def _call(self, name: str) -> dict[str, Any]:
         module, _, function = name.partition(":")
@@ -331,6 +361,12 @@ def _is_text(value: object) -> bool:
 
 def _is_reference(value: object) -> bool:
     return isinstance(value, str) and value.startswith(("env:", "file:"))
+
+
+def _merge(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what two sources give together, the headers of both."""
+    headers = {**first.get("headers", {}), **second.get("headers", {})}
+    return {**first, **second, **({"headers": headers} if headers else {})}
 
 
 def _flatten(names: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:

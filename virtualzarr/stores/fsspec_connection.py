@@ -14,6 +14,7 @@ from weakref import WeakKeyDictionary
 from virtualzarr.errors import MissingDependencyError, UnsupportedError, VirtualZarrError
 from virtualzarr.stores.async_transport import AsyncTransport
 from virtualzarr.stores.credentials import (
+    OPTION,
     Credential,
     Provider,
     find_keyring,
@@ -24,11 +25,12 @@ from virtualzarr.stores.credentials import (
 from virtualzarr.stores.fingerprints import Fingerprint, as_source_error
 from virtualzarr.stores.listing import Entry, glob
 from virtualzarr.stores.location import Location
+from virtualzarr.stores.remote_archives import open_members
 from virtualzarr.stores.request_loop import with_request_loop
 from virtualzarr.stores.retry import TransientError, retry_blocking
 from virtualzarr.stores.s3 import without_own_retries
 from virtualzarr.stores.transport import Answer, Transport, transport_for
-from virtualzarr.stores.uris import is_web
+from virtualzarr.stores.uris import is_url, is_web, split_archives
 
 T = TypeVar("T")
 
@@ -89,13 +91,26 @@ class Connection:
     def _connect(self) -> None:
         self._keyring = find_keyring(self.location.storage_options)
         self._by_credential: dict[Credential, Transport] = {}
-        self._fs, self.path = filesystem(self.location)
+        self._fs, self.path = self._open()
         self._guard: AbstractContextManager[Any] = nullcontext()
         if not self._fs.async_impl:
             # It may serve other URLs, too: fsspec caches and shares its instances.
             self._guard = self._locks.setdefault(self._fs, threading.Lock())
         self._transport = transport_for(self._fs, self.location, self._keyring)
         self._process = os.getpid()
+
+    def _open(self) -> tuple[Any, str]:
+        members, archive = split_archives(self.location.uri)
+        if not members or not is_url(archive) or "::" in archive:
+            return filesystem(self.location)
+        options = without_keyring(self.location.storage_options)
+        # In a chain, each link has its options under its protocol; prefixes are of whole URLs.
+        own = dict(options.pop(archive.partition("://")[0], None) or {})
+        if named := (self.location.storage_options or {}).get(OPTION):
+            own[OPTION] = named
+        source = Connection(Location(archive, own, redirects=self.location.redirects))
+        shared_by = source._fs, source._keyring
+        return open_members(members, archive, source, options, shared_by)
 
     @property
     def knows_lengths(self) -> bool:

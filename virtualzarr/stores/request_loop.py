@@ -12,7 +12,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from virtualzarr.stores.forks import ForkSafeLock, reset_in_forks
-from virtualzarr.stores.uris import split_archives
 
 _PROTOCOLS = frozenset(
     ["http", "https", "s3", "s3a", "gs", "gcs", "az", "abfs", "abfss"]
@@ -47,11 +46,6 @@ _request_loop = _RequestLoop()
 
 def with_request_loop(uri: str, options: Mapping[str, Any]) -> dict[str, Any]:
     """Return options of fsspec by which the file system of a URL makes its requests in our loop."""
-    members, archive = split_archives(uri)
-    protocol = archive.partition("://")[0]
-    if "::" in archive or protocol not in _PROTOCOLS:
+    if "::" in uri or uri.partition("://")[0] not in _PROTOCOLS:
         return dict(options)
-    if not members:
-        return {**options, "loop": _request_loop.get()}
-    # In a chain, each link has its options under its protocol.
-    return {**options, protocol: {**options.get(protocol, {}), "loop": _request_loop.get()}}
+    return {**options, "loop": _request_loop.get()}

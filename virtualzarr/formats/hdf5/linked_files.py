@@ -132,7 +132,9 @@ class LinkedFiles:
     def _prefetch_files(self, part: LinkedFile, root: Node) -> None:
         """Open what a file elsewhere links to side by side, not one after the other."""
         uri = part.file.source.uri
-        if not is_url(uri) or not filesystem(part.file.source.location)[0].async_impl:
+        if not is_url(uri) or "::" in uri:
+            return
+        if not filesystem(part.file.source.location)[0].async_impl:
             return
         # One request latency for each file, one after the other, would dominate the scan of a
         # master file with hundreds of links: they are opened side by side, bounded by
