@@ -76,7 +76,8 @@ class Limits(Settings):
     Attributes
     ----------
     references : int
-        Cells of the grids of one reference file, or one Icechunk array: each takes about 20 bytes.
+        Cells of the grids of one reference file, or one Icechunk array, and those of an array of
+        the native form or a dataset that are loaded at once: each takes about 20 bytes.
     generated : int
         References that the rules (`gen`) of one reference file stand for.
     depth : int

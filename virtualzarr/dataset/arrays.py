@@ -6,6 +6,7 @@ entries and references are looked up as a selection needs them.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -25,11 +26,11 @@ from virtualzarr.dataset.row_finder import RowFinder
 from virtualzarr.dataset.segment import Segment
 from virtualzarr.dataset.segment_opener import SegmentOpener
 from virtualzarr.dataset.stretches import Stretches
-from virtualzarr.errors import SourceNotFoundError, VirtualZarrError
+from virtualzarr.errors import SourceNotFoundError, VirtualZarrError, error_context
 from virtualzarr.manifest import Decoder, Manifest, References
 from virtualzarr.manifest.manifest import CANONICAL
 from virtualzarr.metadata import ArrayMetadata
-from virtualzarr.references.native.parts import Part
+from virtualzarr.references.native.parts import Part, check_count
 from virtualzarr.stores.files import ByteFile, Pin
 from virtualzarr.virtual.axis_slices import AxisSlices
 from virtualzarr.virtual.rechunk import apply_axis_slices
@@ -254,6 +255,8 @@ class VersionChunks(ManifestChunks):
     @cached_property
     def manifest(self) -> Manifest:  # type: ignore[override]
         """All references, in memory."""
+        with error_context(variable=self.path):
+            check_count(math.prod(self.metadata.grid.grid_shape))
         if self.rows is None or self.axis is None:
             part = None if self.fixed is None else self._part(self.fixed)
             shape = self.metadata.grid.grid_shape

@@ -47,9 +47,13 @@ def slice_axes(array: Array, pieces: Sequence[AxisSlices | None]) -> Array:
         There would be too many cells.
     """
     axes = rechunk.get_axes(array)
-    chosen = [p or AxisSlices.identity(axis) for p, axis in zip(pieces, axes, strict=True)]
+    pairs = list(zip(pieces, axes, strict=True))
     # Before any column is made: scattered indices on several axes multiply.
-    cells = math.prod(piece.axis.ncells for piece in chosen)
+    _check_cells(array, math.prod(p.axis.ncells if p else axis.ncells for p, axis in pairs))
+    return rechunk.apply_axis_slices(array, [p or AxisSlices.identity(axis) for p, axis in pairs])
+
+
+def _check_cells(array: Array, cells: int) -> None:
     most = config.limits.derived_cells
     if cells > max(most, array.manifest.ncells):
         raise UnsupportedError(
@@ -58,7 +62,6 @@ def slice_axes(array: Array, pieces: Sequence[AxisSlices | None]) -> Array:
             "derived_cells); read the elements instead",
             variable=array.path,
         )
-    return rechunk.apply_axis_slices(array, chosen)
 
 
 # -- steps -------------------------------------------------------------------
@@ -78,6 +81,7 @@ def take_strided(array: Array, axis: int, start: int, step: int, count: int) -> 
     # Cells are located going forward, and reversed afterwards: only the codec that picks elements
     # runs backwards within its block.
     first, by = (start, step) if step > 0 else (start + step * (count - 1), -step)
+    _check_cells(array, min(count, stored.ncells))
     cell, inside, counts = _locate_progression(stored, first, by, count)
     edges = stored.edge(cell)
     if step < 0:

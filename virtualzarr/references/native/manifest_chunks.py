@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
@@ -11,11 +12,11 @@ from numpy.typing import NDArray
 
 from grids import Projection
 from virtualzarr.array.chunk_source import LocatedChunks, ManifestChunks, StoreChunks
-from virtualzarr.errors import MetadataError, VirtualZarrError
+from virtualzarr.errors import MetadataError, VirtualZarrError, error_context
 from virtualzarr.manifest import Decoder, Manifest, References, Source, Sources
 from virtualzarr.manifest.manifest import CANONICAL, TO_END
 from virtualzarr.metadata import ArrayMetadata
-from virtualzarr.references.native.parts import Part
+from virtualzarr.references.native.parts import Part, check_count
 from virtualzarr.references.native.storage_transformer import Configuration, Stretch
 from virtualzarr.references.native.written_cells import STORED, Marks
 from virtualzarr.stores import FsspecStore, LocalStore, Store
@@ -250,6 +251,8 @@ class NativeChunks(ManifestChunks):
         box = [slice(0, n) for n in grid_shape]
         box[axis] = slice(start, stop)
         wide = [part.stop - part.start for part in box]
+        with error_context(file=f"{self.store.uri}/{self.path}"):
+            check_count(math.prod(wide))
         left, manifests = wide[along], []
         for first, stretch, number in self.stretches():
             begin = max(box[along].start, first)

@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 from virtualzarr.array.chunk_source import open_source
 from virtualzarr.codecs import Pipeline
-from virtualzarr.errors import BadReferenceError, MetadataError, VirtualZarrError
+from virtualzarr.config import config
+from virtualzarr.errors import MetadataError, VirtualZarrError, error_context
 from virtualzarr.manifest import Affine, Decoder, Manifest, References, Source, Sources
 from virtualzarr.metadata import dumps_json, loads_json
 from virtualzarr.metadata.json_documents import (
@@ -41,6 +42,9 @@ INLINE = "inline"
 
 SLAB = 1 << 22
 """Cells that are looked at at a time."""
+
+_MOST_NAMESAKES = 1 << 16
+"""Sources with one name from which on a table is refused: they may be versions of one file."""
 
 _TABLE = ("uri", "size", "mtime_ns", "etag")
 
@@ -216,6 +220,13 @@ def _decoder_json(decoder: Decoder, ndim: int) -> dict[str, Any]:
 # -- reading ------------------------------------------------------------------------------------
 
 
+def check_count(cells: int) -> None:
+    """Refuse to load more references at once than the limit allows."""
+    # Columns that are constant or affine take no memory, but what is done with a manifest does: a
+    # document of a line may claim any number of cells.
+    config.limits.check("references", cells, "references that are loaded at once")
+
+
 class Part:
     """A stored part, of which only what is asked for is read.
 
@@ -300,7 +311,7 @@ class Part:
             raise MetadataError(f"count: must be between 0 and 2^31-1, not {short(self.count)}")
         # A constant takes no bytes: a document of a line must not ask for a table of two billion
         # rows.
-        if self.count > SLAB and "constant" in as_object(value["uri"]):
+        if self.count > _MOST_NAMESAKES and "constant" in as_object(value["uri"]):
             raise MetadataError(f"count: {self.count} sources that have one name")
         bounds = {"uri": None, "size": (-1, LIMIT), "mtime_ns": (-(2**63), 2**63 - 1), "etag": None}
         self.table: dict[str, Column] = {}
@@ -329,13 +340,11 @@ class Part:
     def load(self, box: Sequence[slice], sources: Sources | None = None) -> Manifest:
         """Return the manifest of a box of cells, with the table of sources if that is known."""
         shape = tuple(len(range(n)[part]) for n, part in zip(self.shape, box, strict=True))
-        values = {name: column.load(box) for name, column in self.columns.items()}
-        try:
+        with error_context(file=f"{self.store.uri}/{self.folder}"):
+            check_count(math.prod(shape))
+            values = {name: column.load(box) for name, column in self.columns.items()}
             table = self.sources() if sources is None else sources
             return Manifest(shape, table, decoders=self.decoders, **values)
-        except BadReferenceError as error:
-            error.at(file=f"{self.store.uri}/{self.folder}")
-            raise
 
     def load_source_rows(self) -> NDArray[Any]:
         """Return the rows of the table of sources that all cells refer to; -1 where to none."""
