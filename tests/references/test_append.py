@@ -619,3 +619,57 @@ def test_appends_need_the_name_of_a_dimension(tmp_path, files):
     vz.virtualize(files[:1]).publish(tmp_path / "refs.json")
     with pytest.raises(TypeError, match="the name of a dimension, not 0"):
         vz.append(tmp_path / "refs.json", files[1:], 0)
+
+
+def _write_typed(path, dtype, start, kind):
+    """Four hours of a type, in chunks of three, the last of which is shorter."""
+    rows = np.arange(start, start + 4)
+    values = (rows[:, None] * 6 + np.arange(6)).astype(dtype)
+    if kind == "delta":
+        filters = [{"name": "numcodecs.delta", "configuration": {"dtype": str(values.dtype)}}]
+        group = vz.create_group(path.with_suffix(".zarr"))
+        options = {"dimension_names": ["time", "x"], "filters": filters if dtype != "f4" else None}
+        group.create_array("time", data=rows, dimension_names=["time"])
+        group.create_array("flags", data=values, chunks=(3, 6), **options)
+        return path.with_suffix(".zarr")
+    with h5py.File(path, "w") as file:
+        file["time"] = rows
+        file["time"].make_scale("time")
+        packing = {"compression": "gzip", "shuffle": True} if kind == "shuffled" else {}
+        file.create_dataset("flags", data=values, chunks=(3, 6), **packing)
+        file["flags"].dims[0].attach_scale(file["time"])
+    return path
+
+
+@pytest.mark.parametrize("kind", ["plain", "shuffled", "delta"])
+@pytest.mark.parametrize("zarr_format", [2, 3])
+@pytest.mark.parametrize(("old", "new"), [("u1", "f4"), ("i1", "u1")])
+def test_wider_elements_are_appended_to_single_bytes(tmp_path, kind, zarr_format, old, new):
+    """The codecs that readers have open are of the old type: single bytes have no byte order."""
+    types = (old, new, old)
+    files = [
+        _write_typed(tmp_path / f"{i}.h5", dtype, 4 * i, kind) for i, dtype in enumerate(types)
+    ]
+    target = tmp_path / "grown.json"
+    first = vz.virtualize(files[:1], "time")
+    publish(first, target, regular=True, copy=True, zarr_format=zarr_format)
+    for file in files[1:]:
+        append(target, file, "time", copy=True)
+    got, want = vz.open(target)["flags"], vz.virtualize(files, "time")["flags"]
+    assert got.dtype == want.dtype
+    assert got[...].tobytes() == want[...].tobytes()
+    zarr = pytest.importorskip("zarr", "3")
+    fsspec = pytest.importorskip("fsspec")
+    mapper = fsspec.get_mapper("reference://", fo=str(target), remote_protocol="file")
+    store = zarr.storage.FsspecStore.from_mapper(mapper, read_only=True)
+    np.testing.assert_array_equal(zarr.open_group(store, mode="r")["flags"][...], want[...])
+
+
+def test_folders_of_parquet_take_no_other_elements(tmp_path):
+    files = [
+        _write_typed(tmp_path / f"{i}.h5", dtype, 4 * i, "plain")
+        for i, dtype in enumerate(["u1", "f4"])
+    ]
+    publish(vz.virtualize(files[:1], "time"), tmp_path / "a.parq", copy=True)
+    with pytest.raises(PublishError, match="its elements are uint8 and would be float32"):
+        append(tmp_path / "a.parq", files[1], "time", copy=True)

@@ -219,12 +219,20 @@ def _on_regular_grid(path: str, array: Array, request: PlanRequest) -> Regular |
     virtual = array if array.is_virtual else array.replace(chunk_source=manifest_of(array))
     if path in request.frozen:
         frozen = request.frozen[path]
-        return on_grid(virtual, portable.chunk_shape(frozen), frozen.pipeline, plugins)
+        pipeline = _frozen_pipeline(frozen, array)
+        return on_grid(virtual, portable.chunk_shape(frozen), pipeline, plugins)
 
     def is_read(pipeline: Pipeline) -> bool:
         return request.is_read(array.metadata.replace(pipeline=pipeline))
 
     return choose_regular(virtual, plugins, is_read if request.clients else None)
+
+
+def _frozen_pipeline(frozen: ArrayMetadata, array: Array) -> Pipeline | None:
+    """Return the codecs that readers have open; None if elements are others now than they know."""
+    # Codecs are of a type: what encodes single bytes has no byte order, and may be lossy for more.
+    is_same = frozen.dtype.newbyteorder("=") == array.dtype.newbyteorder("=")
+    return frozen.pipeline if is_same else None
 
 
 def _describe(regular: Regular) -> str:
@@ -258,7 +266,8 @@ def _plan_inline(path: str, array: Array, request: PlanRequest, why: str) -> Arr
     if path in request.frozen:
         frozen = request.frozen[path]
         grid = RegularGrid(array.shape, portable.chunk_shape(frozen))
-        metadata = metadata.replace(grid=grid, pipeline=frozen.pipeline)
+        pipeline = _frozen_pipeline(frozen, array) or metadata.pipeline
+        metadata = metadata.replace(grid=grid, pipeline=pipeline)
     if not fits_within(array):
         raise errors.PublishError(
             f"it has {nbytes_of(array):,} bytes; within references there are at most "

@@ -128,9 +128,12 @@ def _count_unchanged(plan: Plan, stored: Mapping[str, Array]) -> dict[str, int]:
         new = plan.arrays.get(path)
         count = 0 if new is None else _count_cells(new, array)
         if new is None or not _is_replaceable(new, array, count):
+            changed = "references that are there would get other places or codecs"
+            if new is not None and new.metadata.dtype != array.dtype:
+                changed = f"its elements are {array.dtype} and would be {new.metadata.dtype}"
             raise PublishError(
-                "references that are there would get other places or codecs, which readers that "
-                "are open would not notice: publish everything to a new folder",
+                f"{changed}, which readers that are open would not notice: publish everything to "
+                "a new folder",
                 variable=path,
             )
         counts[path] = count
