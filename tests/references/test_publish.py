@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -279,9 +281,9 @@ def test_what_no_document_can_say_is_copied(file, target):
     x = virtual(file, VALUES.astype("u1"), (2, 3), [{"name": "bytes"}, ZLIB, bits])
     group = Group({}, {"x": x, "y": virtual(file, VALUES, (2, 3))})
     with pytest.raises(PublishError, match="x: Zarr v2"):
-        publish(group, target)
+        publish(group, target, plugin_codecs=True)
     with pytest.raises(PublishError, match="imagecodecs_bitorder"):
-        publish(group, target, zarr_format=3)
+        publish(group, target, plugin_codecs=True, zarr_format=3)
     report = assert_round_trip(group, target, copy=True)
     assert (report.zarr_format, report.copied) == (2, 9)
 
@@ -434,11 +436,11 @@ class TestLossyCodecs:
         odd = with_decoder(x, [(1, 0)], Decoder(Pipeline([{"name": "bytes"}])), refs)
         report = assert_round_trip(Group({}, {"x": odd}), target, copy=True)
         assert report.copied == 2
-        assert "jpeg" not in target.read_text()
+        assert "jpeg" not in str(json.loads(target.read_text())["refs"])
 
     def test_missing_chunks_are_not_made_of_lossy_ones(self, file, target):
         x = self.array(file, missing=((1, 0),))
-        report = assert_round_trip(Group({}, {"x": x}), target)
+        report = assert_round_trip(Group({}, {"x": x}), target, plugin_codecs=True)
         assert (report.zarr_format, report.references) in [(2, 2), (3, 1)]
         if report.zarr_format == 2:
             assert (scan(target)["x"][16:] == 7).all()
@@ -618,15 +620,44 @@ def test_paths_are_opened_first(function, tmp_path):
         function("air.nc", tmp_path / "air.json")
 
 
-def test_codecs_to_register_are_named_with_their_arrays(tmp_path):
+_OPEN = """
+import sys, fsspec, numpy, zarr
+mapper = fsspec.get_mapper("reference://", fo=sys.argv[1], remote_protocol="file")
+store = zarr.storage.FsspecStore.from_mapper(mapper, read_only=True)
+group = zarr.open_group(store, mode="r")
+print(sorted(group), int(sum(group[name][...].sum() for name in group)))
+"""
+
+
+@pytest.mark.parametrize("zarr_format", [2, 3])
+def test_groups_are_not_closed_by_codecs_that_readers_have_to_register(tmp_path, zarr_format):
     """Without them, zarr-python opens nothing of a group in references."""
     tifffile = pytest.importorskip("tifffile")
-    tifffile.imwrite(tmp_path / "a.tif", np.zeros((32, 32), "f4"), compression="lerc")
+    pytest.importorskip("zarr", "3")
+    values = np.ones((64, 64), "f4")
+    tifffile.imwrite(tmp_path / "a.tif", values, compression="lerc", tile=(16, 16))
     image = vz.open(tmp_path / "a.tif")["0"]
     group = vz.Group({}, {"image": image, "other": vz.create_array({}, data=np.arange(4))})
-    (note,) = group.publish(tmp_path / "a.json").notes
-    assert note.startswith("readers need imagecodecs.numcodecs.register_codecs() for ")
+    target, options = tmp_path / "a.json", {"zarr_format": zarr_format, "inline": 0}
+    with pytest.raises(PublishError, match=r"no codec imagecodecs_lerc .*; plugin_codecs=True"):
+        group.publish(target, **options)
+    assert not target.exists()
+    assert group.preview(target, **options).copied == 16
+
+    def opened_by_others():
+        command = [sys.executable, "-W", "ignore", "-c", _OPEN, str(target)]
+        return subprocess.run(command, capture_output=True, text=True).stdout.strip()
+
+    assert group.publish(target, copy=True, **options).copied == 16
+    assert opened_by_others() == "['image', 'other'] 4102"
+    with pytest.warns(SkippedVariableWarning, match="image: .*imagecodecs_lerc"):
+        group.publish(target, on_error="warn", **options)
+    assert opened_by_others() == "['other'] 6"
+    report = group.publish(target, plugin_codecs=True, **options)
+    (note,) = (note for note in report.notes if "imagecodecs_lerc" in note)
+    module = {2: "numcodecs", 3: "zarr"}[zarr_format]
+    assert note.startswith(f"readers need imagecodecs.{module}.register_codecs() for ")
     assert "imagecodecs_lerc of image: " in note
-    assert 'portable="python" with copy=True' in note
-    notes = group.publish(tmp_path / "b.json", portable="python", copy=True).notes
-    assert not any("readers need" in note for note in notes)
+    assert (report.copied, opened_by_others()) == (0, "")
+    # What was published so stays so: nothing is read to convert it.
+    assert vz.convert_references(target, tmp_path / "b.json").copied == 0

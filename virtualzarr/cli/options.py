@@ -123,8 +123,8 @@ def writing_options() -> argparse.ArgumentParser:
         parser,
         dry_run="write nothing; show what would be virtual and what would have to be copied",
         copy="store anew the chunks that no other tool could read where they are",
-        plugin_codecs="readers have virtualzarr installed: chunks that are only too long need no "
-        "copy",
+        plugin_codecs="readers have virtualzarr installed, and register the codecs of imagecodecs: "
+        "chunks that are images, or only too long, need no copy",
     )
     return parser
 

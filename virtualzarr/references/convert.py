@@ -7,8 +7,10 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from virtualzarr.hierarchy.inventory import list_arrays
 from virtualzarr.ingest.open_target import open as open_node
 from virtualzarr.keywords import strict_keywords
+from virtualzarr.references.portable import has_plugin_codecs
 from virtualzarr.references.preview import Preview
 from virtualzarr.references.publish import preview, publish
 from virtualzarr.references.registry import locate_target, match_form
@@ -54,6 +56,9 @@ def convert_references(
         node = form.open(origin).node
     else:
         node = open_node(source, storage_options=storage_options, allowed=allowed)
+    if form is not None and not form.capabilities.as_is:
+        # Who reads them now has the codecs.
+        options.setdefault("plugin_codecs", has_plugin_codecs(list_arrays(node).values()))
     if dry_run:
         names = (
             "reference_format",

@@ -55,7 +55,7 @@ class Capabilities:
     digests : bool
         Whether digests of samples of source files can be noted.
     plugin_codecs : bool
-        Whether readers find codecs of this package by its entry points.
+        Whether readers have the codecs of plug-ins: this package's, and those of imagecodecs.
     as_is : bool
         Whether everything is held as it is, so that nothing is inlined or put on other grids.
     media_type : str

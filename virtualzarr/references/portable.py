@@ -13,6 +13,8 @@ from typing import Any
 import numpy as np
 
 from grids import RegularGrid, SeparableGrid
+from virtualzarr.array import Array
+from virtualzarr.codecs import Pipeline
 from virtualzarr.codecs.sharding import Sharding
 from virtualzarr.errors import MetadataError, UnsupportedError
 from virtualzarr.metadata import (
@@ -43,6 +45,9 @@ OWN = "virtualzarr."
 
 TRUNCATE = "virtualzarr.truncate"
 """The codec that zarr-python and numcodecs find by entry point, where this package is installed."""
+
+IMAGES = "imagecodecs_"
+"""What the names of codecs begin with that zarr-python has once imagecodecs has registered them."""
 
 _VIEWING = ("delta", "fixedscaleoffset", "quantize", "astype")
 """Filters of numcodecs that take bytes for elements of the dtype they are configured with."""
@@ -75,8 +80,15 @@ def private_codec(metadata: ArrayMetadata, plugins: bool = False) -> str | None:
     Parameters
     ----------
     plugins : bool
-        Whether readers find codecs of this package by its entry points.
+        Whether readers have the codecs of plug-ins: this package's, and those of imagecodecs.
     """
+    images = [] if plugins else list_image_codecs(metadata.pipeline)
+    if images:
+        # Where all metadata are in one document, it parses them as a whole.
+        return (
+            f"zarr-python has no codec {images[0]} before readers register it, and opens nothing "
+            "of its group; plugin_codecs=True says that they do"
+        )
     # numcodecs' shuffle takes whole elements only; HDF5's, and so ours, also bytes that end with a
     # part of one, which a variable-length serializer makes.
     serialized = False
@@ -92,6 +104,25 @@ def private_codec(metadata: ArrayMetadata, plugins: bool = False) -> str | None:
         # Blocks that are longer than their cell are longer by whole elements.
         serialized = codec.kind == "array_bytes" or (serialized and codec.name == TRUNCATE)
     return None
+
+
+def list_image_codecs(pipeline: Pipeline) -> list[str]:
+    """Return the names of codecs that readers have to register first, also those in shards."""
+    names = []
+    for codec in pipeline.codecs:
+        if codec.name.startswith(IMAGES):
+            names.append(codec.name)
+        elif isinstance(codec, Sharding):
+            names += list_image_codecs(codec.pipeline)
+    return names
+
+
+def has_plugin_codecs(arrays: Iterable[Array]) -> bool:
+    """Tell whether arrays were published for readers that have the codecs of plug-ins."""
+    pipelines = [array.metadata.pipeline for array in arrays]
+    return any(
+        has_codec(pipeline, TRUNCATE) or list_image_codecs(pipeline) for pipeline in pipelines
+    )
 
 
 def format_of_array(metadata: ArrayMetadata) -> ArrayMetadata:

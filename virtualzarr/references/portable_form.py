@@ -29,7 +29,7 @@ from virtualzarr.references.materialize import rename_sources
 from virtualzarr.references.new_names import resolve_names
 from virtualzarr.references.overwrite import check_replaceable
 from virtualzarr.references.plan import Plan, make_plan
-from virtualzarr.references.portable import TRUNCATE, is_regular
+from virtualzarr.references.portable import has_plugin_codecs, is_regular
 from virtualzarr.references.preview import Preview, preview_plan
 from virtualzarr.references.receipt import read_copied_sources
 from virtualzarr.references.report import PublishReport
@@ -191,7 +191,7 @@ class PortableForm(ReferenceForm):
         node = join_published(opened.node, new, request.dim, request.join_options)
         formats = self.capabilities.zarr_formats
         zarr_format = 3 if 3 in list_zarr_formats(opened.node) and 3 in formats else None
-        plugins = request.plugin_codecs or _has_plugin_codecs(opened.node)
+        plugins = request.plugin_codecs or has_plugin_codecs(list_arrays(opened.node).values())
         frozen = _frozen(opened.node)
         if request.dry_run:
             options = PublishOptions(
@@ -232,7 +232,7 @@ class PortableForm(ReferenceForm):
         plan = make_plan(
             _with_names(opened.node, new), copy=False, on_error="raise",
             zarr_format=max(list_zarr_formats(opened.node), default=None),
-            capabilities=self._with_plugins(_has_plugin_codecs(opened.node)),
+            capabilities=self._with_plugins(has_plugin_codecs(list_arrays(opened.node).values())),
             inline=InlinePolicy.parse(0), regular=opened.regular or None,
         )  # fmt: skip
         self.check_state(location, before)
@@ -280,12 +280,6 @@ def _frozen(node: Group | Array) -> dict[str, ArrayMetadata]:
     """
     arrays = list_arrays(node).items()
     return {path: array.metadata for path, array in arrays if is_regular(array.metadata)}
-
-
-def _has_plugin_codecs(node: Group | Array) -> bool:
-    """Tell whether arrays were published for readers that have this package's codecs."""
-    arrays = list_arrays(node).values()
-    return any(c.name == TRUNCATE for a in arrays for c in a.metadata.pipeline.codecs)
 
 
 def _with_names(node: Group | Array, names: Mapping[str, str]) -> Group | Array:

@@ -91,9 +91,10 @@ def publish(
     record_size : int, optional
         References in each Parquet file; 100,000 by default.
     plugin_codecs : bool
-        Whether readers have this package installed. Then chunks that begin with what their cell
-        has, and are only longer, need no copy: zarr-python is told to cut them by a codec that it
-        finds by entry point.
+        Whether readers have this package installed, and register the codecs of imagecodecs where
+        the report's notes say so. Then chunks that begin with what their cell has, and are only
+        longer, need no copy: zarr-python is told to cut them by a codec that it finds by entry
+        point. Neither do chunks that are images, or compressed as only images are.
     overwrite : bool
         Whether to replace what is there already, whatever it is. If not, only references of the
         same form are replaced, and empty files and folders. Files that are referred to, or whose

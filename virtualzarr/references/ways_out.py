@@ -8,6 +8,8 @@ from dataclasses import replace
 from virtualzarr.array import Array
 from virtualzarr.errors import PublishError
 from virtualzarr.hierarchy.group import Group
+from virtualzarr.hierarchy.inventory import list_arrays
+from virtualzarr.references import portable
 from virtualzarr.references.form import PublishOptions, ReferenceForm
 from virtualzarr.references.preview import Preview, Way
 from virtualzarr.references.split_runs import split_runs
@@ -39,7 +41,10 @@ def _try_ways(
             yield from _compare(f'split="runs" makes {count} groups and', "", other, plain)
     if not options.plugin_codecs:
         other = form.preview(node, uri, replace(options, plugin_codecs=True))
-        why = ", for readers that have this package"
+        arrays = list_arrays(node).values()
+        images = any(portable.list_image_codecs(each.metadata.pipeline) for each in arrays)
+        also = " and register the codecs of imagecodecs" if images else ""
+        why = f", for readers that have this package{also}"
         yield from _compare("plugin_codecs=True", why, other, plain)
     if options.regular and form.capabilities.any_grid:
         other = form.preview(node, uri, replace(options, regular=False, clients=()))

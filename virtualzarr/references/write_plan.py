@@ -379,7 +379,7 @@ def _notes_on_codecs(plan: Plan) -> list[str]:
     # Where all metadata are in one document, it parses them as a whole.
     why = (
         "without it, zarr-python 3 and what reads by it open nothing of a group that has one in "
-        'references; portable="python" with copy=True stores these chunks anew'
+        "references; copy=True without plugin_codecs stores these chunks anew"
     )
     return [*notes, f"readers need {call} for {', '.join(names)} of {shown}: {why}"]
 
