@@ -8,6 +8,7 @@ import gzip
 import json
 import os
 import shutil
+import struct
 import zlib
 
 import h5py
@@ -203,6 +204,18 @@ def test_rewrapped_streams_that_are_damaged_or_of_another_length_are_errors(tmp_
         for decode in (numcodecs.blosc.decompress, imagecodecs.blosc_decode):
             with pytest.raises(RuntimeError):
                 decode(answer.body)
+
+
+def test_streams_without_bytes_are_failures(tmp_path):
+    """C-Blosc2, which some clients have, takes a block of no bytes for zeros."""
+    plain = b"abc" * 500
+    head = struct.pack("<4B5I", 2, 1, 3 << 5 | 16, 1, 1500, 1500, 24, 20, 0)
+    assert bytes(imagecodecs.blosc2_decode(head)) == bytes(1500)
+    values = np.frombuffer(plain, "u1").reshape(1, 1500)
+    array = vz.open(write(tmp_path / "a.h5", values, chunks=(1, 1500), compression=1))["x"]
+    cut = array.replace(chunk_source=array.manifest.replace(length=np.zeros((1, 1), "i8")))
+    assert ask(create_app(cut), "/v3/c/0/0").status == 502
+    assert ask(create_app(array), "/v3/c/0/0").status == 200
 
 
 def write(path, values, **options):

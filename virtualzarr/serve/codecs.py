@@ -94,8 +94,9 @@ def rewrap_head(metadata: ArrayMetadata, stored: Pipeline, nbytes: int, decoded:
         Bytes of the cell. Readers refuse what gives more or fewer.
     """
     # Blosc takes a block of as many bytes as it decodes to for one that is not compressed, and
-    # buffers are never longer than their content and a head without the rest of ours.
-    if nbytes + BLOSC_HEAD >= decoded or decoded > _MAX_BLOCK:
+    # buffers are never longer than their content and a head without the rest of ours. C-Blosc2
+    # takes one of no bytes for zeros.
+    if nbytes == 0 or nbytes + BLOSC_HEAD >= decoded or decoded > _MAX_BLOCK:
         return b""
     size = metadata.pipeline.codecs[-1].configuration["typesize"]
     _, number = _BLOSC_FORMATS[stored.codecs[-1].name]
