@@ -346,7 +346,7 @@ def test_damage_of_own_chunks_is_an_error(tmp_path, compression, verb):
 
 def test_a_vacuum_deletes_data_of_rows_that_are_gone(tmp_path, monkeypatch):
     monkeypatch.setattr("virtualzarr.dataset.compact.PACKED_BYTES", 1)
-    monkeypatch.setattr("virtualzarr.dataset.compact.SMALLEST_OBJECT", 1)
+    monkeypatch.setattr("virtualzarr.dataset.own_chunks.SMALLEST_OBJECT", 1)
     dataset, values = grow(tmp_path, [12], chunk=1)
     dataset.compact(4)
     dataset.refresh().compact({"time": 4, "x": 1}, keep="both")

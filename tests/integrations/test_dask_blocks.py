@@ -16,6 +16,7 @@ from virtualzarr.array import Array, chunk_source
 from virtualzarr.config import config
 from virtualzarr.integrations.dask import to_dask
 from virtualzarr.manifest import Affine, Manifest, Source, Sources
+from virtualzarr.stores.fingerprints import Fingerprint
 
 dask = pytest.importorskip("dask")
 pytest.importorskip("dask.array")
@@ -59,6 +60,27 @@ def test_tasks_are_small(tmp_path):
     # What all have in common is there once, in a graph that was optimized and sent as a whole.
     assert len(pickle.dumps(tasks)) < PER_CHUNK * CHUNKS
     np.testing.assert_array_equal(lazy.compute(), data)
+
+
+def test_a_graph_of_a_million_chunks():
+    """As distributed sends it: 31 bytes a chunk, and tasks of 1.2 kB."""
+    cloudpickle = pytest.importorskip("cloudpickle")
+    count, each = 1_000_000, 100
+    folder = "s3://a-bucket-of-an-archive/products/2019/level-2/version-3"
+    files = [
+        Source(f"{folder}/a-file-of-an-archive-with-a-long-name-{k:06d}.nc", Fingerprint(10**8 + k))
+        for k in range(count // each)
+    ]
+    sizes = np.random.default_rng(0).integers(10_000, 20_000, (count // each, each))
+    columns = np.arange(count) // each, np.cumsum(sizes, axis=1), sizes
+    manifest = Manifest((count, 1), Sources(files), *(x.reshape(-1, 1) for x in columns))
+    meta = metadata(RegularGrid((count, 3), (1, 3)), "i4", attributes={"title": "t" * 5000})
+    lazy = to_dask(Array.from_manifest(meta, manifest, "a"), name=False)
+    assert len(cloudpickle.dumps(lazy.dask)) < PER_CHUNK * count
+    (layer,) = lazy.dask.layers.values()
+    (references,) = [dep for dep in layer.io_deps.values() if hasattr(dep, "template")]
+    assert references.numblocks == (count, 1)
+    assert max(len(pickle.dumps(references[k, 0])) for k in range(0, count, 9973)) < TASK
 
 
 def test_files_stay_open_for_other_blocks(tmp_path, monkeypatch):

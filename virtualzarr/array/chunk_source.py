@@ -16,7 +16,7 @@ from grids import ChunkGrid, Projection
 from virtualzarr.array.thread_pools import run_shared
 from virtualzarr.config import config
 from virtualzarr.errors import SourceNotFoundError, UnsupportedError, VirtualZarrError
-from virtualzarr.manifest import Decoder, Manifest, Source
+from virtualzarr.manifest import Decoder, Manifest, References, Source
 from virtualzarr.manifest.decoders import select_decoders
 from virtualzarr.metadata import ArrayMetadata, KeyEncoding
 from virtualzarr.stores import Store
@@ -101,7 +101,7 @@ class ManifestChunks:
 
     def locate(self, projection: Projection) -> LocatedChunks:
         """Find the chunks of the cells that a projection touches; missing ones are left out."""
-        refs = self.manifest.take(projection.grid_index)
+        refs = self._take_references(projection.grid_index)
         cell = np.flatnonzero(refs.source >= 0)
         decoders, decoder = select_decoders(self.manifest.decoders, refs.decoder)
         # Without missing chunks, the columns need not be copied.
@@ -119,6 +119,9 @@ class ManifestChunks:
             None if decoder is None else decoder[cell],
             None if refs.origin is None else refs.origin[cell],
         )
+
+    def _take_references(self, index: tuple[Any, ...]) -> References:
+        return self.manifest.take(index)
 
     def __str__(self) -> str:
         return str(self.manifest)

@@ -7,9 +7,9 @@ left to the next compaction.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from virtualzarr.choices import Keep, check_choice
 from virtualzarr.codecs.sharding import Sharding
 from virtualzarr.dataset.late_rows import LateRegion, find_late
 from virtualzarr.dataset.layers import mask_covered
-from virtualzarr.dataset.own_chunks import ChunkWriter
+from virtualzarr.dataset.own_chunks import Batch, ChunkWriter, Job
 from virtualzarr.dataset.row_replacement import request_layer, request_replacement
 from virtualzarr.dataset.segment import chunk_runs, list_other_runs
 from virtualzarr.dataset.stretches import Stretch
@@ -38,9 +38,6 @@ Region = tuple[int, int]
 
 PACKED_BYTES = 4 << 20
 """Bytes of values of rows that are stored next to each other, in whole chunks."""
-
-SMALLEST_OBJECT = 1 << 20
-"""Bytes from which on other rows go to another object."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +152,7 @@ def compact(
     message: str | None = None,
     keep: Keep = "new",
     shards: int | Mapping[str, int] | None = None,
+    parallel: Any = None,
 ) -> CompactReport:
     """Fold chunks; see `Dataset.compact`."""
     check_choice("keep", keep, Keep)
@@ -175,7 +173,9 @@ def compact(
         is_late = (start, stop) in again
         chosen = shape.divide_evenly(stop - start) if is_late else shape
         try:
-            nbytes += _fold(dataset, (start, stop), chosen, memory, message, keep, shape.rows)
+            nbytes += _fold(
+                dataset, (start, stop), chosen, memory, message, keep, shape.rows, parallel
+            )
         except (MismatchError, CommitFailedError):
             # Another writer changed these rows meanwhile: the next compaction has them.
             remaining += stop - start
@@ -317,6 +317,29 @@ def _find_pack(arrays: Collection[Array], shape: ReadShape) -> int:
     return -(-rows // shape.unit) * shape.unit
 
 
+def _list_jobs(
+    arrays: Mapping[str, Array],
+    documents: Mapping[str, Array],
+    shape: ReadShape,
+    count: int,
+    memory: int,
+    batches: Mapping[str, list[Batch]],
+) -> Iterator[Job]:
+    """Yield what is encoded of a region of some rows, and note the references of each array."""
+    # By time, so that the objects of rows that go together are deleted together.
+    pack = _find_pack(arrays.values(), shape)
+    for low in range(0, count, pack):
+        high = min(low + pack, count)
+        for number, (path, array) in enumerate(arrays.items(), start=1):
+            growing = array.dims.index(shape.dimension)
+            rows = array.lazy[(slice(None),) * growing + (slice(low, high),)]
+            axes = shape.axes(documents[path], high - low)
+            shards = shape.shard_axes(documents[path], high - low)
+            job = Job(rows, axes, memory, shards, ends_rows=number == len(arrays))
+            batches[path].append(job.batch)
+            yield job
+
+
 def _fold(
     dataset: Dataset,
     region: Region,
@@ -325,6 +348,7 @@ def _fold(
     message: str | None,
     keep: Keep,
     folded: int,
+    parallel: Any,
 ) -> int:
     """Fold the rows of a region in one commit; return the bytes of the chunks."""
     start, stop = region
@@ -334,26 +358,16 @@ def _fold(
         nonlocal nbytes
         documents = dataset.growing_arrays()
         arrays = {path: _select_array(group, path) for path in documents}
-        parts: dict[str, list[Callable[[], Manifest]]] = {path: [] for path in documents}
-        # By time, so that the objects of rows that go together are deleted together.
-        pack = _find_pack(arrays.values(), shape)
-        for low in range(0, stop - start, pack):
-            high = min(low + pack, stop - start)
-            for path, array in arrays.items():
-                growing = array.dims.index(shape.dimension)
-                rows = array.lazy[(slice(None),) * growing + (slice(low, high),)]
-                axes = shape.axes(documents[path], high - low)
-                shards = shape.shard_axes(documents[path], high - low)
-                parts[path].append(writer.encode(rows, axes, memory, shards))
-            if writer.waiting >= SMALLEST_OBJECT:
-                writer.finish()
+        batches: dict[str, list[Batch]] = {path: [] for path in documents}
+        jobs = _list_jobs(arrays, documents, shape, stop - start, memory, batches)
+        writer.write(jobs, parallel)
         writer.finish()
         nbytes = writer.nbytes
         result = {}
         for path, array in arrays.items():
             growing = array.dims.index(shape.dimension)
             grid = from_axes(shape.axes(documents[path], stop - start))
-            manifests = [references() for references in parts[path]]
+            manifests = [writer.to_manifest(batch) for batch in batches[path]]
             result[path] = Array.from_manifest(
                 array.metadata.replace(grid=grid), Manifest.concatenate(manifests, growing), path
             )

@@ -28,6 +28,7 @@ def compact(
     memory: int = 1 << 28,
     budget: int | None = None,
     message: str | None = None,
+    parallel: Any = None,
     allowed: str | Iterable[str] | None = None,
     storage_options: Mapping[str, Any] | None = None,
     single_writer: bool = False,
@@ -37,7 +38,7 @@ def compact(
     Parameters
     ----------
     target : path, URL or Dataset
-    chunks, shards, keep, memory, budget, message
+    chunks, shards, keep, memory, budget, message, parallel
         As for `Dataset.compact`.
     allowed, storage_options, single_writer
         As for `Dataset`.
@@ -69,6 +70,7 @@ def compact(
     (6, (3,))
     """
     options: Any = {"shards": shards, "keep": keep, "memory": memory, "budget": budget}
+    options["parallel"] = parallel
     if isinstance(target, Dataset):
         return target.compact(chunks, message=message, **options)
     if isinstance(target, Array | Group):

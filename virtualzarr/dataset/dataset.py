@@ -388,6 +388,7 @@ class Dataset(DatasetVersion):
         shards: int | Mapping[str, int] | None = None,
         budget: int | None = None,
         message: str | None = None,
+        parallel: Any = None,
     ) -> CompactReport:
         """Fold small chunks into the shape that is read, some rows a commit.
 
@@ -406,6 +407,8 @@ class Dataset(DatasetVersion):
             It stops, between commits, once so many bytes were written; the next one goes on.
         message : str, optional
             For the history.
+        parallel : concurrent.futures.Executor or dask.distributed.Client, optional
+            Its workers read and encode, each in as much memory; this process stores and commits.
 
         Raises
         ------
@@ -413,7 +416,7 @@ class Dataset(DatasetVersion):
             The codecs of an array do not give its values back.
         """
         options: Any = {"memory": memory, "budget": budget, "message": message, "keep": keep}
-        return compact(self.refresh(), chunks, shards=shards, **options)
+        return compact(self.refresh(), chunks, shards=shards, parallel=parallel, **options)
 
     def delete_layer(
         self, chunks: Mapping[str, int], *, message: str | None = None, commit_id: str | None = None

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import math
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from grids import Axis, from_axes
 from virtualzarr.array import Array
+from virtualzarr.array.cut_array import cut_box
+from virtualzarr.array.executors import map_in_order
 from virtualzarr.codecs import Pipeline, make
 from virtualzarr.codecs.checksums import Checksum
 from virtualzarr.codecs.core.fill_value import full_block, is_filled
@@ -28,6 +33,9 @@ Box = tuple[slice, ...]
 
 _CHECKED = {"gzip", "zlib", "numcodecs.gzip", "numcodecs.zlib"}
 """Formats of compressed data that end with a checksum, which is compared."""
+
+SMALLEST_OBJECT = 1 << 20
+"""Bytes from which on other rows go to another object."""
 
 LARGEST_OBJECT = 64 << 20
 """Bytes from which on chunks go to another object."""
@@ -58,58 +66,49 @@ class ChunkWriter:
         self._waiting: list[bytes] = []
         self._size = 0
 
-    def encode(
-        self,
-        source: Array,
-        axes: Sequence[Axis],
-        memory: int,
-        shards: Sequence[Axis] | None = None,
-    ) -> Callable[[], Manifest]:
-        """Encode an array in chunks of other lengths.
+    def write(self, jobs: Iterable[Job], parallel: Any = None) -> None:
+        """Encode arrays in chunks of other lengths, in order.
 
         Parameters
         ----------
-        source : Array
-            What is encoded, read block by block.
-        axes : sequence of Axis
-            The new chunks.
-        memory : int
-            How many bytes a block of values may have, at least what the chunks need.
-        shards : sequence of Axis, optional
-            Chunks that are stored together, as a shard of Zarr v3 where they fill it.
-
-        Returns
-        -------
-        callable
-            Returns the references, once `finish` was called.
+        jobs : iterable of Job
+            After each that is the last of its rows, what is in memory is stored if it is enough
+            for an object.
+        parallel : concurrent.futures.Executor or dask.distributed.Client, optional
+            Whose workers read and encode; the chunks are stored by this process.
 
         Raises
         ------
         UnsupportedError
             A chunk does not decode to the values that it was encoded from.
         """
-        metadata, written = source.metadata, from_axes(axes if shards is None else shards)
-        batch = _Batch(metadata.replace(grid=from_axes(axes)))
-        itemsize = max(metadata.dtype.itemsize, 1)
-        old = source.grid
-        need = least_memory(old, written, itemsize)  # type: ignore[arg-type]
-        blocks = plan_blocks(old, written, itemsize, max(memory, need))  # type: ignore[arg-type]
-        for number in np.ndindex(blocks.grid.grid_shape):
-            box = _box_of(blocks.grid.axes, number)
-            block = np.asarray(source[box]).reshape([part.stop - part.start for part in box])
-            for cell in _list_cells(written.axes, box):
-                part = _box_of(written.axes, cell)
-                chunks, shape = batch.encode(axes, part, block, box, source.path)
-                if shards is not None and chunks and shape is not None:
-                    first = next(_list_cells(axes, part))
-                    self._add_shard(batch, chunks, first, shape, _shape_of(shards, cell))
-                    continue
-                for chunk, data in chunks.items():
-                    batch.add(chunk, *self.add(data))
-        return lambda: self._to_manifest(batch)
+        blocks = (block for job in jobs for block in job.split())
+        # Jobs of blocks that are under way; a worker needs nothing of these.
+        owners: deque[tuple[Job, bool]] = deque()
+
+        def take() -> Iterator[_Block]:
+            for job, block, is_last in blocks:
+                owners.append((job, is_last))
+                yield block
+
+        for parts in map_in_order(_encode_block, take(), parallel, name=lambda block: block.path):
+            job, is_last = owners.popleft()
+            for part in parts:
+                self._add_part(job, part)
+            if is_last and job.ends_rows and self.waiting >= SMALLEST_OBJECT:
+                self.finish()
+
+    def _add_part(self, job: Job, part: _Part) -> None:
+        """Store the chunks of a part, as a shard if they are one."""
+        if job.shards is not None and part.chunks and part.shape is not None:
+            shard_shape = _shape_of(job.shards, part.cell)
+            self._add_shard(job.batch, part.chunks, part.first, part.shape, shard_shape)
+            return
+        for chunk, data in part.chunks.items():
+            job.batch.add(chunk, *self.add(data))
 
     def _add_shard(
-        self, batch: _Batch, chunks: dict[Cell, bytes], first: Cell, shape: Cell, shard_shape: Cell
+        self, batch: Batch, chunks: dict[Cell, bytes], first: Cell, shape: Cell, shard_shape: Cell
     ) -> None:
         """Store chunks as a shard, with its index at the end, and refer to each of them."""
         codec = Sharding("sharding_indexed", {"chunk_shape": list(shape), "codecs": batch.pipeline})
@@ -150,7 +149,8 @@ class ChunkWriter:
         written = (Source(f"{self._folder}/{named.name}", size=named.size) for named in self.data)
         return Sources([*others, *written])
 
-    def _to_manifest(self, batch: _Batch) -> Manifest:
+    def to_manifest(self, batch: Batch) -> Manifest:
+        """Return the references of an array, once `finish` was called."""
         decoders: dict[str, Any] = {}
         if batch.pipeline is not batch.metadata.pipeline:
             decoders["decoders"] = (Decoder(batch.pipeline),)
@@ -160,7 +160,7 @@ class ChunkWriter:
         )
 
 
-class _Batch:
+class Batch:
     """The references of one array."""
 
     def __init__(self, metadata: ArrayMetadata) -> None:
@@ -169,23 +169,105 @@ class _Batch:
         self.source = np.full(shape, -1, np.int32)
         self.offset, self.length = np.zeros(shape, np.int64), np.zeros(shape, np.int64)
 
-    def encode(
-        self, axes: Sequence[Axis], part: Box, block: NDArray[Any], box: Box, path: str
-    ) -> tuple[dict[Cell, bytes], Cell | None]:
-        """Return the chunks of a part of a block, and their shape if they all have the same."""
-        base = [each.start for each in box]
+    def add(self, cell: Cell, source: int, offset: int, length: int) -> None:
+        """Refer to a chunk."""
+        self.source[cell], self.offset[cell], self.length[cell] = source, offset, length
+
+
+class Job:
+    """An array that is to be encoded in chunks of other lengths.
+
+    Parameters
+    ----------
+    source : Array
+        What is encoded, read block by block.
+    axes : sequence of Axis
+        The new chunks.
+    memory : int
+        How many bytes a block of values may have, at least what the chunks need.
+    shards : sequence of Axis, optional
+        Chunks that are stored together, as a shard of Zarr v3 where they fill it.
+    ends_rows : bool
+        Whether other rows follow.
+
+    Attributes
+    ----------
+    batch : Batch
+        The references, once everything is written.
+    """
+
+    def __init__(
+        self,
+        source: Array,
+        axes: Sequence[Axis],
+        memory: int,
+        shards: Sequence[Axis] | None = None,
+        ends_rows: bool = False,
+    ) -> None:
+        self.source, self.axes, self.memory, self.shards = source, axes, memory, shards
+        self.ends_rows = ends_rows
+        self.batch = Batch(source.metadata.replace(grid=from_axes(axes)))
+
+    def split(self) -> Iterator[tuple[Job, _Block, bool]]:
+        """Yield blocks that fit in memory, each with the job, and whether it is the last one."""
+        source, metadata = self.source, self.source.metadata
+        written = from_axes(self.axes if self.shards is None else self.shards)
+        itemsize = max(metadata.dtype.itemsize, 1)
+        old = source.grid
+        need = least_memory(old, written, itemsize)  # type: ignore[arg-type]
+        blocks = plan_blocks(old, written, itemsize, max(self.memory, need))  # type: ignore[arg-type]
+        bare = self.batch.metadata.with_attributes({})
+        count = math.prod(blocks.grid.grid_shape)
+        for number, cell in enumerate(np.ndindex(blocks.grid.grid_shape), start=1):
+            box = _box_of(blocks.grid.axes, cell)
+            cut = cut_box(source, [part.start for part in box], [part.stop for part in box])
+            block = _Block(cut, bare, self.axes, written.axes, box)
+            yield self, block, number == count
+
+
+@dataclass(frozen=True)
+class _Block:
+    """Elements that are read together, and in which chunks and shards they are written."""
+
+    source: Array
+    metadata: ArrayMetadata
+    axes: Sequence[Axis]
+    written: Sequence[Axis]
+    box: Box
+
+    @property
+    def path(self) -> str:
+        return self.source.path
+
+
+class _Part(NamedTuple):
+    """The chunks of one chunk or shard that is written, and their shape if all have the same."""
+
+    cell: Cell
+    first: Cell
+    chunks: dict[Cell, bytes]
+    shape: Cell | None
+
+
+def _encode_block(block: _Block) -> list[_Part]:
+    """Read and encode a block, in whatever process this is."""
+    pipeline, path = with_checksum(block.metadata.pipeline), block.path
+    base = [each.start for each in block.box]
+    values = np.asarray(block.source[block.box])
+    values = values.reshape([part.stop - part.start for part in block.box])
+    parts = []
+    for cell in _list_cells(block.written, block.box):
+        cells = [*_list_cells(block.axes, _box_of(block.written, cell))]
         chunks, shapes = {}, set()
-        for cell in _list_cells(axes, part):
-            shape = _shape_of(axes, cell)
-            values = block[_box_of(axes, cell, base)]
-            data = encode_chunk(self.pipeline, self.metadata, values, shape, path)
+        for chunk in cells:
+            shape = _shape_of(block.axes, chunk)
+            some = values[_box_of(block.axes, chunk, base)]
+            data = encode_chunk(pipeline, block.metadata, some, shape, path)
             shapes.add(shape)
             if data is not None:
-                chunks[cell] = data
-        return chunks, shapes.pop() if len(shapes) == 1 else None
-
-    def add(self, cell: Cell, source: int, offset: int, length: int) -> None:
-        self.source[cell], self.offset[cell], self.length[cell] = source, offset, length
+                chunks[chunk] = data
+        parts.append(_Part(cell, cells[0], chunks, shapes.pop() if len(shapes) == 1 else None))
+    return parts
 
 
 def with_checksum(pipeline: Pipeline) -> Pipeline:

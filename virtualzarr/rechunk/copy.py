@@ -25,6 +25,7 @@ from virtualzarr.rechunk.destination import (
     write_documents,
 )
 from virtualzarr.rechunk.node_plan import ArrayPlan, CopyOptions, GroupPlan, plan_array, plan_group
+from virtualzarr.rechunk.parallel import run_parallel
 from virtualzarr.rechunk.transfer import ArrayTransfer, TransferCounts
 from virtualzarr.references.report import many
 from virtualzarr.stores import Store
@@ -113,6 +114,7 @@ def copy(
     consolidated: bool | None = None,
     memory: int | None = None,
     progress: bool | None = None,
+    parallel: Any = None,
     format: str | None = None,
     on_error: OnError = "raise",
     allowed: str | Iterable[str] | None = None,
@@ -152,6 +154,9 @@ def copy(
         chunk or shard of the destination takes where that is more.
     progress : bool, optional
         Whether to show a progress bar; by default for 64 MiB and more, in a terminal.
+    parallel : concurrent.futures.Executor or dask.distributed.Client, optional
+        Its workers read, encode and write; the copy is the same to the byte. Each uses as much
+        memory as `memory` says. They have to reach source and destination as this process does.
     format, on_error, allowed, storage_options
         For `virtualzarr.open`.
     destination_options : mapping, optional
@@ -228,7 +233,7 @@ def copy(
                 transfers[key] = _plan_transfer(node, target, plan, memory, write_empty_chunks, key)
         # Only now is anything deleted or written.
         prepare_destination(store, start, zarr_format, overwrite)
-        counts = _run(transfers, plans, store, start, progress)
+        counts = _run(transfers, plans, store, start, progress, parallel)
         # Consolidated metadata repeat all documents, so they come last.
         if isinstance(root, Group) and (
             consolidated or (consolidated is None and _is_consolidated(root))
@@ -360,6 +365,7 @@ def _run(
     store: Store,
     start: str,
     progress: bool | None,
+    parallel: Any,
 ) -> TransferCounts:
     """Copy all chunks, and write the documents of each node after everything in it."""
     from tqdm import tqdm
@@ -373,9 +379,11 @@ def _run(
         total=total, unit="B", unit_scale=True, unit_divisor=1024, desc="copy",
         disable=not progress,
     ) as bar:  # fmt: skip
+        if parallel is not None:
+            run_parallel(reversed([*transfers.values()]), store, parallel, counts, bar.update)
         # Backwards, so that groups come after what is in them.
         for key, plan in reversed(list(plans.items())):
-            if key in transfers:
+            if key in transfers and parallel is None:
                 bar.set_postfix_str(key, refresh=False)
                 transfers[key].run(counts, bar.update)
             path = validate_path(join(start, key), plan.metadata.zarr_format)

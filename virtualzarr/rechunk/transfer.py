@@ -142,6 +142,8 @@ class ArrayTransfer:
         self.cells: Int64 | None = None if stored is None else stored[0]
         self.memory = DEFAULT_MEMORY if memory is None else memory
         self.fixed = memory is not None
+        # Of a part of the work: the boxes that it copies, and the stored chunks in each.
+        self.chosen: list[tuple[Box, Int64 | None]] | None = None
         if not source.size:
             return
         if stored is not None and change.as_stored and not decode:
@@ -239,7 +241,7 @@ class ArrayTransfer:
         self, cells: Int64, sizes: Int64, counts: TransferCounts, progress: Progress
     ) -> None:
         """Copy chunks and shards as they are stored."""
-        for first, last in _split_batches(sizes, min(self.memory, PROGRESS_STEP)):
+        for first, last in split_batches(sizes, min(self.memory, PROGRESS_STEP)):
             located = locate_cells(self.source, cells[first:last])
             keys = _chunk_keys(self.target, cells[first:last])
             tasks = [partial(self._copy_object, located, i, keys[int(located.cell[i])], counts)
@@ -271,7 +273,7 @@ class ArrayTransfer:
     def _copy_shards(self, counts: TransferCounts, progress: Progress) -> None:
         """Copy chunks within shards as they are stored, into other shards or out of any."""
         assert self.boxes is not None
-        for first, last in _split_batches(2 * self.sizes, min(self.memory, PROGRESS_STEP)):
+        for first, last in split_batches(2 * self.sizes, min(self.memory, PROGRESS_STEP)):
             boxes = [(tuple(low), tuple(high)) for low, high in
                      zip(self.boxes.low[first:last].tolist(),
                          self.boxes.high[first:last].tolist(), strict=True)]  # fmt: skip
@@ -315,7 +317,7 @@ class ArrayTransfer:
         """Decode chunks and encode others, block by block."""
         assert self.blocks is not None
         buffer = np.empty(0, self.source.dtype)
-        for box, rows in self._each_box():
+        for box, rows in self.iter_boxes():
             low, high = box
             shape = tuple(b - a for a, b in zip(low, high, strict=True))
             if self.source.dtype.hasobject or math.prod(shape) > buffer.size:
@@ -327,9 +329,12 @@ class ArrayTransfer:
             counts.add(nbytes_decoded=block.size * self.itemsize)
             progress(block.size * self.itemsize)
 
-    def _each_box(self) -> Iterator[tuple[Box, Int64 | None]]:
+    def iter_boxes(self) -> Iterator[tuple[Box, Int64 | None]]:
         """Yield the parts to copy, and the stored chunks in each, where those are known."""
         assert self.blocks is not None
+        if self.chosen is not None:
+            yield from self.chosen
+            return
         if self.boxes is None:
             grid = self.blocks.grid
             for cell in product(*map(range, grid.grid_shape)):
@@ -427,7 +432,7 @@ def _element_bytes(array: Array, cells: Int64) -> int:
     return int(grid.cell_extents(cells).prod(axis=1, dtype=np.int64).sum()) * itemsize
 
 
-def _split_batches(sizes: Int64, limit: int) -> Iterator[tuple[int, int]]:
+def split_batches(sizes: Int64, limit: int) -> Iterator[tuple[int, int]]:
     """Cut a list into parts of at most so many bytes and chunks; any has one at least."""
     before = np.cumsum(sizes) - sizes
     cuts, first = [0], 0

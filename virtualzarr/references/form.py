@@ -99,6 +99,7 @@ class PublishOptions:
     regular: bool | None = None
     clients: tuple[str, ...] = ()
     split: Split | None = None
+    parallel: Any = None
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -12,6 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from virtualzarr.array import Array
+from virtualzarr.array.cut_array import cut_box
+from virtualzarr.array.executors import map_in_order
 from virtualzarr.codecs import Pipeline, make
 from virtualzarr.config import config
 from virtualzarr.errors import PublishError, VirtualZarrError
@@ -22,6 +25,8 @@ from virtualzarr.references.portable import TRUNCATE, private_codec
 
 Ints = npt.NDArray[np.int64]
 
+PART_BYTES = 1 << 24
+"""Bytes of elements that a worker decodes and encodes at a time."""
 
 REVERSIBLE = frozenset(
     ["bytes", "transpose", "vlen-utf8", "vlen-bytes", "gzip", "zstd", "blosc", "crc32c"]
@@ -82,23 +87,26 @@ def _same(a: npt.NDArray[Any], b: npt.NDArray[Any]) -> bool:
     return a.tobytes() == b.tobytes()
 
 
-def encode_chunks(array: Array, metadata: ArrayMetadata, cells: Ints) -> Iterator[bytes]:
+def encode_chunks(
+    array: Array, metadata: ArrayMetadata, cells: Ints, parallel: Any = None
+) -> Iterator[bytes]:
     """The chunks of some cells as `metadata` declares them, in order.
 
     Parameters
     ----------
     cells : int64 array
         C-order numbers of cells.
+    parallel : concurrent.futures.Executor or dask.distributed.Client, optional
+        Whose workers decode and encode; by default threads of this process do.
     """
+    if parallel is not None:
+        parts = _split(array, metadata, cells)
+        for chunks in map_in_order(_encode_part, parts, parallel, name=lambda part: part[0].path):
+            yield from chunks
+        return
 
     def encode(number: int) -> bytes:
-        shape = metadata.grid.grid_shape
-        cell = tuple(int(i) for i in np.unravel_index(number, shape)) if shape else ()
-        try:
-            return encode_cell(array, metadata, cell)
-        except VirtualZarrError as error:
-            chunk = ".".join(map(str, cell)) or "0"
-            raise error.at(variable=array.path, chunk=chunk) from error.__cause__
+        return _encode_numbered(array, metadata, number)
 
     # Threads, as codecs release the interpreter's lock; in order, as offsets in the file follow
     # from it.
@@ -107,6 +115,44 @@ def encode_chunks(array: Array, metadata: ArrayMetadata, cells: Ints) -> Iterato
         # In batches, so that no more than some are in memory.
         while batch := list(islice(numbers, 4 * config.threads)):
             yield from pool.map(encode, batch)
+
+
+Part = tuple[Array, ArrayMetadata, list[int]]
+
+
+def _split(array: Array, metadata: ArrayMetadata, cells: Ints) -> Iterator[Part]:
+    """Yield some cells at a time, with an array of which these can be read."""
+    grid = metadata.grid
+    shape = grid.cell_shape((0,) * metadata.ndim) if len(cells) else ()
+    size = math.prod(shape) * max(metadata.itemsize, 1)
+    step = max(1, PART_BYTES // max(size, 1))
+    metadata = metadata.with_attributes({})
+    array = array.replace(array.metadata.with_attributes({}))
+    for first in range(0, len(cells), step):
+        some = cells[first : first + step]
+        corners = np.unravel_index(some, grid.grid_shape) if grid.grid_shape else ()
+        boxes = [
+            [grid.cell_origin(corner), grid.cell_extent(corner)]
+            for corner in (tuple(int(of(axis)) for axis in corners) for of in (np.min, np.max))
+        ]
+        low = boxes[0][0]
+        high = tuple(start + length for start, length in zip(*boxes[1], strict=True))
+        yield cut_box(array, low, high), metadata, some.tolist()
+
+
+def _encode_part(part: Part) -> list[bytes]:
+    array, metadata, numbers = part
+    return [_encode_numbered(array, metadata, number) for number in numbers]
+
+
+def _encode_numbered(array: Array, metadata: ArrayMetadata, number: int) -> bytes:
+    shape = metadata.grid.grid_shape
+    cell = tuple(int(i) for i in np.unravel_index(number, shape)) if shape else ()
+    try:
+        return encode_cell(array, metadata, cell)
+    except VirtualZarrError as error:
+        chunk = ".".join(map(str, cell)) or "0"
+        raise error.at(variable=array.path, chunk=chunk) from error.__cause__
 
 
 def encode_cell(array: Array, metadata: ArrayMetadata, cell: tuple[int, ...]) -> bytes:
@@ -132,9 +178,14 @@ def fill_block(metadata: ArrayMetadata, shape: tuple[int, ...]) -> npt.NDArray[A
 
 
 def copy_chunks(
-    array: Array, metadata: ArrayMetadata, cells: Ints, start: int, write: Callable[[bytes], object]
+    array: Array,
+    metadata: ArrayMetadata,
+    cells: Ints,
+    start: int,
+    write: Callable[[bytes], object],
+    parallel: Any = None,
 ) -> tuple[Ints, Ints]:
-    """Write the chunks of some cells to a file that has `start` bytes.
+    """Write the chunks of some cells to a file that has `start` bytes; see `encode_chunks`.
 
     Returns
     -------
@@ -142,7 +193,7 @@ def copy_chunks(
         Where they are.
     """
     length = np.empty(len(cells), np.int64)
-    for row, chunk in enumerate(encode_chunks(array, metadata, cells)):
+    for row, chunk in enumerate(encode_chunks(array, metadata, cells, parallel)):
         write(chunk)
         length[row] = len(chunk)
     return start + np.cumsum(length) - length, length

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -61,6 +61,8 @@ class Plan:
         Those that must know all codecs.
     split : {"runs"}, optional
         How groups were made of the one that is published.
+    parallel : concurrent.futures.Executor or dask.distributed.Client, optional
+        Whose workers decode and encode what is copied.
     """
 
     groups: dict[str, Group] = field(default_factory=dict)
@@ -73,6 +75,7 @@ class Plan:
     regular: bool = False
     clients: tuple[str, ...] = ()
     split: Split | None = None
+    parallel: Any = None
 
     def sources(self) -> set[Source]:
         """Return all files that are referred to."""

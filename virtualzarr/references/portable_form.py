@@ -134,7 +134,7 @@ class PortableForm(ReferenceForm):
             on_error=options.on_error, capabilities=self._with_plugins(options.plugin_codecs),
             inline=options.inline, regular=options.regular, clients=options.clients,
         )  # fmt: skip
-        plan.split = options.split
+        plan.split, plan.parallel = options.split, options.parallel
         return plan
 
     def preview(self, node: Group | Array, uri: str, options: PublishOptions) -> Preview:

@@ -35,6 +35,7 @@ def publish(
     *,
     reference_format: ReferenceFormat | None = None,
     copy: bool = False,
+    parallel: Any = None,
     zarr_format: Literal[2, 3] | None = None,
     on_error: OnError = "raise",
     storage_options: Mapping[str, Any] | None = None,
@@ -73,6 +74,9 @@ def publish(
         Whether chunks that other readers would read wrong are decoded, encoded as the array
         declares, and stored in one file beside the references, or in the Icechunk repository. If
         not, they are an error.
+    parallel : concurrent.futures.Executor or dask.distributed.Client, optional
+        Its workers decode and encode what is copied, 16 MiB or a chunk at a time; this process
+        writes it. What is published is the same to the byte.
     zarr_format : {2, 3}, optional
         Of the documents. By default 2, which more readers know, where all of the hierarchy can be
         said in it exactly; else 3. Parquet is always 2, Icechunk always 3.
@@ -177,7 +181,7 @@ def publish(
     node, notes = _split(node, split, can)
     notes += _notes_on_clients(clients, can)
     options = PublishOptions(
-        copy=copy, zarr_format=zarr_format, on_error=on_error, progress=progress,
+        copy=copy, parallel=parallel, zarr_format=zarr_format, on_error=on_error, progress=progress,
         relative=relative, record_size=record_size, plugin_codecs=plugin_codecs,
         overwrite=overwrite, digests=digests, inline=policy, clients=clients, split=split,
         regular=True if clients and regular is None else regular,

@@ -195,7 +195,9 @@ def _copy_inline(plan: Plan) -> None:
             continue
         heap = bytearray()
         try:
-            places = copy_chunks(array.array, array.metadata, array.misread, 0, heap.extend)
+            places = copy_chunks(
+                array.array, array.metadata, array.misread, 0, heap.extend, plan.parallel
+            )
         except VirtualZarrError as error:
             plan.skip(path, error)
             continue
@@ -243,7 +245,9 @@ def _store_copies(plan: Plan, location: Location, can: Capabilities) -> Copies:
     with AtomicFile(location.with_uri(beside), digest=True) as target:
         for array in arrays:
             try:
-                copies.append((array, _copy_chunks(array, target.nbytes, target.write)))
+                copies.append(
+                    (array, _copy_chunks(array, target.nbytes, target.write, plan.parallel))
+                )
             except VirtualZarrError as error:
                 plan.skip(array.path, error)
         if not copies:
@@ -264,7 +268,7 @@ def _store_copies_within(plan: Plan, arrays: Sequence[ArrayPlan], location: Loca
     for array in arrays:
         heap = bytearray()
         try:
-            cells, offset, length = _copy_chunks(array, 0, heap.extend)
+            cells, offset, length = _copy_chunks(array, 0, heap.extend, plan.parallel)
         except VirtualZarrError as error:
             plan.skip(array.path, error)
             continue
@@ -287,14 +291,14 @@ def _count_bytes(array: ArrayPlan) -> int:
 
 
 def _copy_chunks(
-    array: ArrayPlan, start: int, write: Callable[[bytes], object]
+    array: ArrayPlan, start: int, write: Callable[[bytes], object], parallel: Any
 ) -> tuple[Any, Any, Any]:
     """Write the chunks of an array that must be copied; return their cells, offsets, lengths.
 
     The first of them begins at `start`.
     """
     cells = array.misread[:0] if array.inline else array.misread
-    offset, length = copy_chunks(array.array, array.metadata, cells, start, write)
+    offset, length = copy_chunks(array.array, array.metadata, cells, start, write, parallel)
     end = start + int(length.sum())
     if array.filler is not None:
         # One chunk of fill values, to which all cells without a chunk refer.

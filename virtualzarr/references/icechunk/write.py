@@ -101,7 +101,9 @@ def set_references(
         before = counts.references
         start = (keep or {}).get(path)
         try:
-            stored, copies = _write_array(store, task.location.uri, array, start, counts)
+            stored, copies = _write_array(
+                store, task.location.uri, array, start, counts, task.plan.parallel
+            )
         except VirtualZarrError as error:
             plan.skip(path, error)
             bindings.clear(store, path)
@@ -182,7 +184,12 @@ def _repository(target: Location, prefixes: Mapping[str, Mapping[str, Any] | Non
 
 
 def _write_array(
-    store: Any, uri: str, array: ArrayPlan, start: tuple[int, ...] | None, counts: Counts
+    store: Any,
+    uri: str,
+    array: ArrayPlan,
+    start: tuple[int, ...] | None,
+    counts: Counts,
+    parallel: Any,
 ) -> tuple[int, int]:
     """Store the references of an array from some cell on, and its own chunks."""
     manifest, path = array.manifest, array.path
@@ -213,7 +220,7 @@ def _write_array(
     stored = bindings.put(store, _inline(path, manifest, flat[inline]))
     stored += bindings.put(store, _own_chunks(path, manifest, flat[own]))
     cells = flat[misread]
-    chunks = encode_chunks(array.array, array.metadata, cells)
+    chunks = encode_chunks(array.array, array.metadata, cells, parallel)
     keys = _keys(path, manifest.shape, cells)
     copied = bindings.put(store, zip(keys, chunks, strict=True))
     return stored + copied, 0 if array.inline else copied

@@ -1,0 +1,131 @@
+"""Executors: the parts of one job in other processes, a few at a time, their results in order."""
+
+from __future__ import annotations
+
+import os
+import threading
+import warnings
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator
+from concurrent.futures import BrokenExecutor, CancelledError, Executor, Future, wait
+from contextlib import contextmanager
+from functools import partial
+from typing import Any, TypeVar
+
+from virtualzarr.config import config
+from virtualzarr.errors import VirtualZarrError, error_context, warn_caller
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+_EACH = 2
+"""Parts that are under way for each worker: one is done, and the next is there already."""
+
+Caught = list[tuple[str, type[Warning]]]
+
+
+def map_in_order(
+    function: Callable[[T], R],
+    items: Iterable[T],
+    parallel: Any,
+    name: Callable[[T], str] = str,
+) -> Generator[R, None, None]:
+    """Yield what a function returns for each item, computed by the workers of an executor.
+
+    Few items are taken from the iterable before their results are asked for, so that what they
+    need in memory is bounded. When it ends, by an error, too, none of the workers is at work still.
+
+    Parameters
+    ----------
+    function : callable
+        Of a module, as workers import it. The settings of this process hold in all of them.
+    items : iterable
+        Sent to the workers.
+    parallel : concurrent.futures.Executor or dask.distributed.Client or None
+        None computes here, one after the other.
+    name : callable
+        Returns the variable that an item is of, for errors.
+
+    Raises
+    ------
+    VirtualZarrError
+        A worker has died.
+
+    Examples
+    --------
+    >>> from concurrent.futures import ThreadPoolExecutor
+    >>> with ThreadPoolExecutor() as threads:
+    ...     list(map_in_order(abs, [-1, 2], threads))
+    [1, 2]
+    """
+    if parallel is None:
+        yield from map(function, items)
+        return
+    # A dask Client is no Executor, but offers one; dask itself is never imported for that.
+    executor = parallel.get_executor() if hasattr(parallel, "get_executor") else parallel
+    if not isinstance(executor, Executor):
+        raise TypeError(f"parallel is an executor or a client of dask, not {parallel!r}")
+    settings = {name: value for name, value in vars(config).items() if name != "threads"}
+    work = partial(_call, function, os.getpid(), settings)
+    limit = _EACH * count_workers(parallel)
+    pending: deque[tuple[str, Future[tuple[R, Caught]]]] = deque()
+    try:
+        for item in items:
+            if len(pending) >= limit:
+                yield _await(*pending.popleft())
+            variable = name(item)
+            with _name_deaths(variable):
+                pending.append((variable, executor.submit(work, item)))
+        while pending:
+            yield _await(*pending.popleft())
+    finally:
+        # Nothing may go on writing afterwards.
+        wait([future for _, future in pending if not future.cancel()])
+
+
+def count_workers(parallel: Any) -> int:
+    """Return how many parts an executor, or a client of dask, works on at a time."""
+    if hasattr(parallel, "nthreads"):
+        return max(1, sum(parallel.nthreads().values()))
+    return int(getattr(parallel, "_max_workers", None) or os.cpu_count() or 1)
+
+
+def _call(
+    function: Callable[[T], R], home: int, settings: dict[str, Any], item: T
+) -> tuple[R, Caught]:
+    """Call a function in whatever process this is; return what `home`, the first, is to warn of."""
+    if os.getpid() == home:
+        return function(item), []
+    # A worker starts with default settings: limits that the user raised have to hold there, too.
+    vars(config).update(settings)
+    # Only one thread of a process can listen to its warnings.
+    if threading.current_thread() is not threading.main_thread():
+        return function(item), []
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        result = function(item)
+    return result, [(str(each.message), each.category) for each in caught]
+
+
+def _await(variable: str, future: Future[tuple[R, Caught]]) -> R:
+    with _name_deaths(variable):
+        result, caught = future.result()
+    for message, category in caught:
+        warn_caller(message, category)
+    return result
+
+
+@contextmanager
+def _name_deaths(variable: str) -> Iterator[None]:
+    """Raise an error of this package where a worker has died."""
+    try:
+        with error_context(variable=variable):
+            yield
+    except (BrokenExecutor, CancelledError) as error:
+        problem = f"a worker has died ({type(error).__name__}: {error})"
+        raise VirtualZarrError(problem, variable=variable) from error
+    except Exception as error:
+        # Of dask, which is not imported for that.
+        if type(error).__name__ != "KilledWorker":
+            raise
+        raise VirtualZarrError(f"workers have died: {error}", variable=variable) from error
