@@ -56,6 +56,12 @@ class Config(Settings):
     recheck_cached_metadata, recheck_cached_data : bool, "always", "open", "never" or float
         When arrays look whether what is kept in memory still is what is stored, for those that
         were not opened with bounds of their own: see `open_array`.
+    disk_cache : str, optional
+        A folder in which blocks of remote files that have a strong entity tag are kept, for all
+        processes of this user; by default the variable ``VIRTUALZARR_DISK_CACHE``, or none.
+    disk_cache_bytes : int
+        What these blocks take on the disk at most, 10 GiB by default, or what the variable
+        ``VIRTUALZARR_DISK_CACHE_BYTES`` says. Those used least recently make room for others.
     inline_bytes : int
         Values that cannot be referenced are copied when a file is scanned, up to this many bytes
         for each variable; larger ones are refused.
@@ -97,6 +103,12 @@ class Config(Settings):
     chunk_cache_bytes: int = 0
     recheck_cached_metadata: bool | float | Literal["always", "open", "never"] = "open"
     recheck_cached_data: bool | float | Literal["always", "open", "never"] = True
+    disk_cache: str | None = field(
+        default_factory=lambda: os.environ.get("VIRTUALZARR_DISK_CACHE") or None
+    )
+    disk_cache_bytes: int = field(
+        default_factory=lambda: int(os.environ.get("VIRTUALZARR_DISK_CACHE_BYTES") or 10 * 2**30)
+    )
     inline_bytes: int = 64 * 1024 * 1024
     verify_sources: bool = True
     sync_files: bool = False
@@ -105,7 +117,8 @@ class Config(Settings):
 
     def _check_value(self, name: str, value: Any) -> None:
         # Without a thread or a request, reading would wait for ever.
-        least = {"threads": 1, "requests": 1, "retries": 0, "open_sources": 1}.get(name)
+        least = {"threads": 1, "requests": 1, "retries": 0, "open_sources": 1,
+                 "disk_cache_bytes": 0}.get(name)  # fmt: skip
         if least is not None and (not isinstance(value, int) or value < least):
             raise ValueError(f"config.{name} is an integer from {least} on, not {value!r}")
 

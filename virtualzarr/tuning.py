@@ -42,6 +42,9 @@ class Tuning(Settings):
     remote_header_bytes : int
         What is read first of a remote file whose metadata are parsed: larger saves round trips
         where metadata are long, and is wasted where they are short.
+    disk_cache_block_bytes : int
+        Blocks of the disk cache (`config.disk_cache`), which are requested whole: larger ones are
+        fewer files, smaller ones bring less that nobody needs.
     templates : bool
         Whether files that are alike are scanned by comparing what a scan of another looked at; see
         the page on archives of the documentation.
@@ -110,6 +113,7 @@ class Tuning(Settings):
     compared_bytes: int = 64 * 1024 * 1024
     scan_messages: int = 200
     remote_header_bytes: int = 1024 * 1024
+    disk_cache_block_bytes: int = 128 * 1024
     templates: bool = True
     hdf5_node_count: int = 2048
     hdf5_node_bytes: int = 4 * 1024 * 1024

@@ -34,7 +34,7 @@ class AsyncTransport(Listings):
 
     def fingerprint(self, path: str) -> Fingerprint:
         """Return a file's fingerprint as it is now."""
-        result: Fingerprint = self._run(self._take_fingerprint, path)
+        result: Fingerprint = self._run(self.fingerprint_in_loop, path)
         return result
 
     def _run(self, function: Callable[..., Awaitable[Any]], *values: Any) -> Any:
@@ -64,7 +64,7 @@ class AsyncTransport(Listings):
         """Request bytes once; raise `TransientError` if another attempt may get them."""
 
     @abstractmethod
-    async def _take_fingerprint(self, path: str) -> Fingerprint:
+    async def fingerprint_in_loop(self, path: str) -> Fingerprint:
         """Request what tells the version of a file."""
 
 

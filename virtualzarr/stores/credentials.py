@@ -118,6 +118,11 @@ class Provider:
         return f"Provider({self.prefix!r})"
 
     @property
+    def names(self) -> object:
+        """Where its values come from, or what they are."""
+        return self._names
+
+    @property
     def is_fresh(self) -> bool:
         """Whether `get` has nothing to look up."""
         credential = self._credential
@@ -250,6 +255,11 @@ class Keyring:
                 return provider
             segments = segments[:-1]
         return None
+
+    def describe(self) -> list[tuple[str, object]]:
+        """Return the names of all credentials by prefix, which may be secrets themselves."""
+        described = [(provider.prefix, provider.names) for provider in self._providers.values()]
+        return sorted(described, key=lambda pair: pair[0])
 
     def __or__(self, first: Keyring) -> Keyring:
         merged = Keyring({})

@@ -1,30 +1,29 @@
-"""Files as bytes: local, remote through fsspec, inline, or missing."""
+"""Files as bytes: local, remote, inline, or missing."""
 
 from __future__ import annotations
 
 import errno
 import os
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Protocol
 
-from virtualzarr.config import config
 from virtualzarr.errors import SourceError, SourceNotFoundError
 from virtualzarr.stores import fingerprints
-from virtualzarr.stores.file_heads import find_bytes, find_head
+from virtualzarr.stores.file_heads import find_head
 from virtualzarr.stores.files_in_memory import FetchedFile as FetchedFile
 from virtualzarr.stores.files_in_memory import FileInMemory as FileInMemory
 from virtualzarr.stores.files_in_memory import InlineFile as InlineFile
 from virtualzarr.stores.files_in_memory import MissingFile as MissingFile
 from virtualzarr.stores.fingerprints import Fingerprint as Fingerprint
 from virtualzarr.stores.fingerprints import check_length as check_length
-from virtualzarr.stores.forks import ForkSafeLock
 from virtualzarr.stores.fsspec_connection import Connection as Connection
 from virtualzarr.stores.fsspec_connection import filesystem as filesystem
 from virtualzarr.stores.location import Location as Location
+from virtualzarr.stores.remote_file import Pin as Pin
+from virtualzarr.stores.remote_file import RemoteFile as RemoteFile
 from virtualzarr.stores.scratch import ScratchBuffer
-from virtualzarr.stores.transport import Answer
 from virtualzarr.stores.uris import is_url as is_url
 from virtualzarr.stores.uris import resolve_uri as resolve_uri
 
@@ -84,8 +83,11 @@ def read_head(location: Location, nbytes: int) -> bytes:
     """
     if (head := find_head(location)) is not None:
         return head.data[:nbytes]
-    size = take_fingerprint(location).size
-    return bytes(open_file(location).read(0, nbytes if size is None else min(size, nbytes)))
+    fingerprint = take_fingerprint(location)
+    size, file = fingerprint.size, open_file(location)
+    if isinstance(file, RemoteFile) and file.connection.tells_versions:
+        file.pin(fingerprint.as_recorded())
+    return bytes(file.read(0, nbytes if size is None else min(size, nbytes)))
 
 
 class ByteFile(Protocol):
@@ -276,222 +278,3 @@ else:
         data = os.read(descriptor, out.nbytes)
         out[: len(data)] = data
         return len(data)
-
-
-_pinning = ForkSafeLock()
-
-
-class Pin:
-    """The version of a remote file that all of its handles read, once a response has told it.
-
-    Attributes
-    ----------
-    fingerprint : Fingerprint, optional
-    """
-
-    __slots__ = ("fingerprint",)
-
-    def __init__(self) -> None:
-        self.fingerprint: Fingerprint | None = None
-
-
-class RemoteFile:
-    """A remote file; each read is one request, and every response must be of one version.
-
-    Attributes
-    ----------
-    uri : str
-    fingerprint : Fingerprint, optional
-        What the file had when it was scanned.
-    pinned : Fingerprint, optional
-        What the first response said of it: nothing of another version is read by this object.
-    version : Pin
-        Holds `pinned`; several objects of one file may share it.
-    """
-
-    __slots__ = ("connection", "fingerprint", "path", "uri", "version")
-    remote = True
-
-    def __init__(self, location: Location, fingerprint: Fingerprint | None = None) -> None:
-        self.uri = location.uri
-        self.fingerprint = fingerprint
-        self.version = Pin()
-        self.connection = Connection(location)
-        self.path = self.connection.path
-
-    @classmethod
-    def within(cls, connection: Connection, path: str, uri: str) -> RemoteFile:
-        """Return a file of a file system that is connected already."""
-        self = cls.__new__(cls)
-        self.uri, self.connection, self.path = uri, connection, path
-        self.fingerprint, self.version = None, Pin()
-        return self
-
-    @property
-    def pinned(self) -> Fingerprint | None:
-        """See the attributes of the class."""
-        return self.version.fingerprint
-
-    def read(self, start: int, stop: int | None, limit: int | None = None) -> Buffer:  # noqa: D102
-        self._check_inside(start, stop)
-        if stop is not None and start >= stop:
-            return b""
-        answer = self._find_bytes(start, stop)
-        if answer is None:
-            answer = self.connection.fetch(self.path, self.uri, start, stop, limit)
-        return self.accept(answer, start, stop, limit)
-
-    async def fetch(self, start: int, stop: int | None, limit: int | None = None) -> Answer:
-        """Request bytes in the event loop of the connection; `accept` returns them, checked."""
-        self._check_inside(start, stop)
-        if stop is not None and start >= stop:
-            return b"", None
-        if (answer := self._find_bytes(start, stop)) is not None:
-            return answer
-        return await self.connection.fetch_in_loop(self.path, self.uri, start, stop, limit)
-
-    def accept(self, answer: Answer, start: int, stop: int | None, limit: int | None) -> bytes:
-        """Return the bytes of an answer, which must be of the file's version. Raises as `read`."""
-        data, fingerprint = answer
-        if stop is not None and start >= stop:
-            return data
-        if stop is None and start == 0 and fingerprint is None:
-            fingerprint = Fingerprint(len(data))
-        if stop is not None and len(data) != stop - start:
-            self._check_version(fingerprint)  # which tells more of what is wrong
-            raise fingerprints.truncated_error(self.uri, start, stop, start + len(data))
-        self._check_version(fingerprint)
-        check_length(self.uri, len(data), limit)
-        return data
-
-    def read_many(self, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
-        """Return several ranges, requested side by side where that can be. Raises as `read`."""
-        for span in ranges:
-            self._check_inside(*span)
-        ready = [answer for span in ranges if (answer := self._find_bytes(*span)) is not None]
-        complete = len(ready) == len(ranges)
-        responses = ready if complete else self.connection.fetch_many(self.path, self.uri, ranges)
-        # Nearly always they are of one version, which is then compared once.
-        for fingerprint in dict.fromkeys(fingerprint for _, fingerprint in responses):
-            self._check_version(fingerprint)
-        for (start, stop), (data, _) in zip(ranges, responses, strict=True):
-            if len(data) != stop - start:
-                raise fingerprints.truncated_error(self.uri, start, stop, start + len(data))
-        return [data for data, _ in responses]
-
-    def tail(self, nbytes: int) -> Buffer:
-        """Return the last bytes of the file, or all of it where it has no more."""
-        return self._fetch_part(-nbytes, None)[0]
-
-    def fetch_end(self, start: int, stop: int | None) -> ByteFile:
-        """Return the file with its first or last bytes in memory, by one request.
-
-        Parameters
-        ----------
-        start, stop : int or None
-            Bytes ``0:stop``, or ``start:None`` from the end; fewer of a file that has no more.
-        """
-        data, fingerprint = self._fetch_part(start, stop)
-        size = None if fingerprint is None else fingerprint.size
-        if stop is None and size is None:
-            return self  # which bytes these are is not known
-        return FileWithEnd(self, data, 0 if stop is not None else (size or 0) - len(data), size)
-
-    def _fetch_part(self, start: int, stop: int | None) -> Answer:
-        # Servers that do not understand ranges from the end send all of the file.
-        limit = max(config.remote_read, abs(stop or start))
-        answer = self.connection.fetch(self.path, self.uri, start, stop, limit)
-        self._check_version(answer[1])
-        return answer
-
-    def pin(self, fingerprint: Fingerprint | None = None) -> None:
-        """Read nothing of another version than the current one, or that of a fingerprint.
-
-        Where responses tell their version, the first one does this without another request.
-        """
-        self.version.fingerprint = (
-            self.connection.fingerprint(self.path, self.uri) if fingerprint is None else fingerprint
-        )
-
-    def _find_bytes(self, start: int, stop: int | None) -> Answer | None:
-        # Paths within a shared connection are no URLs of their own.
-        location = self.connection.location
-        same = location.uri == self.uri
-        return find_bytes(location, self.fingerprint, start, stop) if same else None
-
-    def _check_inside(self, start: int, stop: int | None) -> None:
-        size = None if self.fingerprint is None else self.fingerprint.size
-        if size is not None and (start > size or (stop is not None and stop > size)):
-            raise fingerprints.truncated_error(self.uri, start, stop or size, size)
-
-    def _check_version(self, current: Fingerprint | None) -> None:
-        """Compare what a response told of its version with the fingerprints of the file.
-
-        If it told too little, the fingerprint is taken now, after the bytes have come: if the file
-        still is of the expected version, they are.
-        """
-        if not config.verify_sources:
-            return
-        expected = [
-            fingerprint
-            for fingerprint in (self.fingerprint, self.pinned)
-            if fingerprint and not fingerprint.is_empty
-        ]
-        if expected and (
-            current is None
-            or not all(fingerprints.is_comparable(fingerprint, current) for fingerprint in expected)
-        ):
-            current = self.connection.fingerprint(self.path, self.uri)
-        if current is None:
-            return
-        for fingerprint in expected:
-            fingerprints.check_unchanged(self.uri, fingerprint, current)
-        if current.has_version:
-            with _pinning:  # of threads that read at the same time, one is the first
-                pinned = self.pinned or current.as_recorded()
-                self.version.fingerprint = pinned
-            fingerprints.check_unchanged(self.uri, pinned, current)
-
-    def read_into(self, start: int, out: memoryview) -> None:  # noqa: D102
-        out[:] = self.read(start, start + out.nbytes)
-
-    def open(self) -> AbstractContextManager[ByteFile]:  # noqa: D102
-        return nullcontext(self)
-
-
-class FileWithEnd:
-    """A remote file of which the first or last bytes have come already.
-
-    Attributes
-    ----------
-    file : RemoteFile
-        What requests the other bytes: all are of one version.
-    size : int, optional
-        Bytes of the file.
-    """
-
-    __slots__ = ("_data", "_start", "file", "size", "uri")
-    remote = True
-
-    def __init__(self, file: RemoteFile, data: bytes, start: int, size: int | None) -> None:
-        self.file, self.uri, self.size = file, file.uri, size
-        self._data, self._start = memoryview(data), start
-
-    def has(self, start: int, stop: int | None) -> bool:
-        """Tell whether a range needs no request."""
-        stop = self.size if stop is None else stop
-        return stop is not None and self._start <= start <= stop <= self._start + len(self._data)
-
-    def read(self, start: int, stop: int | None, limit: int | None = None) -> Buffer:  # noqa: D102
-        if not self.has(start, stop):
-            return self.file.read(start, stop, limit)
-        stop = self.size if stop is None else stop
-        assert stop is not None
-        check_length(self.uri, stop - start, limit)
-        return self._data[start - self._start : stop - self._start]
-
-    def read_into(self, start: int, out: memoryview) -> None:  # noqa: D102
-        out[:] = self.read(start, start + out.nbytes)
-
-    def open(self) -> AbstractContextManager[ByteFile]:  # noqa: D102
-        return nullcontext(self)

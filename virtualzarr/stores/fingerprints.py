@@ -67,9 +67,14 @@ class Fingerprint:
         Servers that mirror each other agree on tags sooner than on dates. A weak tag may stay when
         bytes change in a way that the server thinks does not matter (RFC 9110, 8.8.1).
         """
-        if self.etag is None or self.etag.startswith("W/"):
+        if self.strong_tag is None:
             return self
         return replace(self, mtime_ns=None)
+
+    @property
+    def strong_tag(self) -> str | None:
+        """The entity tag, if no other bytes have it."""
+        return None if self.etag is None or self.etag.startswith("W/") else self.etag
 
     @property
     def is_empty(self) -> bool:

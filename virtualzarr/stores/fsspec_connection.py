@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, ClassVar, TypeVar
 from urllib.parse import urlsplit
 from weakref import WeakKeyDictionary
 
 from virtualzarr.errors import MissingDependencyError, UnsupportedError, VirtualZarrError
+from virtualzarr.stores.access import describe_access
 from virtualzarr.stores.async_transport import AsyncTransport
 from virtualzarr.stores.credentials import (
     OPTION,
@@ -33,6 +34,8 @@ from virtualzarr.stores.transport import Answer, Transport, transport_for
 from virtualzarr.stores.uris import is_url, is_web, split_archives
 
 T = TypeVar("T")
+
+_UNKNOWN = b"?"
 
 _TRANSPORTS = 16
 """Transports of one connection, each by a credential of its own."""
@@ -98,6 +101,7 @@ class Connection:
             self._guard = self._locks.setdefault(self._fs, threading.Lock())
         self._transport = transport_for(self._fs, self.location, self._keyring)
         self._process = os.getpid()
+        self._access: bytes | None = _UNKNOWN
 
     def _open(self) -> tuple[Any, str]:
         members, archive = split_archives(self.location.uri)
@@ -116,6 +120,20 @@ class Connection:
     def knows_lengths(self) -> bool:
         """Whether a limit of bytes costs no other request."""
         return self._transport.knows_lengths
+
+    @property
+    def tells_versions(self) -> bool:
+        """Whether each answer says of which version of a file it is."""
+        return isinstance(self._transport, AsyncTransport)
+
+    def describe_access(self) -> bytes | None:
+        """Return what tells the service and the login from others, which is secret.
+
+        None if that cannot be told, as of options that are objects.
+        """
+        if self._access is _UNKNOWN:
+            self._access = describe_access(self.location, self._keyring)
+        return self._access
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Connection, (self.location,)
@@ -200,13 +218,22 @@ class Connection:
         self, path: str, uri: str, start: int, stop: int | None, limit: int | None
     ) -> Answer:
         """Do what `fetch` does in the event loop."""
+        return await self._ask_in_loop(
+            lambda transport: transport.fetch_in_loop(path, start, stop, limit), uri
+        )
+
+    async def fingerprint_in_loop(self, path: str, uri: str) -> Fingerprint:
+        """Do what `fingerprint` does in the event loop."""
+        return await self._ask_in_loop(lambda transport: transport.fingerprint_in_loop(path), uri)
+
+    async def _ask_in_loop(self, ask: Callable[[AsyncTransport], Awaitable[T]], uri: str) -> T:
         with self._errors(uri):
             provider = self._find_provider(uri)
             credential = None if provider is None else await get_credential(provider)
             transport = self._transport_by(credential)
             assert isinstance(transport, AsyncTransport)
             try:
-                return await transport.fetch_in_loop(path, start, stop, limit)
+                return await ask(transport)
             except Exception as error:
                 if provider is None or not transport.is_refusal(error):
                     raise
@@ -214,7 +241,7 @@ class Connection:
                     raise
             transport = self._transport_by(await get_credential(provider))
             assert isinstance(transport, AsyncTransport)
-            return await transport.fetch_in_loop(path, start, stop, limit)
+            return await ask(transport)
 
     def fetch_many(
         self, path: str, uri: str, ranges: Sequence[tuple[int, int]]

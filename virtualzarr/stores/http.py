@@ -82,7 +82,7 @@ class HttpTransport(AsyncTransport):
         """Return all files below a page of links."""
         return walk_entries(self.entries, url)
 
-    async def _take_fingerprint(self, url: str) -> Fingerprint:
+    async def fingerprint_in_loop(self, url: str) -> Fingerprint:
         """Request what tells the version of a file.
 
         HEAD alone is believed only if it tells a size: some servers do not know it, or it is not
@@ -327,9 +327,9 @@ def _check_range(
     """Refuse an response with other bytes than were asked for, before they are read."""
     (start, stop), (begin, end, size) = requested, received
     # Without a range in the answer it is the whole file: right for a suffix, which is cut from it,
-    # and for a range that is the file. Reading a large file to keep a part of it is refused.
+    # and for a range with all of the file in it. Reading a large one to keep a part is refused.
     if end is None:
-        if start < 0 or (start == 0 and size is not None and size == stop):
+        if start < 0 or (start == 0 and size is not None and stop is not None and size <= stop):
             return
         raise SourceError(
             "bytes in the middle were asked for and all of them came: "

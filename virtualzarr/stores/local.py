@@ -10,8 +10,6 @@ files that are open can be neither renamed nor deleted, the new bytes have a fil
 from __future__ import annotations
 
 import os
-import struct
-import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
@@ -23,6 +21,8 @@ from typing import Any, Self
 
 from virtualzarr.config import config
 from virtualzarr.errors import SourceError, SourceNotFoundError
+from virtualzarr.stores.file_locks import lock_file as lock_file
+from virtualzarr.stores.file_locks import unlock_file as unlock_file
 from virtualzarr.stores.files import Buffer, ByteFile, LocalFile, read_small, resolve_uri
 from virtualzarr.stores.invalidation import notify_change, notify_change_below
 from virtualzarr.stores.store import (
@@ -352,30 +352,6 @@ def sync_folder(path: str) -> None:
         os.fsync(folder)
     finally:
         os.close(folder)
-
-
-if hasattr(fcntl, "F_OFD_SETLKW") and sys.maxsize > 2**32:
-    # Locks of the open file, not of the process, so that they exclude threads, too.
-    _TAKE = struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
-    _GIVE = struct.pack("hhqqi4x", fcntl.F_UNLCK, os.SEEK_SET, 0, 0, 0)
-
-    def lock_file(fd: int) -> None:
-        """Wait for the exclusive lock of an open file, which excludes threads, too."""
-        fcntl.fcntl(fd, fcntl.F_OFD_SETLKW, _TAKE)
-
-    def unlock_file(fd: int) -> None:
-        """Give the lock of an open file back."""
-        fcntl.fcntl(fd, fcntl.F_OFD_SETLKW, _GIVE)
-
-else:
-
-    def lock_file(fd: int) -> None:
-        """Wait for the exclusive lock of an open file, which excludes threads, too."""
-        fcntl.flock(fd, fcntl.LOCK_EX)
-
-    def unlock_file(fd: int) -> None:
-        """Give the lock of an open file back."""
-        fcntl.flock(fd, fcntl.LOCK_UN)
 
 
 if fcntl is None:

@@ -68,7 +68,9 @@ class S3Transport(AsyncTransport):
         parameters = {"Bucket": bucket, "Key": key}
         return parameters | {"VersionId": version} if version else parameters
 
-    async def _take_fingerprint(self, path: str) -> Fingerprint:
+    async def fingerprint_in_loop(self, path: str) -> Fingerprint:
+        """Request what tells the version of an object."""
+
         async def head() -> Fingerprint:
             response = await self._call("head_object", self._parameters(path))
             return _fingerprint(response, response["ContentLength"])

@@ -14,10 +14,11 @@ from queue import SimpleQueue
 from typing import TypeAlias
 
 from virtualzarr.config import config
+from virtualzarr.stores.cached_reads import CachedRead
 from virtualzarr.stores.files import RemoteFile
 from virtualzarr.stores.transport import Answer
 
-Outcome: TypeAlias = Answer | BaseException
+Outcome: TypeAlias = Answer | CachedRead | BaseException
 """An answer, or why there is none."""
 
 
