@@ -106,9 +106,7 @@ class Config(Settings):
     disk_cache: str | None = field(
         default_factory=lambda: os.environ.get("VIRTUALZARR_DISK_CACHE") or None
     )
-    disk_cache_bytes: int = field(
-        default_factory=lambda: int(os.environ.get("VIRTUALZARR_DISK_CACHE_BYTES") or 10 * 2**30)
-    )
+    disk_cache_bytes: int = field(default_factory=lambda: _read_bytes(10 * 2**30))
     inline_bytes: int = 64 * 1024 * 1024
     verify_sources: bool = True
     sync_files: bool = False
@@ -121,6 +119,14 @@ class Config(Settings):
                  "disk_cache_bytes": 0}.get(name)  # fmt: skip
         if least is not None and (not isinstance(value, int) or value < least):
             raise ValueError(f"config.{name} is an integer from {least} on, not {value!r}")
+
+
+def _read_bytes(default: int) -> int:
+    name = "VIRTUALZARR_DISK_CACHE_BYTES"
+    text = os.environ.get(name) or str(default)
+    if not text.isdecimal():
+        raise ValueError(f"{name} is an integer from 0 on, not {text!r}")
+    return int(text)
 
 
 config = Config()

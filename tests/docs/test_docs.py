@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import ast
+import os
 import re
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
 
+from tests.stores.webserver import web_server
 from virtualzarr.cli.samples import FULL, PARTIAL, write_archive, write_stacks
 
 ROOT = Path(__file__).parents[2]
@@ -83,8 +86,21 @@ def test_python_blocks(page):
         register_engine()
     if any("import zarr" in code for code in found):
         pytest.importorskip("zarr")
-    for code in found:
-        run(code, str(page), namespace)
+    with ExitStack() as stack:
+        if any("web_server" in code for code in found):
+            pytest.importorskip("aiohttp")
+            namespace["web_server"] = stack.enter_context(serve_archive())
+        for code in found:
+            run(code, str(page), namespace)
+
+
+@contextmanager
+def serve_archive():
+    """Serve the archive, whose files have not been changed lately."""
+    for path in Path("archive").iterdir():
+        os.utime(path, (1e9, 1e9))
+    with web_server("archive") as server:
+        yield server
 
 
 @pytest.mark.interop

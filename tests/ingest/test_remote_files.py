@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import random
 from collections import Counter
 from functools import partial
 from pathlib import Path
@@ -18,6 +20,7 @@ from virtualzarr.errors import SourceChangedError, SourceNotFoundError
 from virtualzarr.ingest.detect import scan
 from virtualzarr.ingest.differences import find_difference
 from virtualzarr.ingest.scan_files import scan_each
+from virtualzarr.stores import block_cache
 from virtualzarr.stores.file_heads import FileHead, use_heads
 from virtualzarr.stores.files import RemoteFile, take_fingerprint
 from virtualzarr.stores.fingerprints import Fingerprint
@@ -81,6 +84,34 @@ def test_files_longer_than_what_comes_first(tmp_path, nbytes, templates):
         assert max(counts.values()) <= 1 + 8 * (nbytes < 1 << 20)
         assert not any(method == "HEAD" for method, _, _ in server.requests)
         _check(groups, _urls(server, names))
+
+
+def test_heads_come_from_the_disk_cache(tmp_path, monkeypatch):
+    """A second scan asks for tags alone; a file that was replaced meanwhile is scanned as it is."""
+    names = [_write(tmp_path / f"{n}.nc", n, rest=3 * n * 2**17) for n in range(12)]
+    for name in names:
+        os.utime(tmp_path / name, (1e9, 1e9))
+    monkeypatch.setattr(block_cache, "_caches", {})
+    with config.set(disk_cache=str(tmp_path / "cache")), web_server(tmp_path) as server:
+        first = _scan(server, names)
+        assert {method for method, _, _ in server.requests} == {"GET"}
+        server.requests.clear()
+        again = _scan(server, names)
+        counts = Counter((method, path) for method, path, _ in server.requests)
+        assert {(method, count) for (method, _), count in counts.items()} == {("HEAD", 1)}
+        _write(tmp_path / "7.nc", 70, rest=3 * 7 * 2**17)
+        os.utime(tmp_path / "7.nc", (1e9, 1e9))
+        changed = _scan(server, names)
+        np.testing.assert_array_equal(changed[7]["x"][...], 70 + np.arange(6.0)[None])
+        # One that is damaged in the cache is requested.
+        (block,) = random.Random(1).sample(sorted((tmp_path / "cache").glob("*/??/*")), 1)
+        block.write_bytes(block.read_bytes()[:-1] + b"?")
+        damaged = _scan(server, names)
+        with config.set(disk_cache=None):
+            _check(damaged, _urls(server, names))
+            for number, (one, other) in enumerate(zip(first, again, strict=True)):
+                assert find_difference(one, other) == ""
+                assert (find_difference(one, changed[number]) == "") == (number != 7)
 
 
 def test_objects_of_s3(tmp_path):

@@ -13,6 +13,7 @@ from typing import Any
 
 from virtualzarr.cli.commands import (
     append,
+    cache,
     check,
     compact,
     completion,
@@ -40,7 +41,7 @@ from virtualzarr.cli.options import common_options, logging_to_stderr
 
 _COMMANDS = (
     info, tree, survey, run, scan, append, check, verify, convert, rename, copy, create, replace,
-    drop, history, tag, compact, status, upgrade, serve, completion, demo,
+    drop, history, tag, compact, status, upgrade, serve, cache, completion, demo,
 )  # fmt: skip
 """Modules of the commands, in the order in which the help lists them."""
 

@@ -69,7 +69,7 @@ class BlockCache:
     """
 
     def __init__(self, folder: str) -> None:
-        self.folder = os.path.join(os.path.abspath(os.path.expanduser(folder)), _FOLDER)
+        self.folder = _path_within(folder)
         with suppress(FileExistsError):
             os.makedirs(os.path.dirname(self.folder), exist_ok=True)
             os.mkdir(self.folder, 0o700)
@@ -78,6 +78,11 @@ class BlockCache:
         self.reset_after_fork()
         self._key = self._load_key()
         reset_in_forks(self)
+
+    @staticmethod
+    def is_in(folder: str) -> bool:
+        """Tell whether there is a cache in a folder."""
+        return os.path.isdir(_path_within(folder))
 
     def reset_after_fork(self) -> None:
         """Be free: another thread of the parent may have been writing."""
@@ -114,26 +119,24 @@ class BlockCache:
 
     def put(self, blocks: Sequence[tuple[str, memoryview | bytes]]) -> None:
         """Add blocks, or replace them, as far as there is room and nobody is in the way."""
-        if time.monotonic() < self._paused_until:
-            return
-        nbytes = sum(_cost(_HEAD.size + len(data)) for _, data in blocks)
-        try:
-            with self._lock_usage() as descriptor:
-                if self._reserve(descriptor, nbytes):
-                    for name, data in blocks:
-                        self._write(self._path(name), _pack(name, data))
-        except OSError as error:
-            self._paused_until = time.monotonic() + _PAUSE_SECONDS
-            _log.warning("nothing is added to the cache in %s for now: %s", self.folder, error)
+        with self._lock:
+            if time.monotonic() < self._paused_until:
+                return
+            try:
+                self._add(blocks)
+            except OSError as error:
+                self._paused_until = time.monotonic() + _PAUSE_SECONDS
+                _log.warning("nothing is added to the cache in %s for now: %s", self.folder, error)
 
     def measure(self) -> Usage:
-        """Return how much there is."""
-        blocks = [*self._blocks()]
+        """Return how much there is. Raises as `clear`."""
+        with self._lock, self._lock_usage():
+            blocks = [*self._blocks()]
         return Usage(len(blocks), sum(nbytes for _, nbytes, _ in blocks))
 
     def clear(self) -> None:
-        """Delete all blocks. Raises `TimeoutError` if another process keeps the lock."""
-        with self._lock_usage() as descriptor:
+        """Delete all blocks. Raises `TimeoutError` if another process does not release its lock."""
+        with self._lock, self._lock_usage() as descriptor:
             self._write_count(descriptor, self._evict(0))
 
     def _path(self, name: str) -> str:
@@ -154,23 +157,25 @@ class BlockCache:
     def _lock_usage(self) -> Iterator[int]:
         """Exclude all others who write, and open the count. Raises `TimeoutError`."""
         path, end = os.path.join(self.folder, _USAGE), time.monotonic() + _LOCK_SECONDS
-        if not self._lock.acquire(timeout=_LOCK_SECONDS):
-            raise TimeoutError("another thread keeps its lock")
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_BINARY", 0), 0o600)
         try:
-            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_BINARY", 0), 0o600)
+            while not try_lock_file(descriptor):
+                if time.monotonic() >= end:
+                    raise TimeoutError("another process does not release its lock")
+                time.sleep(0.002)
             try:
-                while not try_lock_file(descriptor):
-                    if time.monotonic() >= end:
-                        raise TimeoutError("another process keeps its lock")
-                    time.sleep(0.002)
-                try:
-                    yield descriptor
-                finally:
-                    unlock_file(descriptor)
+                yield descriptor
             finally:
-                os.close(descriptor)
+                unlock_file(descriptor)
         finally:
-            self._lock.release()
+            os.close(descriptor)
+
+    def _add(self, blocks: Sequence[tuple[str, memoryview | bytes]]) -> None:
+        nbytes = sum(_cost(_HEAD.size + len(data)) for _, data in blocks)
+        with self._lock_usage() as descriptor:
+            if self._reserve(descriptor, nbytes):
+                for name, data in blocks:
+                    self._write(self._path(name), _pack(name, data))
 
     def _reserve(self, descriptor: int, nbytes: int) -> bool:
         """Count bytes before they are written, and make room for them: a kill counts too many."""
@@ -236,6 +241,10 @@ class BlockCache:
             with suppress(FileNotFoundError):
                 os.unlink(temporary)
             raise
+
+
+def _path_within(folder: str) -> str:
+    return os.path.join(os.path.abspath(os.path.expanduser(folder)), _FOLDER)
 
 
 def _check_private(folder: str) -> None:

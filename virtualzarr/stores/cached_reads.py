@@ -47,6 +47,8 @@ class CachedRead:
     spans : sequence of (int, int or None)
     limit : int, optional
         More bytes than these are an error.
+    may_end_before : bool
+        Whether the file may end before a range does, of which then less is read.
     """
 
     def __init__(
@@ -58,9 +60,12 @@ class CachedRead:
         expected: Fingerprint | None,
         spans: Sequence[Span],
         limit: int | None = None,
+        *,
+        may_end_before: bool = False,
     ) -> None:
         self._cache, self._connection, self._path, self._uri = cache, connection, path, uri
         self._expected, self._spans, self._limit = expected, spans, limit
+        self._may_end_before = may_end_before
         self._block_bytes = config.tuning.disk_cache_block_bytes
         access = connection.describe_access()
         assert access is not None
@@ -217,6 +222,8 @@ class CachedRead:
             (max(start + size, 0) if start < 0 else start, size if stop is None else stop)
             for start, stop in self._spans
         ]
+        if self._may_end_before:
+            self._within = [(start, min(stop, size)) for start, stop in self._within]
         longest = size if self._limit is None else self._limit
         # If not, those who are asked say what is wrong: the version may be an old one.
         return all(start <= stop <= min(size, start + longest) for start, stop in self._within)
@@ -287,8 +294,12 @@ def through_cache(
     expected: Sequence[Fingerprint | None],
     spans: Sequence[Span],
     limit: int | None = None,
+    *,
+    may_end_before: bool = False,
 ) -> CachedRead | None:
     """Return a read through the cache; None without one, or if it cannot have the file.
+
+    The other parameters are those of `CachedRead`.
 
     Parameters
     ----------
@@ -301,7 +312,9 @@ def through_cache(
     # If sources need not be what they were, what they are now is read.
     tagged = (version for version in expected if version is not None and version.strong_tag)
     version = next(tagged, None) if config.verify_sources else None
-    return CachedRead(cache, connection, path, uri, version, spans, limit)
+    return CachedRead(
+        cache, connection, path, uri, version, spans, limit, may_end_before=may_end_before
+    )
 
 
 def _numbers(spans: Sequence[tuple[int, int]], size: int) -> Iterator[int]:

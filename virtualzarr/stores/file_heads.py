@@ -17,6 +17,7 @@ from typing import TypeAlias
 
 from virtualzarr.config import config
 from virtualzarr.errors import VirtualZarrError
+from virtualzarr.stores.cached_reads import CachedRead, through_cache
 from virtualzarr.stores.fingerprints import Fingerprint
 from virtualzarr.stores.fsspec_connection import Connection
 from virtualzarr.stores.location import Location
@@ -67,6 +68,8 @@ class FileHead:
 _MAX_AHEAD, _AHEAD_BYTES = 4, 64 << 20
 
 FileHeads: TypeAlias = dict[str, FileHead]
+
+_Requested: TypeAlias = list[tuple[Location, Answer | CachedRead | None]]
 
 _heads: FileHeads = {}
 """Heads for reads that ask for one version of a file, of any thread."""
@@ -120,7 +123,9 @@ def iter_heads(parts: Sequence[Sequence[Location]]) -> Generator[FileHeads]:
     try:
         for number in range(len(parts)):
             request = requested.popleft()
-            heads = {} if request is None else request.result()
+            outcomes = [] if request is None else request.result()
+            made = [_make_head(*outcome) for outcome in outcomes]
+            heads = {head.location.uri: head for head in made if head is not None}
             # One part ahead, or several of small files.
             nbytes = sum(len(head.data) for head in heads.values())
             ahead = min(max(_AHEAD_BYTES // max(nbytes, 1), 1), _MAX_AHEAD)
@@ -133,7 +138,7 @@ def iter_heads(parts: Sequence[Sequence[Location]]) -> Generator[FileHeads]:
                 request.cancel()
 
 
-def _request_heads(locations: Sequence[Location]) -> Future[FileHeads] | None:
+def _request_heads(locations: Sequence[Location]) -> Future[_Requested] | None:
     """Request heads side by side; None if no event loop can do that."""
     pairs = []
     for location in filter(_may_be_file, locations):
@@ -143,24 +148,39 @@ def _request_heads(locations: Sequence[Location]) -> Future[FileHeads] | None:
     if loop is None:
         return None
 
-    async def gather() -> FileHeads:
-        some = [_request_head(*pair) for pair in pairs if pair[1].loop is loop]
-        heads = await asyncio.gather(*some)
-        return {head.location.uri: head for head in heads if head is not None}
+    async def gather() -> _Requested:
+        some = [pair for pair in pairs if pair[1].loop is loop]
+        outcomes = await asyncio.gather(*(_request_head(*pair) for pair in some))
+        return [(location, outcome) for (location, _), outcome in zip(some, outcomes, strict=True)]
 
     return asyncio.run_coroutine_threadsafe(gather(), loop)
 
 
-async def _request_head(location: Location, connection: Connection) -> FileHead | None:
-    nbytes = config.tuning.remote_header_bytes
+async def _request_head(location: Location, connection: Connection) -> Answer | CachedRead | None:
+    nbytes, (path, uri) = config.tuning.remote_header_bytes, (connection.path, location.uri)
     try:
-        answer = await connection.fetch_in_loop(connection.path, location.uri, 0, nbytes, None)
+        cached = through_cache(connection, path, uri, (), [(0, nbytes)], may_end_before=True)
+        if cached is not None:
+            return await cached.run_in_loop()
+        return await connection.fetch_in_loop(path, uri, 0, nbytes, None)
     except Exception:
         return None  # said by the scan, which asks again
-    data, fingerprint = answer
+
+
+def _make_head(location: Location, outcome: Answer | CachedRead | None) -> FileHead | None:
+    if isinstance(outcome, CachedRead):
+        try:
+            (answer,) = outcome.complete()
+        except Exception:
+            return None  # as above
+        head = _make_head(location, answer)
+        if head is not None:
+            outcome.store()
+        return head
+    data, fingerprint = (b"", None) if outcome is None else outcome
     if fingerprint is None or fingerprint.size is None:
         return None
-    is_complete = len(data) == min(nbytes, fingerprint.size)
+    is_complete = len(data) == min(config.tuning.remote_header_bytes, fingerprint.size)
     return FileHead(location, data, fingerprint) if is_complete and data else None
 
 

@@ -122,9 +122,10 @@ class RemoteFile:
         """Return several ranges, requested side by side where that can be. Raises as `read`."""
         for span in ranges:
             self._check_inside(*span)
-        responses = [answer for span in ranges if (answer := self._find_bytes(*span)) is not None]
+        ready = [answer for span in ranges if (answer := self._find_bytes(*span)) is not None]
+        responses: Sequence[Answer] = ready
         cached = None
-        if len(responses) < len(ranges):
+        if len(ready) < len(ranges):
             cached = self._through_cache(ranges)
             responses = (
                 self.connection.fetch_many(self.path, self.uri, ranges)
