@@ -190,7 +190,7 @@ def hunt(folder: Path, seed: int, count: int, *, with_readers: bool = False) -> 
     files.mkdir(parents=True)
     block_cache._caches.clear()
     settings = {"disk_cache": str(folder / "cache"), "retry_seconds": 0.001, "retries": 20,
-                "disk_cache_bytes": 10**6, "remote_gap": 0, "remote_read": 80}  # fmt: skip
+                "disk_cache_bytes": 10**6, "remote_gap": 0, "remote_read": 1500}  # fmt: skip
     faults = {"rate": 0.08, "seed": seed, "faults": (503, "reset", "cut")}
     with (
         web_server(files, **faults) as server,
