@@ -102,15 +102,18 @@ class Hunt:
         file = RemoteFile(Location(self.url(name)))
         data, rng = (self.folder / name).read_bytes(), self.rng
         start, end = sorted(rng.sample(range(len(data) + 1), 2))
-        kind = rng.choice(["range", "ranges", "rest", "tail"])
+        kind = rng.choice(["range", "ranges", "rest", "tail", "end"])
         if kind == "range":
             assert file.read(start, end) == data[start:end]
         elif kind == "ranges":
             assert file.read_many([(0, start), (start, end)]) == [data[:start], data[start:end]]
         elif kind == "rest":
             assert file.read(start % len(data), None) == data[start % len(data) :]
-        else:
+        elif kind == "tail":
             assert file.tail(end) == data[-end:]
+        else:
+            span = rng.choice([(0, end), (-end, None)])
+            assert file.fetch_end(*span).read(start, end) == data[start:end]
         return kind
 
     def read_unverified(self, name: str) -> str:

@@ -21,6 +21,7 @@ from virtualzarr.stores.fingerprints import check_length as check_length
 from virtualzarr.stores.fsspec_connection import Connection as Connection
 from virtualzarr.stores.fsspec_connection import filesystem as filesystem
 from virtualzarr.stores.location import Location as Location
+from virtualzarr.stores.remote_file import FileWithEnd as FileWithEnd
 from virtualzarr.stores.remote_file import Pin as Pin
 from virtualzarr.stores.remote_file import RemoteFile as RemoteFile
 from virtualzarr.stores.scratch import ScratchBuffer
