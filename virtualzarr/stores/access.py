@@ -13,8 +13,11 @@ _VARIABLES = (
     "AWS_ACCESS_KEY_ID",
     "AWS_ENDPOINT_URL",
     "AWS_ENDPOINT_URL_S3",
+    "AWS_SHARED_CREDENTIALS_FILE",
+    "AWS_CONFIG_FILE",
+    "NETRC",
 )
-"""What else says whom a URL of S3 asks, and who does."""
+"""What else says whom a URL of S3 asks, and by which login one of any protocol is asked."""
 
 
 def describe_access(location: Location, keyring: Keyring | None) -> bytes | None:
