@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import reprlib
 import sys
+import threading
 import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -178,6 +179,10 @@ class DecisionError(VirtualZarrError, ValueError):
     """A decision file cannot be understood, or leaves something undecided."""
 
 
+class ExecutorError(VirtualZarrError, RuntimeError):
+    """Processes of an executor have died or were stopped: because of a file, if it is named."""
+
+
 class LedgerWarning(UserWarning):
     """A ledger of scans is damaged, and a new one is begun."""
 
@@ -232,6 +237,21 @@ def suggest(name: str, names: Iterable[str]) -> str:
 
 
 _nwarnings = 0
+_collected = threading.local()
+
+Warnings = list[tuple[str, type[Warning]]]
+"""Messages and categories of warnings, to be given by another process."""
+
+
+@contextmanager
+def collect_warnings() -> Iterator[Warnings]:
+    """Collect what this package warns of in this thread, instead of warning of it."""
+    before, caught = getattr(_collected, "caught", None), list[tuple[str, type[Warning]]]()
+    _collected.caught = caught
+    try:
+        yield caught
+    finally:
+        _collected.caught = before
 
 
 def count_warnings() -> int:
@@ -243,6 +263,10 @@ def warn_caller(message: str, category: type[Warning] = SkippedVariableWarning) 
     """Warn of something at the line that called this package, however deep it was noticed."""
     global _nwarnings
     _nwarnings += 1
+    caught = getattr(_collected, "caught", None)
+    if caught is not None:
+        caught.append((message, category))
+        return
     # A fixed stack level would be another for each way in, with decorators and context managers.
     frame, level = sys._getframe(), 1
     while frame.f_back is not None and _PACKAGE.match(frame.f_globals.get("__name__", "")):

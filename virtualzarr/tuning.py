@@ -39,6 +39,9 @@ class Tuning(Settings):
     scan_messages : int
         About how many messages executors are given by one scan, at least, while files are enough.
         More of them share work better among many workers, and cost more themselves.
+    staged_files : int
+        Files that a worker stages as one segment of a dataset; fewer files than that are joined by
+        the process that commits. More make fewer segments; fewer lose less when a worker dies.
     remote_header_bytes : int
         What is read first of a remote file whose metadata are parsed: larger saves round trips
         where metadata are long, and is wasted where they are short.
@@ -112,6 +115,7 @@ class Tuning(Settings):
     write_cells: int = 1 << 16
     compared_bytes: int = 64 * 1024 * 1024
     scan_messages: int = 200
+    staged_files: int = 256
     remote_header_bytes: int = 1024 * 1024
     disk_cache_block_bytes: int = 128 * 1024
     templates: bool = True

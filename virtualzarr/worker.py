@@ -84,6 +84,12 @@ class Worker:
                 self._stop(process)
                 raise
 
+    def close(self) -> None:
+        """End the process, if there is one."""
+        with self._lock:
+            if self.process is not None:
+                self._stop(self.process)
+
     def _answer(self, process: subprocess.Popen[bytes], read: Read | None) -> bytes:
         deadline = time.monotonic() + self.timeout
         while True:

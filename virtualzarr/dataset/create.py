@@ -36,8 +36,10 @@ from virtualzarr.dataset.head import Head
 from virtualzarr.dataset.joined_changes import join_changes
 from virtualzarr.dataset.open_storage import open_storage
 from virtualzarr.dataset.operations import HEAD, Protocol
+from virtualzarr.dataset.scale_out import StagedArchive, is_staged_by_workers, stage_archive
 from virtualzarr.dataset.schema import Schema
 from virtualzarr.dataset.snapshot import Record
+from virtualzarr.dataset.staging import StagedObject
 from virtualzarr.dataset.values import to_step
 from virtualzarr.dataset.verbs import Rows, Stored, add_rows
 from virtualzarr.errors import (
@@ -56,7 +58,7 @@ from virtualzarr.stores.files import is_url, resolve_uri
 from virtualzarr.stores.location import Location
 
 _MARKER = "virtualzarr.dataset"
-_LEFT_BEHIND = {"zarr.json", "schemas", "segments", "index", "log"}
+_LEFT_BEHIND = {"zarr.json", "schemas", "segments", "index", "log", "staged"}
 
 
 @strict_keywords(AppendOptions)
@@ -144,25 +146,24 @@ def create_dataset(
     check_options(options)
     parameters: dict[str, Any] = dict(options)
     files = list_files(source, access)
-    if files is None:
-        group = as_group(source)
-        names: FileRanges = dict.fromkeys(list_uris(group))
-    else:
+    staged = None
+    if files is not None and is_staged_by_workers(files, parameters):
         with note_repeats(commit_id):
-            group, names = scan_addition(files, dimension, parameters | access)
-    addition = describe_first(group, Schema(growing=dimension, relative=relative))
-    parameters = _with_exact_step(addition, parameters)
-    described, callables = describe_options(parameters)
-    schema = replace(addition.schema, options=described, callables=tuple(callables))
-    addition = replace(addition, schema=schema, folder=folder)
-    about = describe_commit("create", message, [schema.name_file(name, folder) for name in names])
-    change = join_changes(
-        [first_change(addition, names), *_gap_changes(addition, parameters)], about
-    )
+            staged = stage_archive(
+                folder, files, dimension, parameters | access,
+                relative=relative, single_writer=single_writer,
+            )  # fmt: skip
+    uris: Iterable[str]
+    if staged is not None:
+        uris = [uri for rows in staged.rows for uri in rows.files]
+        change = _name_staged(staged, folder, parameters, uris, message)
+    else:
+        change, uris = _join_first(source, files, folder, dimension, parameters, access, relative,
+                                   message, commit_id)  # fmt: skip
     # Other readers refuse the dataset from its first moment on.
     storage.put_root(build_root())
     head = storage.run(create(change, commit_id))
-    _warn_of_unreachable(addition, Location.of(f"{folder}/", **access))
+    _warn_of_unreachable(uris, Location.of(f"{folder}/", **access))
     try:
         return Dataset(folder, single_writer=single_writer, **access)
     except SourceError as error:
@@ -174,9 +175,9 @@ def create_dataset(
         ) from error
 
 
-def _warn_of_unreachable(addition: Addition, location: Location) -> None:
+def _warn_of_unreachable(uris: Iterable[str], location: Location) -> None:
     """Warn of source files that readers of the dataset may not open, unless they say so."""
-    for uri in addition.sources:
+    for uri in uris:
         try:
             location.resolve_uri(uri)
         except AccessError:
@@ -189,6 +190,60 @@ def _warn_of_unreachable(addition: Addition, location: Location) -> None:
             return
 
 
+def _join_first(
+    source: Any,
+    files: list[str] | None,
+    folder: str,
+    dimension: str,
+    parameters: Mapping[str, Any],
+    access: Mapping[str, Any],
+    relative: bool,
+    message: str | None,
+    commit_id: str | None,
+) -> tuple[Change, list[str]]:
+    """Return the change that makes the first version of what is joined here, and source files."""
+    if files is None:
+        group = as_group(source)
+        names: FileRanges = dict.fromkeys(list_uris(group))
+    else:
+        with note_repeats(commit_id):
+            group, names = scan_addition(files, dimension, {**parameters, **access})
+    addition = describe_first(group, Schema(growing=dimension, relative=relative))
+    parameters = _with_exact_step(addition.schema, addition.coordinates, parameters)
+    addition = replace(addition, schema=_remember(addition.schema, parameters), folder=folder)
+    schema = addition.schema
+    about = describe_commit("create", message, [schema.name_file(name, folder) for name in names])
+    changes = [first_change(addition, names), *_gap_changes(addition, parameters)]
+    return join_changes(changes, about), addition.sources
+
+
+def _remember(schema: Schema, parameters: Mapping[str, Any]) -> Schema:
+    """Return a schema with the options that later files are treated by."""
+    described, callables = describe_options(parameters)
+    return replace(schema, options=described, callables=tuple(callables))
+
+
+def _name_staged(
+    staged: StagedArchive,
+    folder: str,
+    parameters: Mapping[str, Any],
+    uris: Iterable[str],
+    message: str | None,
+) -> Change:
+    """Return the change that makes the first version of what workers have staged."""
+    coordinates = staged.rows[0].coordinates
+    parameters = _with_exact_step(staged.schema, coordinates, parameters)
+    schema = _remember(staged.schema, parameters)
+    fixed = None
+    if staged.fixed is not None:
+        fixed = StagedObject(staged.fixed, staged.fixed_content)
+    parts = [one.to_rows(StagedObject(one.segment, one.content)) for one in staged.rows]
+    names = [schema.name_file(uri, folder) for uri in uris]
+    begin = _begin(schema, fixed, parts[0])
+    others = (add_rows(rows, _no_coordinates, {}) for rows in parts[1:])
+    return join_changes([begin, *others], describe_commit("create", message, names))
+
+
 def build_root() -> bytes:
     """Return the root's document, by which other readers refuse a dataset."""
     marker = {_MARKER: {"must_understand": True, "version": 2}}
@@ -197,8 +252,11 @@ def build_root() -> bytes:
 
 def first_change(addition: Addition, files: FileRanges = NO_FILES) -> Change:
     """Return the change that makes the first version of rows and a schema."""
-    schema = Stored("schemas", objects.encode(addition.schema.to_json()))
-    fixed, rows = addition.fixed_segment(), addition.rows(None, files)
+    return _begin(addition.schema, addition.fixed_segment(), addition.rows(None, files))
+
+
+def _begin(first_schema: Schema, fixed: Stored | None, rows: Rows) -> Change:
+    schema = Stored("schemas", objects.encode(first_schema.to_json()))
 
     def change(head: Head) -> Protocol[Record]:
         new_record = yield from add_rows(rows, _no_coordinates, {})(head)
@@ -212,12 +270,14 @@ def first_change(addition: Addition, files: FileRanges = NO_FILES) -> Change:
     return change
 
 
-def _with_exact_step(addition: Addition, options: Mapping[str, Any]) -> dict[str, Any]:
+def _with_exact_step(
+    schema: Schema, coordinates: NDArray[Any] | None, options: Mapping[str, Any]
+) -> dict[str, Any]:
     """Return options with the step as a number of what the coordinate counts."""
     if options.get("step") is None:
         return dict(options)
-    metadata = addition.schema.arrays.get(addition.schema.growing)
-    if metadata is None or addition.coordinates is None:
+    metadata = schema.arrays.get(schema.growing)
+    if metadata is None or coordinates is None:
         raise UnsupportedError("step is of a coordinate, and there is none")
     return {**options, "step": to_step(options["step"], metadata.attributes, metadata.dtype)}
 

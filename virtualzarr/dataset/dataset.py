@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime, timedelta
+from importlib import import_module
 from typing import Any, Unpack
 
 from virtualzarr.choices import Duplicates, Keep
@@ -105,7 +106,9 @@ class Dataset(DatasetVersion):
             error; the stored row stays ("first"), or the new one comes in its place ("last").
             `gaps` is about distances longer than `step` (a number, a time span, or a text such as
             "1h"): "raise", or "fill" with rows that have a coordinate, and missing values until
-            their file comes.
+            their file comes. With `parallel`, workers store the references of 256 files each in the
+            dataset's folder, and one commit names all: what stopped is done again by repeating the
+            call.
 
         Returns
         -------
@@ -119,6 +122,8 @@ class Dataset(DatasetVersion):
             must be equal.
         SourceChangedError
             A file is there already, but was another one when it was scanned: `replace` it.
+        ExecutorError
+            A file ends the process that scans it, each time; or the executor was stopped.
         BelowFloorError
             There are rows older than what `drop` has dropped with `before`.
         CommitFailedError
@@ -131,7 +136,10 @@ class Dataset(DatasetVersion):
         >>> dataset.append("2026-11-*.nc", message="November")  # doctest: +SKIP
         <Dataset air.dataset version 2 (time: 720), 3 arrays>
         """
-        request = request_append(Addable(source, {**self.access, **options}, duplicates))
+        addable = Addable(source, {**self.access, **options}, duplicates)
+        # Its workers open datasets.
+        request_staged = import_module("virtualzarr.dataset.scale_out").request_staged
+        request = request_staged(self, addable, commit_id) or request_append(addable)
         return self.change(request, message, commit_id).merge()
 
     @strict_keywords(AppendOptions)
@@ -277,7 +285,7 @@ class Dataset(DatasetVersion):
         UnsupportedError
             The rows have new variables or attributes; append some first.
         """
-        return stage(self.refresh(), source, {**self.access, **options})
+        return stage(self.refresh(), source, {**self.access, **options})[0]
 
     def commit(
         self,

@@ -66,7 +66,9 @@ class Directory(Storage):
             if folder not in folders:
                 self._make_folder(folder)
                 folders.add(folder)
-            _write(path, operation.data, path + _ASIDE)
+            # Who died while writing the same has left a file aside.
+            token = f".{secrets.token_hex(8)}" if operation.may_repeat else ""
+            _write(path, operation.data, f"{path}{token}{_ASIDE}")
         for folder in folders:
             _sync_folder(folder)
         return [None for _ in operations]

@@ -17,7 +17,10 @@ from virtualzarr.metadata.json_documents import dumps_json, loads_json
 
 _LARGEST = 1 << 28
 
-_NAME = re.compile(r"(?:log|schemas|index|segments|data)/(\d+)-[0-9a-f]{16}(?:\.new)?", re.ASCII)
+_NAME = re.compile(
+    r"(?:log|schemas|index|segments|data|staged)/(\d+)-[0-9a-f]{16}(?:(?:\.[0-9a-f]{16})?\.new)?",
+    re.ASCII,
+)
 """Names of objects, also of files that are being written: nothing else is of a dataset."""
 
 
@@ -101,6 +104,24 @@ def put(kind: str, epoch: int, data: bytes) -> Protocol[Named]:
     name = f"{kind}/{epoch}-{(yield NewId())}"
     yield Put(name, data)
     return Named(name, len(data), digest(data))
+
+
+def put_by_content(
+    kind: str, epoch: int, data: bytes, checked: str | None = None
+) -> Protocol[Named]:
+    """Store an object of a kind under the hash of its bytes, which may be there already.
+
+    Who does the same work again, as nobody knows what became of it, stores the same object.
+
+    Parameters
+    ----------
+    checked : str, optional
+        The digest that it is checked by when it is read; of all bytes by default.
+    """
+    content = digest(data)
+    name = f"{kind}/{epoch}-{content[:16]}"
+    yield Put(name, data, may_repeat=True)
+    return Named(name, len(data), checked or content)
 
 
 def read(objects: Sequence[Named]) -> Protocol[list[bytes]]:

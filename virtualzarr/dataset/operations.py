@@ -35,10 +35,19 @@ class Get:
 
 @dataclass(frozen=True, slots=True)
 class Put:
-    """Store an object under a name that was never used; durable when this returns."""
+    """Store an object under a name that was never used; durable when this returns.
+
+    Attributes
+    ----------
+    name : str
+    data : bytes
+    may_repeat : bool
+        Whether others may store the same bytes under this name, now or before.
+    """
 
     name: str
     data: bytes
+    may_repeat: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,6 +40,9 @@ _COORDINATES = 1 << 23
 _VALUES, _BLOCKS = "coordinates", "coordinates.blocks"
 """Keys of the coordinates of all rows, and of what is said of their blocks."""
 
+_PART = "0" * 16
+"""The name of each array's part: the same references are the same bytes, whoever packs them."""
+
 DATA = "data"
 """The folder of chunks that were written to the dataset itself."""
 
@@ -89,7 +92,7 @@ def pack(
         if id(sources) not in tables:
             tables[id(sources)] = _with_relative_uris(sources, folder, relative)
         manifest = cells.manifest.replace(sources=tables[id(sources)])
-        parts[path] = save_part(store, path, manifest, saved=saved)
+        parts[path] = save_part(store, path, manifest, saved=saved, name=_PART)
     block_rows = None if coordinates is None else _set_coordinates(store, coordinates)
     keys, places, offset = {}, dict[bytes, list[int]](), 0
     for key, _ in [*store.list()]:

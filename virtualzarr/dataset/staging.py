@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from virtualzarr.choices import Overlap
+from virtualzarr.choices import Duplicates, Overlap
 from virtualzarr.dataset import objects
 from virtualzarr.dataset.additions import join_options, with_remembered
 from virtualzarr.dataset.editing import Addable, Edit, Request, find_unfilled, refuse_files
+from virtualzarr.dataset.fitting import Addition
 from virtualzarr.dataset.operations import Get, Protocol
 from virtualzarr.dataset.snapshot import ChunkRuns, Named
 from virtualzarr.dataset.verbs import Rows, Stored, add_rows
@@ -20,6 +21,10 @@ from virtualzarr.errors import MismatchError, UnsupportedError
 
 if TYPE_CHECKING:
     from virtualzarr.dataset.dataset import Dataset
+
+
+class NewSchemaError(UnsupportedError):
+    """Rows have variables or attributes that the dataset does not have."""
 
 
 @dataclass(frozen=True)
@@ -63,6 +68,13 @@ class StagedRows:
     overlap: Overlap
     cells: int = 0
 
+    def to_rows(self, segment: Stored) -> Rows:
+        """Return the rows as a commit adds them."""
+        return Rows(
+            self.dimension, segment, self.count, self.coordinates, self.chunks, self.schema,
+            self.grids, self.file_rows, self.cells,
+        )  # fmt: skip
+
     def __repr__(self) -> str:
         where = ""
         if self.coordinates is not None:
@@ -100,30 +112,42 @@ class StagedObject(Stored):
         return (yield from super().put(epoch))
 
 
-def stage(dataset: Dataset, source: Any, options: Mapping[str, Any]) -> StagedRows:
-    """Store rows in the terms of a dataset's newest version."""
+def stage(dataset: Dataset, source: Any, options: Mapping[str, Any]) -> tuple[StagedRows, Addition]:
+    """Store rows in the terms of a version of a dataset; return them with their references."""
     addable = Addable(source, options, "raise")
     group, files = addable.find(dataset)
     options = with_remembered(dataset.schema, options)
     addition = dataset.fit(group, join_options(options))
     if addition.schema is not dataset.schema:
-        raise UnsupportedError(
+        raise NewSchemaError(
             "staged rows have new variables or attributes, which are not in the dataset yet: "
             "append some first"
         )
     rows = addition.rows(dataset.snapshot.schema, files)
-    named = dataset.run(rows.segment.put(dataset.snapshot.epoch))
+    named = dataset.run(put_segment(rows.segment, dataset.snapshot.epoch))
+    is_whole = addable.files is not None or rows.coordinates is None
+    staged = describe_staged(rows, named, tuple(files), is_whole, options.get("overlap", "raise"))
+    return staged, addition
+
+
+def put_segment(segment: Stored, epoch: int) -> Protocol[Named]:
+    """Store a segment under the hash of its bytes."""
+    return objects.put_by_content("segments", epoch, segment.data, segment.digest)
+
+
+def describe_staged(
+    rows: Rows, named: Named, files: tuple[str, ...], is_whole: bool, overlap: Overlap = "raise"
+) -> StagedRows:
+    """Return what a commit has to know of rows whose segment is stored."""
     return StagedRows(
         rows.dimension, named, objects.digest(rows.segment.data), rows.count,
         None if rows.coordinates is None else np.array(rows.coordinates),
-        rows.chunks, rows.grids, rows.schema, tuple(files), rows.files,
-        addable.files is not None or rows.coordinates is None,
-        options.get("overlap", "raise"), rows.cells,
+        rows.chunks, rows.grids, rows.schema, files, rows.files, is_whole, overlap, rows.cells,
     )  # fmt: skip
 
 
-def request_commit(staged: Sequence[StagedRows]) -> Request:
-    """Rows come that were staged."""
+def request_commit(staged: Sequence[StagedRows], old_rows: Duplicates = "raise") -> Request:
+    """Rows come that were staged; `old_rows` is about those below the floor, see `add_rows`."""
     objects_of = {item.segment.name: StagedObject(item.segment, item.content) for item in staged}
     if len(objects_of) < len(staged):
         raise ValueError("the same staged rows are given twice")
@@ -131,12 +155,12 @@ def request_commit(staged: Sequence[StagedRows]) -> Request:
     def prepare(dataset: Dataset) -> Edit:
         changes = []
         for item in staged:
-            rows = Rows(
-                item.dimension, objects_of[item.segment.name], item.count, item.coordinates,
-                item.chunks, item.schema, item.grids, item.file_rows, item.cells,
-            )  # fmt: skip
+            rows = item.to_rows(objects_of[item.segment.name])
             read = dataset.open_segment.coordinates
-            add = add_rows(rows, read, {}, overlap=item.overlap, unfilled=find_unfilled(dataset))
+            add = add_rows(
+                rows, read, {}, overlap=item.overlap, old_rows=old_rows,
+                unfilled=find_unfilled(dataset),
+            )  # fmt: skip
             changes.append(refuse_files(add, dataset, item.files, False) if item.is_whole else add)
         files = tuple(file for item in staged for file in item.files)
         return Edit("append", tuple(changes), files)

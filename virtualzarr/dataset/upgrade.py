@@ -44,7 +44,9 @@ from virtualzarr.stores.location import Location
 from virtualzarr.stores.locks import hierarchy_lock, topmost_folder
 from virtualzarr.stores.upgraded import is_dataset_root
 
-_OBJECT = re.compile(r"(schemas|segments|index|log|data)/[0-9]+-[0-9a-f]{16}(\.new)?")
+_OBJECT = re.compile(
+    r"(schemas|segments|index|log|data|staged)/[0-9]+-[0-9a-f]{16}((\.[0-9a-f]{16})?\.new)?"
+)
 _PENDING = "upgrade"
 
 

@@ -155,6 +155,11 @@ class DatasetVersion:
         names = ("storage_options", "allowed")
         return {name: self._options[name] for name in names if self._options[name] is not None}
 
+    @property
+    def is_single_writer(self) -> bool:
+        """Whether commits are made as if nobody else wrote."""
+        return bool(self._options["single_writer"])
+
     def run(self, protocol: Protocol[T]) -> T:
         """Run a protocol in the dataset's store.
 

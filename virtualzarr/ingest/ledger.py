@@ -114,7 +114,7 @@ class Ledger:
             raise LedgerError(f"the ledger cannot be used: {error}", file=self.path) from error
 
     def _find_run(self, options: str) -> int:
-        row = (options, f"{SCANNER} {_release()}")
+        row = (options, f"{SCANNER} {find_release()}")
         self._connection.execute("INSERT OR IGNORE INTO run(options, scanner) VALUES(?, ?)", row)
         query = "SELECT id FROM run WHERE options=? AND scanner=?"
         number: int = self._connection.execute(query, row).fetchone()[0]
@@ -335,7 +335,8 @@ def scan_options(
     }
 
 
-def _release() -> str:
+def find_release() -> str:
+    """Return which release of this package scans."""
     try:
         return version("virtualzarr")
     except PackageNotFoundError:  # used from its sources

@@ -11,7 +11,7 @@ import time
 import warnings
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from importlib import import_module
@@ -194,15 +194,39 @@ def scan_items(
         scanned: Iterable[ScannedFile] = _scan_ahead(files, options, reads_values)
     else:
         scanned = _scan_parallel(files, parallel, dict(options), reads_values)
-    if progress is None:
-        progress = len(files) >= PROGRESS_FROM and sys.stderr.isatty()
-    if progress:
-        from tqdm import tqdm
-
-        scanned = tqdm(scanned, total=len(files), unit="file", desc="virtualize")
     started = time.perf_counter()
-    yield from scanned
+    with show_progress(progress, len(files)) as bar:
+        for one in scanned:
+            bar.update(1)
+            yield one
     _log.info("scanned %d files in %.1f s", len(files), time.perf_counter() - started)
+
+
+class _NoProgress:
+    """Shows nothing."""
+
+    def update(self, count: int) -> None:
+        """Do as a bar that is a number of files further."""
+
+
+@contextmanager
+def show_progress(progress: bool | None, count: int) -> Iterator[Any]:
+    """Show a progress bar of some files, whose `update` is told of each, or nothing.
+
+    Parameters
+    ----------
+    progress : bool, optional
+        Of `virtualzarr.virtualize`.
+    """
+    if progress is None:
+        progress = count >= PROGRESS_FROM and sys.stderr.isatty()
+    if not progress:
+        yield _NoProgress()
+        return
+    from tqdm import tqdm
+
+    with tqdm(total=count, unit="file", desc="virtualize") as bar:
+        yield bar
 
 
 Item = Row | Group | VirtualZarrError

@@ -69,6 +69,7 @@ def save_part(
     *,
     relative_uris: bool = False,
     saved: SavedTables | None = None,
+    name: str | None = None,
 ) -> str:
     """Store a manifest as a new part of an array, which does not refer to it yet.
 
@@ -83,13 +84,15 @@ def save_part(
     saved : dict, optional
         Tables of other parts in the same store, which are copied instead of encoded again; this
         one's is added.
+    name : str, optional
+        Of the part, where the array has no other in this store; by default one that none has.
 
     Returns
     -------
     str
         The name of the part.
     """
-    name = secrets.token_hex(8)
+    name = name or secrets.token_hex(8)
     folder = join(path, FOLDER, name)
     # Every inline chunk of the part goes to one value: a key each would be as many small objects.
     manifest, heap = _one_heap(_only_used(manifest))
