@@ -38,7 +38,10 @@ KINDS = {
     "regular": "<= 2 B",
     "compressed": "<= 2.5 B",
     "scattered": "<= 8 B",
+    "unordered": "<= 2.5 B",
 }
+"""What a reference may take: of regular names and offsets, of compressed chunks that lie one after
+the other, of those that lie anywhere, and of the second kind where files come in any order."""
 
 
 def run(quick: bool = False, huge: bool = False) -> list[Row]:
@@ -66,15 +69,18 @@ def run(quick: bool = False, huge: bool = False) -> list[Row]:
 def measure(kind: str, count: int) -> dict[str, float]:
     """Build a dataset, open it, and locate chunks in it."""
     commits = count // CHUNKS // FILES
+    numbers = np.arange(commits)
+    if kind == "unordered":
+        np.random.default_rng(0).shuffle(numbers)
     generator = 0.0
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "references"
         start, cpu = time.perf_counter(), time.process_time()
-        for number in range(commits):
+        for number in numbers.tolist():
             begin = time.process_time()
             group = build_group(kind, number)
             generator += time.process_time() - begin
-            if number:
+            if path.exists():
                 Dataset(path).append(group)
             else:
                 create_dataset(path, group, "time")
