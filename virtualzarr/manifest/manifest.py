@@ -74,6 +74,17 @@ class Affine:
         values = self[tuple(slice(None) for _ in self.shape)]
         return values if dtype is None else values.astype(dtype)
 
+    def without_repeats(self) -> NDArray[np.int64]:
+        """Return the numbers with one cell only along axes on which they are constant.
+
+        Examples
+        --------
+        >>> Affine((2, 3), 5, (1, 0)).without_repeats()
+        array([[5],
+               [6]])
+        """
+        return self[tuple(slice(None) if stride else slice(1) for stride in self.strides)]
+
     def bounds(self) -> tuple[int, int]:
         """Lowest and highest number in the column."""
         ends = [
@@ -310,7 +321,10 @@ def _as_column(name: str, values: Any, shape: tuple[int, ...], dtype: np.dtype[A
     if isinstance(values, Affine):
         if values.shape != shape:
             raise BadReferenceError(f"column {name} has shape {values.shape}, not {shape}")
-        return values
+        if dtype is _INT64:
+            return values
+        # Rows of tables are indices, which numpy takes as arrays only.
+        values = values.without_repeats()
     array = np.asarray(values)
     if array.dtype.kind not in "iu" and array.size:
         raise BadReferenceError(f"column {name} holds {array.dtype}, not integers")

@@ -27,7 +27,12 @@ from virtualzarr.metadata.json_documents import (
 from virtualzarr.nodes.documents import join
 from virtualzarr.references.native.columns import LIMIT, Cells, Column
 from virtualzarr.references.native.relative_uris import absolute, folder_of, relative
-from virtualzarr.references.native.save_columns import save_numbers, save_offsets, save_texts
+from virtualzarr.references.native.save_columns import (
+    find_affine,
+    save_numbers,
+    save_offsets,
+    save_texts,
+)
 from virtualzarr.references.native.storage_transformer import FOLDER, VERSION
 from virtualzarr.stores import Store
 from virtualzarr.stores.files import ByteFile
@@ -99,6 +104,7 @@ def save_part(
     columns = {"source": manifest.source, "offset": manifest.offset, "length": manifest.length}
     if manifest.decoder is not None:
         columns["decoder"] = manifest.decoder
+    columns = {key: find_affine(column) for key, column in columns.items()}
     if manifest.origin is not None:
         columns["origin"] = manifest.origin
     described = {
@@ -106,7 +112,7 @@ def save_part(
         for key, column in columns.items()
         if key != "offset"
     }
-    offset = save_offsets(store, join(folder, "offset"), manifest.offset, manifest.length)
+    offset = save_offsets(store, join(folder, "offset"), columns["offset"], columns["length"])
     document: dict[str, Any] = {
         "version": CHAINED if "chained" in offset else VERSION,
         "shape": list(manifest.shape),
@@ -348,11 +354,6 @@ class Part:
             values = {name: column.load(box) for name, column in self.columns.items()}
             table = self.sources() if sources is None else sources
             return Manifest(shape, table, decoders=self.decoders, **values)
-
-    def load_source_rows(self) -> NDArray[Any]:
-        """Return the rows of the table of sources that all cells refer to; -1 where to none."""
-        values = self.columns["source"].load([slice(n) for n in self.shape])
-        return np.broadcast_to(np.asarray(values), self.shape)
 
     def source(self, row: int) -> Source:
         """Return a source by its row."""

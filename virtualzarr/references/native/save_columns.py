@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from virtualzarr.manifest import Affine
 from virtualzarr.metadata import STRING, ArrayMetadata, array_to_v3, dumps_json
 from virtualzarr.nodes.documents import join
 from virtualzarr.references.native.chained import to_links
+from virtualzarr.references.native.columns import LIMIT
 from virtualzarr.stores import Store
 
 Int64 = NDArray[np.int64]
@@ -38,6 +40,40 @@ def chunk_shape(shape: Sequence[int]) -> tuple[int, ...]:
         chunks.append(max(1, min(count, room)))
         room //= chunks[-1]
     return tuple(reversed(chunks))
+
+
+def find_affine(values: Any) -> Any:
+    """Return a column that is evenly spaced along each axis as `Affine`, any other as it is.
+
+    Parameters
+    ----------
+    values : int array or Affine
+        Numbers from -1 to 2^62. Short columns and constants stay as they are.
+
+    Examples
+    --------
+    >>> find_affine(5 + 10 * np.arange(300).reshape(3, 100)).strides
+    (1000, 10)
+    """
+    if isinstance(values, Affine) or values.size <= config.tuning.listed_values:
+        return values
+    corner = (0,) * values.ndim
+    base = int(values[corner])
+    nexts = (tuple(int(i == axis and n > 1) for i in range(values.ndim))
+             for axis, n in enumerate(values.shape))  # fmt: skip
+    affine = Affine(values.shape, base, [int(values[cell]) - base for cell in nexts])
+    low, high = affine.bounds()
+    # The last cell tells nearly all others apart, and the bounds that sums do not wrap around.
+    last = base + sum((n - 1) * s for n, s in zip(affine.shape, affine.strides, strict=True))
+    is_possible = int(values[tuple(n - 1 for n in values.shape)]) == last
+    if not is_possible or low == high or low < -1 or high > LIMIT:
+        return values
+    chunks = chunk_shape(values.shape)
+    for start in product(*(range(0, n, c) for n, c in zip(values.shape, chunks, strict=True))):
+        box = tuple(slice(a, a + c) for a, c in zip(start, chunks, strict=True))
+        if not np.array_equal(affine[box], values[box]):
+            return values
+    return affine
 
 
 def save_numbers(store: Store, path: str, values: Any) -> dict[str, Any]:
