@@ -80,7 +80,8 @@ class Diff:
         The versions.
     dimension : str
     added, dropped, replaced : sequence of RowRange
-        Replaced rows have the same coordinates in both versions.
+        Replaced rows have the same coordinates in both versions. Those that were folded between
+        them are among these: their chunks are others, though their values are the same.
     files : sequence of str
         Source files that came with the commits from the one to the other.
     schema : sequence of SchemaChange
