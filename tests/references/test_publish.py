@@ -648,6 +648,10 @@ def test_groups_are_not_closed_by_codecs_that_readers_have_to_register(tmp_path,
         command = [sys.executable, "-W", "ignore", "-c", _OPEN, str(target)]
         return subprocess.run(command, capture_output=True, text=True).stdout.strip()
 
+    # An image alone takes nothing with it.
+    alone = vz.Group({}, {"image": image}).publish(target, **options)
+    assert alone.copied == 0
+    assert any("imagecodecs_lerc of image" in note for note in alone.notes)
     assert group.publish(target, copy=True, **options).copied == 16
     assert opened_by_others() == "['image', 'other'] 4102"
     with pytest.warns(SkippedVariableWarning, match="image: .*imagecodecs_lerc"):

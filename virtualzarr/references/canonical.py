@@ -15,7 +15,7 @@ from virtualzarr.codecs.checksums import Checksum
 from virtualzarr.errors import PublishError
 from virtualzarr.manifest import Affine, Manifest, Source
 from virtualzarr.metadata import ArrayMetadata
-from virtualzarr.references.portable import TRUNCATE, private_codec
+from virtualzarr.references.portable import NO_PLUGINS, TRUNCATE, private_codec
 from virtualzarr.stores.files import take_fingerprint
 from virtualzarr.virtual.contiguous import locate_parts, uncompressed_layout
 
@@ -46,14 +46,16 @@ class Canonical:
     longest: int = 0
 
 
-def make_canonical(metadata: ArrayMetadata, manifest: Manifest, plugins: bool = False) -> Canonical:
+def make_canonical(
+    metadata: ArrayMetadata, manifest: Manifest, plugins: frozenset[str] = NO_PLUGINS
+) -> Canonical:
     """Make as many references canonical as can be without copying.
 
     A chunk that decodes as the array declares, to exactly its cell, is canonical whatever its
     decoder is called. So is the part of an uncompressed chunk that is contiguous in it: a shorter
     range of bytes; and one that ends where the array does, if the file goes on behind it for as
-    long as its cell. With `plugins`, so is the beginning of any chunk, in the order in which it is
-    stored: `with_truncation` says so in the metadata.
+    long as its cell. Where readers have the plug-in that truncates, so is the beginning of any
+    chunk, in the order in which it is stored: `with_truncation` says so in the metadata.
     """
     manifest = _with_lengths(manifest)
     # A codec that only this package has misreads every chunk: all of them need copies, and no
@@ -128,10 +130,10 @@ class _Canonicalizer:
     """The cells of one manifest that are not canonical as they stand."""
 
     def __init__(
-        self, metadata: ArrayMetadata, manifest: Manifest, misread: Ints, plugins: bool
+        self, metadata: ArrayMetadata, manifest: Manifest, misread: Ints, plugins: frozenset[str]
     ) -> None:
         self.metadata, self.manifest, self.misread = metadata, manifest, misread
-        self.plugins, self.longest = plugins, 0
+        self.truncates, self.longest = TRUNCATE in plugins, 0
         # The columns hold just the cells in question, so that what follows is numpy on as few
         # rows as possible.
         cells = np.unravel_index(misread, manifest.shape) if manifest.shape else ()
@@ -210,14 +212,14 @@ class _Canonicalizer:
         if not len(others):
             return
         inside = self._contiguous(others, stored[~exact], pipeline)
-        if self.plugins:
+        if self.truncates:
             inside |= self._beginning(others, stored[~exact], ~inside)
         self.good[others[inside]] = True
         self._count("stored as a part of a larger block", int(np.count_nonzero(~inside)))
 
     def _key(self, pipeline: Pipeline) -> Hashable:
         codecs = [codec for codec in pipeline.codecs if codec.name != TRUNCATE]
-        if self.plugins and len(codecs) < len(pipeline.codecs):
+        if self.truncates and len(codecs) < len(pipeline.codecs):
             # Of a block that is no longer than its cell, all of it is the beginning.
             pipeline = Pipeline(codecs)
         return pipeline.decoding_key(self.metadata.dtype)

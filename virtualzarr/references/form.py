@@ -54,8 +54,9 @@ class Capabilities:
         Whether source files can be named relative to the references.
     digests : bool
         Whether digests of samples of source files can be noted.
-    plugin_codecs : bool
-        Whether readers have the codecs of plug-ins: this package's, and those of imagecodecs.
+    plugin_codecs : frozenset of str
+        What the names of codecs begin with that readers have by plug-ins: this package's, and those
+        of imagecodecs.
     as_is : bool
         Whether everything is held as it is, so that nothing is inlined or put on other grids.
     media_type : str
@@ -76,7 +77,7 @@ class Capabilities:
     beside: bool = True
     relative: bool = True
     digests: bool = False
-    plugin_codecs: bool = False
+    plugin_codecs: frozenset[str] = frozenset()
     as_is: bool = False
     media_type: str = "application/vnd.zarr; version=3"
     document_prefix: str = ""

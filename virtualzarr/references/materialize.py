@@ -21,7 +21,7 @@ from virtualzarr.errors import PublishError, VirtualZarrError
 from virtualzarr.manifest import Manifest, Source, Sources
 from virtualzarr.metadata import ArrayMetadata, default_fill
 from virtualzarr.metadata.create.codecs import common_serializer
-from virtualzarr.references.portable import TRUNCATE, private_codec
+from virtualzarr.references.portable import NO_PLUGINS, TRUNCATE, private_codec
 
 Ints = npt.NDArray[np.int64]
 
@@ -51,7 +51,7 @@ def is_copy(uri: str) -> bool:
     return _COPIES.search(uri) is not None
 
 
-def reversible(metadata: ArrayMetadata, plugins: bool = False) -> bool:
+def reversible(metadata: ArrayMetadata, plugins: frozenset[str] = NO_PLUGINS) -> bool:
     """Whether an array's codecs encode without loss, and other readers have them."""
     names = {codec.name for codec in metadata.pipeline.codecs}
     return names <= REVERSIBLE | {TRUNCATE} and private_codec(metadata, plugins) is None

@@ -15,6 +15,7 @@ from virtualzarr.array import Array
 from virtualzarr.choices import OnError, Split
 from virtualzarr.codecs import Pipeline, make
 from virtualzarr.hierarchy.group import Group
+from virtualzarr.hierarchy.inventory import list_arrays
 from virtualzarr.manifest import Source
 from virtualzarr.metadata import ArrayMetadata
 from virtualzarr.metadata.ome import find_ome_changes
@@ -117,6 +118,9 @@ def make_plan(
     nodes: Iterable[tuple[str, Array | Group]] = [("", node)]
     if isinstance(node, Group):
         nodes = [("", node), *node.members(max_depth=None)]
+    if not copy and _closes_nothing(node):
+        plugins = capabilities.plugin_codecs | {portable.IMAGES}
+        capabilities = replace(capabilities, plugin_codecs=plugins)
     data = DatasetData()
     policy = (inline or InlinePolicy()).of(node)
     formats = capabilities.zarr_formats if zarr_format is None else (zarr_format,)
@@ -138,6 +142,12 @@ def make_plan(
     _spell_ome(plan)
     _settle_skipped(plan, on_error)
     return plan
+
+
+def _closes_nothing(node: Group | Array) -> bool:
+    """Tell whether codecs that readers have to register take no array with them that has none."""
+    arrays = list_arrays(node).values()
+    return all(portable.list_image_codecs(each.metadata.pipeline) for each in arrays)
 
 
 def _settle_format(plan: Plan, requested: int | None, copy: bool, can: Capabilities) -> None:

@@ -49,6 +49,11 @@ TRUNCATE = "virtualzarr.truncate"
 IMAGES = "imagecodecs_"
 """What the names of codecs begin with that zarr-python has once imagecodecs has registered them."""
 
+PLUGINS = frozenset({TRUNCATE, IMAGES})
+"""What the names of codecs begin with that readers have who installed, and registered, plug-ins."""
+
+NO_PLUGINS: frozenset[str] = frozenset()
+
 _VIEWING = ("delta", "fixedscaleoffset", "quantize", "astype")
 """Filters of numcodecs that take bytes for elements of the dtype they are configured with."""
 
@@ -74,15 +79,15 @@ class Published:
     notes: tuple[str, ...] = ()
 
 
-def private_codec(metadata: ArrayMetadata, plugins: bool = False) -> str | None:
+def private_codec(metadata: ArrayMetadata, plugins: frozenset[str] = NO_PLUGINS) -> str | None:
     """Why other readers cannot decode any chunk of an array, or None where they can.
 
     Parameters
     ----------
-    plugins : bool
-        Whether readers have the codecs of plug-ins: this package's, and those of imagecodecs.
+    plugins : frozenset of str
+        Those of `PLUGINS` that readers have.
     """
-    images = [] if plugins else list_image_codecs(metadata.pipeline)
+    images = [] if IMAGES in plugins else list_image_codecs(metadata.pipeline)
     if images:
         # Where all metadata are in one document, it parses them as a whole.
         return (
@@ -93,7 +98,7 @@ def private_codec(metadata: ArrayMetadata, plugins: bool = False) -> str | None:
     # part of one, which a variable-length serializer makes.
     serialized = False
     for codec in metadata.pipeline.codecs:
-        if codec.name.startswith(OWN) and not (plugins and codec.name == TRUNCATE):
+        if codec.name.startswith(OWN) and not (codec.name == TRUNCATE and TRUNCATE in plugins):
             return f"the codec {codec.name} is known to this package only"
         if codec.name == "numcodecs.shuffle":
             size = int(codec.configuration.get("elementsize", 4))

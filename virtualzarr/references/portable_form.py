@@ -29,7 +29,7 @@ from virtualzarr.references.materialize import rename_sources
 from virtualzarr.references.new_names import resolve_names
 from virtualzarr.references.overwrite import check_replaceable
 from virtualzarr.references.plan import Plan, make_plan
-from virtualzarr.references.portable import has_plugin_codecs, is_regular
+from virtualzarr.references.portable import NO_PLUGINS, PLUGINS, has_plugin_codecs, is_regular
 from virtualzarr.references.preview import Preview, preview_plan
 from virtualzarr.references.receipt import read_copied_sources
 from virtualzarr.references.report import PublishReport
@@ -244,7 +244,7 @@ class PortableForm(ReferenceForm):
         return new
 
     def _with_plugins(self, plugin_codecs: bool) -> Capabilities:
-        return replace(self.capabilities, plugin_codecs=plugin_codecs)
+        return replace(self.capabilities, plugin_codecs=PLUGINS if plugin_codecs else NO_PLUGINS)
 
     def _as_group(self, node: Group | Array, uri: str) -> tuple[Group | Array, list[str]]:
         """Put an array into a group where readers know no array at the root."""

@@ -34,7 +34,7 @@ from virtualzarr.references.joined_ranges import (
     join_ranges,
     stored_lengths,
 )
-from virtualzarr.references.portable import is_regular
+from virtualzarr.references.portable import NO_PLUGINS, is_regular
 from virtualzarr.virtual.axis_slices import MISSING_CELL, AxisSlices
 from virtualzarr.virtual.rechunk import apply_axis_slices, with_decoder
 
@@ -94,7 +94,9 @@ class Regular:
 
 
 def choose_regular(
-    array: Array, plugins: bool = False, accepts: Callable[[Pipeline], bool] | None = None
+    array: Array,
+    plugins: frozenset[str] = NO_PLUGINS,
+    accepts: Callable[[Pipeline], bool] | None = None,
 ) -> Regular | None:
     """Choose the regular grid and the codecs that keep the most bytes of an array virtual.
 
@@ -102,8 +104,8 @@ def choose_regular(
     ----------
     array : Array
         A virtual one, with elements.
-    plugins : bool
-        Whether readers find codecs of this package by its entry points.
+    plugins : frozenset of str
+        Those of `PLUGINS` that readers have.
     accepts : callable, optional
         Tells which chains of codecs may be declared; by default all.
 
@@ -157,7 +159,10 @@ def _is_better(new: Regular, old: Regular) -> bool:
 
 
 def on_grid(
-    array: Array, shape: Sequence[int], pipeline: Pipeline | None = None, plugins: bool = False
+    array: Array,
+    shape: Sequence[int],
+    pipeline: Pipeline | None = None,
+    plugins: frozenset[str] = NO_PLUGINS,
 ) -> Regular:
     """Put an array on a regular grid, without reading anything.
 
