@@ -123,6 +123,14 @@ class Provider:
         return self._names
 
     @property
+    def variables(self) -> frozenset[str]:
+        """Variables of the environment in which its secrets are."""
+        assert isinstance(self._names, Mapping)
+        named = (value for _, value in _flatten(self._names) if _is_reference(value))
+        names = {value.removeprefix("env:") for value in named if value.startswith("env:")}
+        return frozenset(names | ({"EARTHDATA_TOKEN"} if self._names.get("earthdata") else set()))
+
+    @property
     def is_fresh(self) -> bool:
         """Whether `get` has nothing to look up."""
         credential = self._credential
@@ -261,6 +269,12 @@ class Keyring:
         described = [(provider.prefix, provider.names) for provider in self._providers.values()]
         return sorted(described, key=lambda pair: pair[0])
 
+    @property
+    def variables(self) -> frozenset[str]:
+        """Variables of the environment in which secrets are."""
+        names = (provider.variables for provider in self._providers.values())
+        return frozenset[str]().union(*names)
+
     def __or__(self, first: Keyring) -> Keyring:
         merged = Keyring({})
         merged._providers = self._providers | first._providers
@@ -342,6 +356,11 @@ def _keyring_of_file(path: str, mtime_ns: int) -> Keyring:
 def without_keyring(options: Mapping[str, Any] | None) -> dict[str, Any]:
     """Return options without the names of credentials, as libraries take them."""
     return {name: value for name, value in (options or {}).items() if name != OPTION}
+
+
+def names_of(options: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return the names of credentials among options, as options, and nothing else of them."""
+    return {name: value for name, value in (options or {}).items() if name == OPTION}
 
 
 def read_private(path: str) -> str:

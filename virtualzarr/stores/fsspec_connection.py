@@ -15,11 +15,11 @@ from virtualzarr.errors import MissingDependencyError, UnsupportedError, Virtual
 from virtualzarr.stores.access import describe_access
 from virtualzarr.stores.async_transport import AsyncTransport
 from virtualzarr.stores.credentials import (
-    OPTION,
     Credential,
     Provider,
     find_keyring,
     get_credential,
+    names_of,
     renew_credential,
     without_keyring,
 )
@@ -110,8 +110,7 @@ class Connection:
         options = without_keyring(self.location.storage_options)
         # In a chain, each link has its options under its protocol; prefixes are of whole URLs.
         own = dict(options.pop(archive.partition("://")[0], None) or {})
-        if named := (self.location.storage_options or {}).get(OPTION):
-            own[OPTION] = named
+        own |= names_of(self.location.storage_options)
         source = Connection(Location(archive, own, redirects=self.location.redirects))
         shared_by = source._fs, source._keyring
         return open_members(members, archive, source, options, shared_by)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from virtualzarr.errors import AccessError, BadReferenceError
-from virtualzarr.stores.credentials import OPTION
+from virtualzarr.stores.credentials import names_of
 from virtualzarr.stores.uris import (
     ANYWHERE,
     from_name,
@@ -143,7 +143,7 @@ right, say so with allowed= [file /etc/passwd]
         options = self.storage_options
         if options and not self._is_own_origin(origin_of(uri)):
             # Those by prefix say themselves to whom they go.
-            by_prefix = {OPTION: options[OPTION]} if OPTION in options else {}
+            by_prefix = names_of(options)
             # How to connect, which says nothing of who asks, goes to all of the web.
             options = (without_credentials(options) if is_web(uri) else {}) | by_prefix
         # A server could redirect an allowed URL anywhere: redirects are checked, too.

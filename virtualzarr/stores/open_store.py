@@ -9,7 +9,7 @@ from typing import Any
 
 from virtualzarr.errors import SourceNotFoundError
 from virtualzarr.stores.adapt import adapt
-from virtualzarr.stores.credentials import OPTION, without_keyring
+from virtualzarr.stores.credentials import names_of, without_keyring
 from virtualzarr.stores.fsspec import FsspecStore
 from virtualzarr.stores.local import LocalStore
 from virtualzarr.stores.location import Location
@@ -47,9 +47,8 @@ def open_store(target: Any, storage_options: Mapping[str, Any] | None = None) ->
         if uri.endswith(".zip") and "::" not in uri:
             # As fsspec chains them, with options for each.
             protocol = uri.partition("://")[0]
-            own = without_keyring(storage_options)
-            named = {n: v for n, v in (storage_options or {}).items() if n == OPTION}
-            return FsspecStore(f"zip://::{uri}", {protocol: own, **named})
+            options = {protocol: without_keyring(storage_options), **names_of(storage_options)}
+            return FsspecStore(f"zip://::{uri}", options)
         return FsspecStore(uri, storage_options)
     if all(hasattr(target, name) for name in ("get", "file", "list_dir")):
         return target

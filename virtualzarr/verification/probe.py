@@ -51,6 +51,7 @@ class Target:
         self.zarr_format: int = request["zarr_format"]
         self.remote_protocol: str | None = request.get("remote_protocol")
         self.options: dict[str, Any] = request.get("options") or {}
+        self.login: dict[str, Any] = request.get("login") or {}
         self._datasets: dict[str | None, Any] = {}
 
     @property
@@ -71,8 +72,9 @@ class Target:
         protocol: dict[str, Any] = {}
         if self.remote_protocol:
             protocol["remote_protocol"] = self.remote_protocol
-        if self.compression:
-            protocol["target_options"] = {"compression": self.compression}
+        if self.compression or self.login:
+            compression = {"compression": self.compression} if self.compression else {}
+            protocol["target_options"] = {**compression, **self.login}
         return {"fo": fo, "remote_options": self.options, **protocol}
 
     @cached_property
@@ -80,8 +82,14 @@ class Target:
         """What zarr-python opens at the root: a group or an array."""
         import zarr
 
-        root: Any = zarr.open(self.zarr_store(), mode="r")
+        root: Any = zarr.open(self.zarr_store(), mode="r", **self.store_arguments)
         return root
+
+    @property
+    def store_arguments(self) -> dict[str, Any]:
+        """How what opens a Zarr hierarchy by its URL logs in."""
+        is_opened_by_url = self.login and self.form == "zarr" and "://" in self.path
+        return {"storage_options": self.login} if is_opened_by_url else {}
 
     def zarr_store(self) -> Any:
         """Return what zarr-python opens."""
@@ -95,7 +103,10 @@ class Target:
 
         if zarr.__version__.startswith("2."):
             return fsspec.get_mapper("reference://", **self.reference_arguments())
-        fs = fsspec.filesystem("reference", asynchronous=True, **self.reference_arguments())
+        arguments = self.reference_arguments()
+        if self.options:  # without any, it opens the file systems of sources as its own
+            arguments["remote_options"] = {**self.options, "asynchronous": True}
+        fs = fsspec.filesystem("reference", asynchronous=True, **arguments)
         return zarr.storage.FsspecStore(fs, read_only=True, path="")
 
     def icechunk_store(self) -> Any:
@@ -116,6 +127,7 @@ class Target:
             return self._datasets[group]
         how: Any = {"decode_cf": False, "group": group}
         if engine == "zarr":
+            how |= self.store_arguments
             dataset = xarray.open_dataset(self.zarr_store(), engine="zarr", chunks=None, **how)
         else:
             arguments = self.reference_arguments()
@@ -186,8 +198,11 @@ def read_tensorstore(target: Target, path: str) -> Any:
     if target.form != "zarr":
         raise NotImplementedError("Zarr hierarchies only: serve or copy it")
     url = target.url(path)
+    kvstore: dict[str, Any]
     if url.startswith(("http://", "https://")):
-        kvstore = {"driver": "http", "base_url": url}
+        headers = target.login.get("headers") or {}
+        kvstore = {"driver": "http", "base_url": url,
+                   "headers": [f"{name}: {value}" for name, value in headers.items()]}  # fmt: skip
     else:
         kvstore = {"driver": "file", "path": url}
     driver = {2: "zarr", 3: "zarr3"}[target.zarr_format]

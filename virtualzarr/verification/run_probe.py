@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from virtualzarr.verification.logins import NO_LOGIN, ClientLogin
 from virtualzarr.verification.probe import CLIENTS, MARK
 from virtualzarr.verification.report import ClientResult, Status
 from virtualzarr.verification.samples import Sample
@@ -44,14 +45,15 @@ def run_client(
     *,
     timeout: float,
     memory: int,
+    login: ClientLogin = NO_LOGIN,
 ) -> ClientResult:
     """Have a client read the samples; a crash and a time-out are results, too.
 
     `python` is an interpreter; of zarrita, the folder whose modules it is among.
     """
     start = time.monotonic()
-    targets = [as_target(request, samples)]
-    answers, end = run_probe(client, python, targets, timeout=timeout, memory=memory)
+    targets = [as_target(login.add_to(request, client), samples)]
+    answers, end = run_probe(client, python, targets, timeout=timeout, memory=memory, login=login)
     return judge(client, python, answers, end, samples, time.monotonic() - start)
 
 
@@ -68,6 +70,7 @@ def run_probe(
     *,
     timeout: float,
     memory: int,
+    login: ClientLogin = NO_LOGIN,
 ) -> tuple[list[dict[str, Any]], str]:
     """Return the answers of a client about several publications, and how its process ended."""
     message = json.dumps({"client": client, "targets": targets, "memory": memory})
@@ -76,7 +79,7 @@ def run_probe(
         return [{"missing": "node"}], ""
     process = subprocess.Popen(
         command, cwd=folder, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-        env=_environment(), start_new_session=True, text=True, errors="replace",
+        env=_environment(login.variables), start_new_session=True, text=True, errors="replace",
     )  # fmt: skip
     try:
         out, err = process.communicate(message, timeout=timeout)
@@ -86,8 +89,8 @@ def run_probe(
         os.killpg(process.pid, signal.SIGKILL)
         out, err = process.communicate()
         end = f"no answer within {timeout:g} seconds"
-    lines = [line for line in out.split("\n") if line.startswith(MARK)]
-    return [json.loads(line[len(MARK) :]) for line in lines], end
+    lines = [line for line in login.redact(out).split("\n") if line.startswith(MARK)]
+    return [json.loads(line[len(MARK) :]) for line in lines], login.redact(end)
 
 
 def _command(client: str, python: str) -> tuple[list[str] | None, str | None]:
@@ -101,14 +104,18 @@ def _command(client: str, python: str) -> tuple[list[str] | None, str | None]:
     return [node, "--input-type=module", "-e", code] if node else None, python
 
 
-def _environment() -> dict[str, str]:
-    """Return the environment without what configures clients, but with GDAL's retries.
+def _environment(secrets: frozenset[str] = frozenset()) -> dict[str, str]:
+    """Return the environment without secrets and what configures clients, but with GDAL's retries.
 
     GDAL takes a chunk that it cannot get for missing, unless it asks again. Not for all errors:
     what is missing on purpose would be asked for again and again, with long pauses. Nor often: of
     Zarr v3 it asks hosts that are called like dimensions for their coordinates.
     """
-    clean = {name: text for name, text in os.environ.items() if not name.startswith(_FOREIGN)}
+    clean = {
+        name: text
+        for name, text in os.environ.items()
+        if name not in secrets and not name.startswith(_FOREIGN)
+    }
     return {
         **clean, "GDAL_HTTP_MAX_RETRY": "1", "GDAL_HTTP_RETRY_DELAY": "0.02",
         "GDAL_HTTP_RETRY_CODES": "429,500,502,503,504", "GDAL_HTTP_USERAGENT": "GDAL",

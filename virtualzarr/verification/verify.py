@@ -18,7 +18,9 @@ from virtualzarr.ingest.open_target import open as open_node
 from virtualzarr.keywords import strict_keywords
 from virtualzarr.references.clients import name_form, predict_refusals
 from virtualzarr.references.registry import locate_target, match_form
+from virtualzarr.stores.credentials import without_keyring
 from virtualzarr.stores.files import is_url
+from virtualzarr.verification.logins import find_client_login
 from virtualzarr.verification.report import VerifyReport
 from virtualzarr.verification.run_probe import all_clients, find_default, python_clients, run_client
 from virtualzarr.verification.samples import Sample, take_sample
@@ -88,11 +90,13 @@ def verify(
         "form": "zarr" if form is None or file_format == "zarr" else form.name,
         "zarr_format": zarr_format,
         "remote_protocol": _find_protocol(node),
-        "options": dict(storage_options or {}),
+        "options": without_keyring(storage_options),
     }
+    sources = [source.uri for source in list_sources(node)]
+    login = find_client_login(location.uri, sources, storage_options)
     others = [python] if isinstance(python, str) else list(python)
     results = [
-        run_client(name, where, request, samples, timeout=timeout, memory=memory)
+        run_client(name, where, request, samples, timeout=timeout, memory=memory, login=login)
         for name, where in [*names.items(), *product(python_clients(names), others)]
     ]
     form_name = name_form(request["form"], zarr_format, location.uri)

@@ -19,7 +19,8 @@ from virtualzarr.errors import (
     WriteError,
     import_optional,
 )
-from virtualzarr.stores.credentials import without_keyring
+from virtualzarr.references.icechunk.logins import find_login
+from virtualzarr.stores.credentials import names_of, without_keyring
 from virtualzarr.stores.files import Location, is_url, open_file
 
 SUFFIX = ".icechunk"
@@ -62,8 +63,10 @@ def storage(target: Location) -> Any:
     parts = urlsplit(uri)
     location = {"bucket": parts.netloc, "prefix": parts.path.strip("/") or None}
     if parts.scheme in ("s3", "s3a"):
+        arguments |= find_login(target, "s3")
         return module.s3_storage(**location, **(arguments or {"from_env": True}))
     if parts.scheme in ("gs", "gcs"):
+        arguments |= find_login(target, "gs")
         return module.gcs_storage(**location, **(arguments or {"from_env": True}))
     raise UnsupportedError("repositories are opened at local paths, s3:// and gs://", file=uri)
 
@@ -289,7 +292,7 @@ def node_id(session: Any, path: str) -> str:
 
 def read_object(target: Location, name: str) -> bytes:
     """Return an object of a repository as it is stored."""
-    options = _fsspec_options(target.storage_options or {})
+    options = _fsspec_options(target.storage_options or {}) | names_of(target.storage_options)
     return bytes(open_file(Location(f"{target.uri}/{name}", options)).read(0, None))
 
 

@@ -24,6 +24,7 @@ from virtualzarr.references.icechunk.manifests import Checksums, read_checksums
 from virtualzarr.references.icechunk.session_store import SessionStore
 from virtualzarr.references.kerchunk.columns import squeeze_constant
 from virtualzarr.references.kerchunk.hierarchy import Hierarchy, build_node, read_hierarchy
+from virtualzarr.stores.credentials import names_of
 from virtualzarr.stores.fingerprints import Fingerprint
 from virtualzarr.stores.location import Location
 
@@ -73,8 +74,8 @@ def open_repository(location: Location) -> Group | Array:
     """Do what `scan` does, but return an array where the root is one."""
     uri = location.uri.rstrip("/")
     location = location.with_uri(uri)
-    # Its options are Icechunk's: sources get none of them.
-    origin = Location(uri, allowed=location.allowed)
+    # Its options are Icechunk's: sources get none of them, but those by prefix.
+    origin = Location(uri, names_of(location.storage_options) or None, location.allowed)
     with bindings.reading_errors(uri):
         repository = bindings.icechunk().Repository.open(bindings.storage(location))
         session = repository.readonly_session(bindings.branch_of(location))
