@@ -191,14 +191,21 @@ class SkippedVariableWarning(UserWarning):
     """A variable is skipped, as it could not be virtualized or published; the others are there."""
 
 
-@contextmanager
-def error_context(**where: str) -> Iterator[None]:
+class error_context:
     """Add file, variable and chunk, those that are given, to errors raised in the body."""
-    try:
-        yield
-    except VirtualZarrError as error:
-        # The cause is passed on: `raise error` alone would chain the error to itself.
-        raise error.at(**where) from error.__cause__
+
+    __slots__ = ("_where",)
+
+    # No generator, which takes several times as long: small reads notice it.
+    def __init__(self, **where: str) -> None:
+        self._where = where
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        if isinstance(error, VirtualZarrError):
+            error.at(**self._where)
 
 
 def import_optional(module: str, problem: str) -> Any:

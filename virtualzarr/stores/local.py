@@ -13,7 +13,7 @@ import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from functools import partial
+from functools import cached_property, partial
 from importlib import import_module
 from itertools import count
 from pathlib import Path
@@ -63,7 +63,11 @@ class LocalStore:
 
     def __init__(self, root: str | os.PathLike[str]) -> None:
         self.uri = resolve_uri(root)
-        self.root = Path(self.uri)
+
+    @cached_property
+    def root(self) -> Path:
+        """The directory."""
+        return Path(self.uri)
 
     def to_uri(self, key: str) -> str:
         """Return the path of the file under a key."""

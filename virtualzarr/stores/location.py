@@ -138,9 +138,9 @@ right, say so with allowed= [file /etc/passwd]
 
     def options_for(self, uri: str) -> tuple[Mapping[str, Any] | None, tuple[str, ...] | None]:
         """Return `storage_options` and `redirects` of a URI that `resolve_uri` returned."""
-        if not is_url(uri):
-            return None, None
         options = self.storage_options
+        if (not options and self.allowed is None) or not is_url(uri):
+            return None, None
         if options and not self._is_own_origin(origin_of(uri)):
             # Those by prefix say themselves to whom they go.
             by_prefix = names_of(options)

@@ -10,6 +10,9 @@ from virtualzarr.stores.files import Fingerprint
 
 _MEMBERS = {"sizes": "size", "mtimes": "mtime_ns", "etags": "etag", "digests": "digest"}
 
+_NOTHING = Fingerprint(None)
+"""What is known of a source that no fingerprint is noted of."""
+
 
 class Fingerprints:
     """The fingerprints of source files, by URL as the references have it.
@@ -29,9 +32,12 @@ class Fingerprints:
     def __init__(self, document: Mapping[str, Any] | None = None) -> None:
         parts = ((document or {}).get(name) for name in _MEMBERS)
         self._parts = [part if isinstance(part, Mapping) else {} for part in parts]
+        self._is_empty = not any(self._parts)
 
     def of(self, uri: str) -> Fingerprint:
         """Return what is known of a source; what has a wrong type is not."""
+        if self._is_empty:
+            return _NOTHING
         size, mtime, etag, _ = (part.get(uri) for part in self._parts)
         return Fingerprint(_number(size), _number(mtime), etag if isinstance(etag, str) else None)
 
