@@ -27,6 +27,10 @@ class Config(Settings):
     retry_seconds, max_retry_seconds : float
         How long to wait at most before a request is repeated first, twice as long before each
         further time; and how long at most before any. A server that asks for more gets none.
+    hedge_requests : bool
+        Whether a request over HTTP or to S3 that is late is sent a second time, of which the first
+        answer counts: after twice the time within which 95 % of the requests to that host are
+        answered, and for 5 % of them at most.
     total_retry_seconds : float
         A request is not repeated later than this after it was made first.
     open_sources : int
@@ -89,6 +93,7 @@ class Config(Settings):
     retry_seconds: float = 0.1
     max_retry_seconds: float = 20.0
     total_retry_seconds: float = 120.0
+    hedge_requests: bool = True
     open_sources: int = 4096
     local_gap: int = 32 * 1024
     remote_gap: int = 64 * 1024

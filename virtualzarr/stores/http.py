@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
+from functools import partial
 from html.parser import HTMLParser
 from typing import Any
 from urllib.parse import urldefrag, urljoin
@@ -24,10 +25,17 @@ from virtualzarr.stores.fingerprints import (
     check_length,
     truncated_error,
 )
+from virtualzarr.stores.hedging import hedge_of, send_hedged
 from virtualzarr.stores.listing import Entry, walk_entries
 from virtualzarr.stores.location import Location, without_credentials
 from virtualzarr.stores.request_window import window_of
-from virtualzarr.stores.retry import TRANSIENT_STATUSES, TransientError, parse_retry_after, retry
+from virtualzarr.stores.retry import (
+    BUSY_STATUSES,
+    TRANSIENT_STATUSES,
+    TransientError,
+    parse_retry_after,
+    retry,
+)
 from virtualzarr.stores.uris import is_below, origin_of, without_query
 
 MISSING_STATUSES = (404, 410)
@@ -145,7 +153,7 @@ class HttpTransport(AsyncTransport):
     async def _request(
         self, method: str, url: str, headers: Mapping[str, str]
     ) -> AsyncIterator[Any]:
-        """Send a request, follow redirects, and give the response, whatever its status.
+        """Send a GET or HEAD, follow redirects, and give the response, whatever its status.
 
         Credentials go to the scheme and host they were given for, and nowhere else.
         """
@@ -166,13 +174,17 @@ class HttpTransport(AsyncTransport):
             for name in ("allow_redirects", "max_redirects", "raise_for_status"):
                 options.pop(name, None)
             session = await fs.set_session()
-            window = window_of(session, origin_of(str(target)))
+            origin = origin_of(str(target))
+            window, hedge = window_of(session, origin), hedge_of(session, origin)
+            send = partial(
+                session.request, method, _sign(target, credential), headers={**common, **headers},
+                allow_redirects=False, raise_for_status=False, **options,
+            )  # fmt: skip
             async with window.slot():
                 with _translate_errors(url):
-                    response = await session.request(
-                        method, _sign(target, credential), headers={**common, **headers},
-                        allow_redirects=False, raise_for_status=False, **options,
-                    )  # fmt: skip
+                    response = await send_hedged(hedge, send, lambda answer: answer.close())
+                if response.status in BUSY_STATUSES:
+                    hedge.note_busy()
                 window.note_answer(keeps_open=_keeps_open(response))
                 try:
                     if response.status in _REFUSALS and provider and provider not in renewed:

@@ -15,6 +15,9 @@ from virtualzarr.config import config
 TRANSIENT_STATUSES = frozenset([408, 425, 429, 500, 502, 503, 504])
 """Statuses of responses that another attempt may not get."""
 
+BUSY_STATUSES = frozenset([429, 503])
+"""Those of servers that are asked too much."""
+
 T = TypeVar("T")
 
 

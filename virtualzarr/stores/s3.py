@@ -14,6 +14,7 @@ from virtualzarr.stores.fingerprints import (
     check_length,
     to_nanoseconds,
 )
+from virtualzarr.stores.hedging import hedge_of, send_hedged
 from virtualzarr.stores.retry import (
     TRANSIENT_STATUSES,
     TransientError,
@@ -94,12 +95,16 @@ class S3Transport(AsyncTransport):
         return data, _fingerprint(response, size)
 
     async def _call(self, method: str, parameters: dict[str, str]) -> Any:
+        hedge = hedge_of(self._fs)
         try:
-            return await self._fs._call_s3(method, **parameters)
+            return await send_hedged(
+                hedge, lambda: self._fs._call_s3(method, **parameters), _discard
+            )
         except Exception as error:
             transient = self.as_transient(error)
             if transient is None:
                 raise
+            hedge.note_busy()
             raise transient from error
 
     def is_refusal(self, error: Exception) -> bool:
@@ -138,6 +143,11 @@ class S3Transport(AsyncTransport):
 def _fingerprint(response: Any, size: int) -> Fingerprint:
     mtime_ns = to_nanoseconds(response.get("LastModified"))
     return Fingerprint(size, mtime_ns, response.get("ETag") or None)
+
+
+def _discard(response: Any) -> None:
+    if "Body" in response:
+        response["Body"].close()
 
 
 async def _read_body(body: Any, length: int) -> bytes:
