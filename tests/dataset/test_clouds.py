@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import socket
 import subprocess
 import threading
 import time
 import uuid
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
@@ -22,7 +24,12 @@ from virtualzarr.dataset.open_storage import _translate_az, _translate_gs, open_
 from virtualzarr.dataset.operations import HEAD
 from virtualzarr.dataset.vacuum import vacuum
 from virtualzarr.dataset.verbs import set_tag
-from virtualzarr.errors import AccessError, NodeExistsError, UnsupportedError
+from virtualzarr.errors import (
+    AccessError,
+    NodeExistsError,
+    UnsupportedError,
+    VirtualZarrError,
+)
 from virtualzarr.stores.location import Location
 
 pytest.importorskip("obstore")
@@ -219,6 +226,86 @@ def test_options_of_gcs():
     assert '"client_email": "me"' in translate(token=account)["service_account_key"]
     with pytest.raises(UnsupportedError, match="'token'"):
         translate(token=object())
+
+
+class Recording:
+    """Notes by whose secret each request was made."""
+
+    def perform(self, method, path, headers, body):
+        secret = headers.get("Authorization", "").removeprefix("Bearer ")
+        signature = parse_qs(urlsplit(path).query).get("sig", [""])[0]
+        self.secrets.append(signature or secret)
+        return super().perform(method, path, headers, body)
+
+
+class RecordingGcs(Recording, GcsServer):
+    secrets: list[str]
+
+
+class RecordingAzure(Recording, AzureServer):
+    secrets: list[str]
+
+
+issued = {"count": 0, "form": ""}
+
+
+def give_secret():
+    """Return a new one each time, which lives so shortly that it is asked for each time."""
+    issued["count"] += 1
+    name, _, text = issued["form"].partition(":")
+    return {name: text.format(issued["count"]), "expires_at": 0}
+
+
+@pytest.mark.parametrize(
+    ("kind", "form"),
+    [
+        (RecordingGcs, "token:s3cret-{}"),
+        (RecordingAzure, "sas:?sv=1&sig=s3cret-{}"),
+        (RecordingAzure, "sas_token:sv=1&sig=s3cret-{}"),
+    ],
+)
+def test_credentials_are_renewed(kind, form, monkeypatch):
+    monkeypatch.setattr(kind, "secrets", [], raising=False)
+    monkeypatch.setitem(issued, "count", 0)
+    monkeypatch.setitem(issued, "form", form)
+    with running(kind) as server:
+        options = server.options()
+        if kind is RecordingGcs:
+            del options["token"]
+        else:
+            text = options["connection_string"]
+            options["connection_string"] = re.sub("AccountKey=[^;]*;", "", text)
+        url = f"{server.scheme}://bucket/{uuid.uuid4().hex}/feed"
+        login = {url: f"{__name__}:give_secret"}
+        storage = open_storage(Location(url, options | {"credentials": login}))
+        storage.require_commits()
+        storage.run(create())
+        append(storage, 0, 3)
+        assert read_rows(storage) == [0, 1, 2]
+        assert len({*server.secrets}) > 3
+        assert all(secret.startswith("s3cret-") for secret in server.secrets)
+        assert "s3cret" not in repr(storage)
+        # Once the credentials are another kind of thing, it is an error that does not show them.
+        monkeypatch.setitem(issued, "form", "account_name:s3cret-{}")
+        with pytest.raises(VirtualZarrError) as caught:
+            storage.run(read_head())
+        assert "s3cret" not in str(caught.value)
+
+
+def test_keys_of_azure_are_renewed(monkeypatch):
+    """A shared key is in no request: its signature is another one with each key."""
+    monkeypatch.setattr(RecordingAzure, "secrets", [], raising=False)
+    monkeypatch.setitem(issued, "form", "account_key:YWJj")
+    monkeypatch.setitem(issued, "count", 0)
+    with running(RecordingAzure) as server:
+        text = server.options()["connection_string"]
+        options = {"connection_string": re.sub("AccountKey=[^;]*;", "", text)}
+        url = f"az://bucket/{uuid.uuid4().hex}/feed"
+        options["credentials"] = {url: f"{__name__}:give_secret"}
+        storage = open_storage(Location(url, options))
+        storage.run(create())
+        assert issued["count"] > 3
+        assert all(s.startswith("SharedKey devstoreaccount1:") for s in server.secrets)
 
 
 def wait_for_server(port, seconds=30):

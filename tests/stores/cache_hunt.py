@@ -9,6 +9,7 @@ import os
 import random
 import subprocess
 import sys
+import threading
 import time
 from collections import Counter
 from contextlib import contextmanager
@@ -128,22 +129,27 @@ class Hunt:
     def replace_while_reading(self, name: str) -> str:
         """Replace a file after some requests of a scan and a read: all of one version, or none."""
         before, count, url = self.versions[name], self.rng.randrange(8), self.url(name)
-        asked = 0
+        asked, lock = 0, threading.Lock()
 
         def replace(method: str, path: str) -> None:
             nonlocal asked
-            asked += 1
-            if asked == count:
-                self.replace(name)
+            with lock:  # other processes make requests, too
+                asked += 1
+                if asked == count:
+                    self.replace(name)
 
         self.server.before = replace
         try:
             values = np.unique(first_array(vz.virtualize(url))[...]).tolist()
         except SourceChangedError:
-            assert self.versions[name] != before
-            return "it has changed"
+            values = None
         finally:
             self.server.before = None
+            with lock:
+                asked = count
+        if values is None:
+            assert self.versions[name] != before
+            return "it has changed"
         assert values in ([before], [self.versions[name]])
         return "old" if values != [self.versions[name]] else "current"
 
@@ -153,7 +159,7 @@ class Hunt:
         paths = [path for path in folder.glob("??/*") if path.is_file()]
         rng = self.rng
         kind = rng.choice(["flip all", "flip", "cut", "swap", "delete", "count"])
-        if kind == "count":
+        if kind == "count" and folder.is_dir():
             (folder / block_cache._USAGE).write_bytes(rng.randbytes(rng.randrange(30)))
         for path in paths if kind == "flip all" else rng.sample(paths, len(paths) // 4):
             try:
@@ -231,8 +237,6 @@ while True:
 @contextmanager
 def readers(cache: Path, url: str, seed: int):
     """Have two processes read a file, of which one is killed again and again."""
-    import threading
-
     block, ended = str(vz.config.tuning.disk_cache_block_bytes), threading.Event()
     command = [sys.executable, "-c", READER, str(cache), url, block]
     lasting = subprocess.Popen(command)

@@ -7,6 +7,7 @@ open a dataset and the files that it refers to.
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -122,26 +123,57 @@ def _open_service(service: str, location: Location) -> Any:
     if provider is not None:
         options |= provider.get().as_options()
     common: dict[str, Any] = {"prefix": prefix, "retry_config": _NO_RETRIES}
+    if provider is not None and _as_keys(service, provider.get().as_options()) is not None:
+        # What obstore is given at once is never looked up again.
+        options = {name: options[name] for name in options if name not in _SECRETS[service]}
+        common["credential_provider"] = _RenewedKeys(location, service)
     if service == "gs":
-        return GCSStore(bucket, **common, **_translate_gs(options, location.uri))
+        return GCSStore(bucket, **_translate_gs(options, location.uri), **common)
     if service == "az":
         container, _, host = bucket.partition("@")
         if host:
             options.setdefault("account_name", host.partition(".")[0])
-        return AzureStore(container, **common, **_translate_az(options, location.uri))
-    settings = _translate_s3(options, location.uri)
-    if provider is not None and "secret_access_key" in settings:
-        for name in ("access_key_id", "secret_access_key", "session_token"):
-            settings.pop(name, None)
-        settings["credential_provider"] = _RenewedKeys(location)
-    return S3Store(bucket, **common, **settings)
+        return AzureStore(container, **_translate_az(options, location.uri), **common)
+    is_signed = "credential_provider" in common
+    return S3Store(bucket, **_translate_s3(options, location.uri, is_signed=is_signed), **common)
+
+
+_SECRETS = {
+    "s3": ("key", "secret", "username", "password", "token"),
+    "gs": ("token",),
+    "az": ("account_key", "sas_token"),
+}
+"""Names of options in fsspec's file systems whose values are renewed."""
+
+
+def _as_keys(service: str, options: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return what a provider of obstore's gives of options; None if these have no such secrets."""
+    if service == "s3":
+        key, secret = (options.get(a, options.get(b)) for a, b in zip(*_S3_NAMES, strict=True))
+        if secret is None:
+            return None
+        return {"access_key_id": key, "secret_access_key": secret, "token": options.get("token")}
+    if service == "gs":
+        token = options.get("token")
+        # As gcsfs has it: other texts are names, or paths of files.
+        is_bearer = isinstance(token, str) and token not in _GS_NAMES and not os.path.exists(token)
+        return {"token": token} if is_bearer else None
+    if sas := options.get("sas_token"):
+        return {"sas_token": str(sas).removeprefix("?")}
+    key = options.get("account_key")
+    return None if key is None else {"access_key": key}
+
+
+_S3_NAMES = ("key", "secret"), ("username", "password")
+_GS_NAMES = ("anon", "google_default", "cache", "cloud", "browser")
 
 
 @dataclass(frozen=True)
 class _RenewedKeys:
-    """Keys for S3 as obstore asks for them, by where they are named."""
+    """Keys for an object store as obstore asks for them, by where they are named."""
 
     location: Location
+    service: str
 
     def __call__(self) -> dict[str, Any]:
         """Return the keys, and when obstore is to ask again."""
@@ -150,16 +182,14 @@ class _RenewedKeys:
         if provider is None:
             raise AccessError("there are no credentials for it any more", file=self.location.uri)
         credential = provider.get()
+        keys = _as_keys(self.service, credential.as_options())
+        if keys is None:
+            raise AccessError("its credentials have no keys any more", file=self.location.uri)
         expires_at = min(credential.renew_at, time.time() + _RENEW_SECONDS)
-        return {
-            "access_key_id": credential.options["key"],
-            "secret_access_key": credential.options["secret"],
-            "token": credential.options.get("token"),
-            "expires_at": datetime.fromtimestamp(expires_at, UTC),
-        }
+        return {**keys, "expires_at": datetime.fromtimestamp(expires_at, UTC)}
 
 
-def _translate_s3(options: dict[str, Any], uri: str) -> dict[str, Any]:
+def _translate_s3(options: dict[str, Any], uri: str, *, is_signed: bool = False) -> dict[str, Any]:
     options |= options.pop("client_kwargs", None) or {}
     options |= {
         new: options.pop(old)
@@ -171,7 +201,7 @@ def _translate_s3(options: dict[str, Any], uri: str) -> dict[str, Any]:
     # Style of addresses, timeouts and such: paths are understood by all services.
     options.pop("config_kwargs", None)
     settings = _translate("s3", options, uri)
-    if not {"access_key_id", "skip_signature"} & {*settings}:
+    if not is_signed and not {"access_key_id", "skip_signature"} & {*settings}:
         provider = _find_credentials(profile, settings)
         if provider is not None:
             settings["credential_provider"] = provider
