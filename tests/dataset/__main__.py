@@ -11,6 +11,9 @@ and in an object store.
 
 ``python -m tests.dataset killing``: kill processes in the middle of each verb, or stop them across
 vacuums (``--stops``), in a directory and in an object store.
+
+``python -m tests.dataset workers``: stage archives of 1,000, 10,000, ... files by workers of Dask,
+one of which is killed every 1,000 files.
 """
 
 import argparse
@@ -21,7 +24,7 @@ from collections.abc import Callable
 from pathlib import Path
 from unittest import mock
 
-from tests.dataset import contention, killing, scale
+from tests.dataset import contention, killing, scale, workers
 from tests.dataset.chances import Chance
 from tests.dataset.changes import Pool
 from tests.dataset.growth import measure, skip_sync
@@ -71,7 +74,8 @@ def report(seed: int, error: Exception) -> int:
 def main() -> int:
     """Run, and return how many findings there were, at most 100."""
     parser = argparse.ArgumentParser(prog="python -m tests.dataset", description=__doc__)
-    parser.add_argument("what", choices=["growth", "scale", "hunt", "contention", "killing"])
+    verbs = ["growth", "scale", "hunt", "contention", "killing", "workers"]
+    parser.add_argument("what", choices=verbs)
     parser.add_argument("--files", type=int, default=10_000)
     parser.add_argument("--references", type=int, default=10**8)
     parser.add_argument("--versions", type=int, default=10**6)
@@ -106,6 +110,11 @@ def main() -> int:
     if given.what == "scale":
         with tempfile.TemporaryDirectory() as folder:
             scale.measure(Path(folder), given.references, given.versions, given.late)
+        return 0
+    if given.what == "workers":
+        counts = [10**k for k in range(3, 9) if 10**k <= given.files]
+        with tempfile.TemporaryDirectory() as folder:
+            workers.run(Path(folder), counts, 1000, given.seed)
         return 0
     stops = [10**k for k in range(1, 9) if 10**k <= given.files]
     with tempfile.TemporaryDirectory() as folder:

@@ -31,7 +31,7 @@ def test_some_seeds(tmp_path, pool, seed, monkeypatch):
     run_interleaving(tmp_path, Chance(seed), pool)
 
 
-def be_unreachable(*arguments):
+def be_unreachable(*arguments, **options):
     raise UnreachableError("no answer")
     yield
 

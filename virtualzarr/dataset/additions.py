@@ -15,7 +15,8 @@ from virtualzarr.choices import BadFiles, Combine, Gaps, OnError, Overlap, check
 from virtualzarr.combine.coordinates import DESCRIPTION, Coordinate, getter_from_description
 from virtualzarr.combine.dimension_order import DimensionOrder
 from virtualzarr.combine.options import CombineOptions, JoinOptions
-from virtualzarr.dataset.file_rows import Ranges, mark_rows, read_marks
+from virtualzarr.dataset.describe import build_cells, find_growing
+from virtualzarr.dataset.file_rows import Ranges, find_file_rows, mark_rows, read_marks
 from virtualzarr.dataset.schema import Schema
 from virtualzarr.hierarchy.group import Group
 from virtualzarr.ingest.inputs import Inputs
@@ -158,7 +159,11 @@ def scan_addition(
     rules = {n: v for n, v in options.items() if n in parameters_of(CombineOptions) and n != "gaps"}
     inputs = scan_inputs(files, **scan, **rules)
     uris = [resolve_uri(file) for file in files]
-    order = _read_order(inputs, dimension, options)
+    sorts = _sorts(inputs, dimension, options)
+    alike = _join_alike(inputs, dimension, sorts, uris)
+    if alike is not None:
+        return alike
+    order = inputs.read_order(dimension) if sorts else None
     marks = uris if order is None else _find_first(inputs.groups, uris, order)
     if len(files) > 1:
         inputs.groups = mark_rows(inputs.groups, marks, dimension)
@@ -166,17 +171,42 @@ def scan_addition(
     return read_marks(joined, inputs.groups, uris, marks, dimension)
 
 
-def _read_order(
-    inputs: Inputs, dimension: str, options: Mapping[str, Any]
-) -> DimensionOrder | None:
-    """Return the order of files by coordinates; None where that in which they are given counts."""
+def _sorts(inputs: Inputs, dimension: str, options: Mapping[str, Any]) -> bool:
+    """Tell whether files are put in the order of coordinates, or stay in the order given."""
     combine = options.get("combine")
-    if combine is None:
-        sorts = len(inputs.files) > 1 and options.get("coordinate") is None
-        is_filled = options.get("bad_files") == "fill"
-        has_order = sorts and not is_filled and inputs.has_coordinates(dimension)
-        combine = "by_coords" if has_order else "nested"
-    return inputs.read_order(dimension) if combine == "by_coords" else None
+    if combine is not None:
+        return bool(combine == "by_coords")
+    has_one_way = len(inputs.files) < 2 or options.get("coordinate") is not None
+    is_filled = options.get("bad_files") == "fill"
+    return not has_one_way and not is_filled and inputs.has_coordinates(dimension)
+
+
+def _join_alike(
+    inputs: Inputs, dimension: str, sorts: bool, uris: Sequence[str]
+) -> tuple[Group, dict[str, Ranges | None]] | None:
+    """Join files that are alike as columns; None where marks have to say which rows are whose.
+
+    All references of such a file lead to the file itself. So where each row refers to one file, and
+    each file has rows that follow each other, these are its rows.
+    """
+    if not inputs.has_sources():
+        return None
+    joined = inputs.join_alike(dimension, sorts)
+    if joined is None:
+        return None
+    growing = find_growing(joined, dimension)
+    axes = {path: array.dims.index(dimension) for path, array in growing.items()}
+    counts = {array.shape[axes[path]] for path, array in growing.items()}
+    if len(counts) != 1:
+        return None
+    (count,) = counts
+    cells = {path: (build_cells(growing[path], dimension), axis) for path, axis in axes.items()}
+    names = [uri for uri, one in zip(uris, inputs.inputs, strict=True) if one is not None]
+    rows, others = find_file_rows(cells, count, names)
+    is_certain = not others and all(len(rows.get(uri, ())) == 1 for uri in names)
+    if not is_certain or sum(size for ((_, size),) in rows.values()) != count:
+        return None
+    return joined, {uri: rows[uri] for uri in names}
 
 
 def _find_first(

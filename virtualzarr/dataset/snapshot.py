@@ -159,8 +159,8 @@ def _files(document: Sequence[Sequence[Any]]) -> tuple[FileRows, ...]:
     )
 
 
-def _files_to_json(files: Sequence[FileRows]) -> list[list[Any]]:
-    return [[*item] if item[-1] else [*item[:-1]] for item in files]
+def _files_to_json(files: Sequence[FileRows]) -> list[Sequence[Any]]:
+    return [item if item[-1] else item[:-1] for item in files]
 
 
 @dataclass(frozen=True, slots=True)

@@ -189,6 +189,24 @@ class Inputs:
         _, files = self._select(range(len(self.inputs)))
         return DimensionOrder.read(dim, groups, InputLabels(groups, files), self.options)
 
+    def has_sources(self) -> bool:
+        """Tell whether all inputs are rows whose references lead to one file each, its own."""
+        return all(
+            one is None or (isinstance(one, Row) and one.source is not None) for one in self.inputs
+        )
+
+    def join_alike(self, dim: str, sorts: bool) -> Group | None:
+        """Join inputs that are alike along a dimension, in the order of its coordinate or as given.
+
+        None where each has to be looked at, or coordinates are given.
+        """
+        inputs, files = self._select(range(len(self.inputs)))
+        if self.coordinate is not None:
+            return None
+        if sorts:
+            return combine_rows_by_coords(inputs, [dim], self.options, **self.order)
+        return self._join_alike(inputs, dim, InputLabels(LazyGroups(inputs), files))
+
     def by_coords(self, dims: Sequence[str | DimensionOrder] | None) -> Group:
         """Join all inputs in the order of their coordinates."""
         self._check_order()
