@@ -6,7 +6,7 @@ import os
 import signal
 import threading
 import time
-from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import BrokenExecutor, ProcessPoolExecutor, ThreadPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
 
@@ -170,6 +170,46 @@ def test_processes_that_die_of_nothing(monkeypatch):
 
 def find_nothing(batch):
     return []
+
+
+class LostResult:
+    """A future of Dask whose result is gone with a worker, which others die of, too."""
+
+    def add_done_callback(self, call):
+        call(self)
+
+    def result(self):
+        raise BrokenExecutor
+
+    def cancel(self):
+        pass
+
+
+class FakeClient:
+    """A client of Dask whose first tasks are lost."""
+
+    scheduler = "a scheduler"
+
+    def __init__(self, lost):
+        self.lost = lost
+
+    def get_executor(self, **options):
+        raise AssertionError("futures of this one may never end")
+
+    def nthreads(self):
+        return {"worker": 1}
+
+    def submit(self, function, *args, pure):
+        self.lost -= 1
+        result = LostResult()
+        if self.lost < 0:
+            result.result = lambda: function(*args)
+        return result
+
+
+def test_results_that_are_lost_with_workers():
+    runner = batch_runner.BatchRunner(FakeClient(3), str, find_nothing, None, str)
+    assert sorted(runner.run([7, 8])) == [(0, "7"), (1, "8")]
 
 
 def test_an_executor_that_was_stopped(paths, tmp_path):

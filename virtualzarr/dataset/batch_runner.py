@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from collections import Counter, deque
 from collections.abc import Callable, Generator, Sequence
@@ -11,9 +12,12 @@ from concurrent.futures import (
     CancelledError,
     Executor,
     Future,
+    InvalidStateError,
     ProcessPoolExecutor,
     wait,
 )
+from contextlib import suppress
+from functools import partial
 from typing import Any, Generic, TypeVar
 
 from virtualzarr.errors import ExecutorError
@@ -69,12 +73,10 @@ class BatchRunner(Generic[T, R]):
         self._relieve, self._describe = relieve, describe
         self._own_pool: ProcessPoolExecutor | None = None
         if hasattr(parallel, "get_executor"):
-            # A dask Client is no Executor, but offers one; dask itself is never imported for that.
-            # Tasks that died are sent again, which those with a name of their contents are not.
             if parallel.scheduler is None:
                 raise ExecutorError("the Dask client is closed; give another one")
             self._workers, self._suspect = max(sum(parallel.nthreads().values()), _CLUSTER), 1
-            self._executor: Executor = parallel.get_executor(pure=False)
+            self._executor: Executor = _DaskExecutor(parallel)
         else:
             self._workers = getattr(parallel, "_max_workers", None) or 1
             self._executor, self._suspect = parallel, _SUSPECT
@@ -157,13 +159,44 @@ class BatchRunner(Generic[T, R]):
     def _explain(self, error: BaseException) -> BaseException:
         """Return the error of an executor that was stopped as one that says what to do."""
         is_stopped = (
-            isinstance(error, CancelledError)
+            isinstance(error, CancelledError | asyncio.CancelledError)
             or type(error).__module__.partition(".")[0] == "distributed"
             or (isinstance(error, RuntimeError) and "shutdown" in str(error))
         )
         if not is_stopped:
             return error
         return ExecutorError(f"the executor, or its scheduler, was stopped ({error}); {REPEAT}")
+
+
+class _DaskExecutor(Executor):
+    """Batches by a Dask client, which is never imported for that.
+
+    Its own executor never ends a future whose result was lost with a worker, if the task is killed
+    when it is done again.
+    """
+
+    def __init__(self, client: Any) -> None:
+        self._client = client
+
+    def submit(self, fn: Callable[..., R], /, *args: Any, **kwargs: Any) -> Future[R]:
+        """Send a task, also one that was sent before and has died."""
+        remote = self._client.submit(fn, *args, pure=False, **kwargs)
+        future: Future[R] = Future()
+        future.add_done_callback(lambda done: remote.cancel() if done.cancelled() else None)
+        remote.add_done_callback(partial(_settle, future))
+        return future
+
+
+def _settle(future: Future[Any], remote: Any) -> None:
+    """End a future as that of Dask has ended."""
+    # Cancelled meanwhile, perhaps.
+    with suppress(InvalidStateError):
+        try:
+            result = remote.result()
+        except BaseException as error:
+            future.set_exception(error)
+        else:
+            future.set_result(result)
 
 
 def _is_death(error: BaseException) -> bool:
