@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import random
+import shutil
 
+import netCDF4
 import numpy as np
 import pytest
 
@@ -15,7 +17,7 @@ from virtualzarr.dataset.create import create_dataset
 from virtualzarr.dataset.dataset import Dataset
 from virtualzarr.dataset.row_tables import read_entries
 from virtualzarr.dataset.status import describe_status
-from virtualzarr.errors import MetadataError
+from virtualzarr.errors import BelowFloorError, MetadataError, MismatchError
 
 
 class Counted:
@@ -113,6 +115,48 @@ def count(reads, function):
     reads.clear()
     result = function()
     return result, len(reads), sum(stop - start for start, stop in reads)
+
+
+@pytest.mark.parametrize("rows", [2, 100])
+@pytest.mark.parametrize(
+    ("dtype", "values"),
+    [
+        ("u8", [2**60 + k for k in range(4)]),
+        ("f4", [0.1, 0.2, 0.6, 0.7]),
+        ("u1", [0, 4, 255]),
+    ],
+)
+def test_bounds_are_compared_as_stored_numbers(tmp_path, dtype, values, rows):
+    path = str(tmp_path / "a.nc")
+    with netCDF4.Dataset(path, "w") as file:
+        file.createDimension("time", len(values))
+        file.createVariable("time", dtype, ("time",))[:] = np.array(values, dtype)
+    copy = shutil.copy(path, tmp_path / "b.nc")
+    stored = np.array(values, dtype)
+    outside = [-1, 2.5, 2**64] if dtype == "u1" else []
+    with config.tuning.set(coordinate_rows=rows):
+        first = create_dataset(str(tmp_path / "dataset"), path, "time")
+        for value in values + outside:
+            bound = value if dtype[0] != "f" else np.float32(value)
+            kept = {
+                "start": [each < bound for each in stored.tolist()],
+                "stop": [each > bound for each in stored.tolist()],
+                "before": [each >= bound for each in stored.tolist()],
+            }
+            for name, keep in kept.items():
+                if name != "before" and all(keep):
+                    with pytest.raises(MismatchError, match="there are no rows"):
+                        first.drop(**{name: value})
+                    continue
+                dataset = first.drop(**{name: value})
+                assert dataset.group["time"][...].tolist() == stored[keep].tolist()
+                if name == "before" and not all(keep):
+                    with pytest.raises(BelowFloorError):
+                        dataset.append(copy, overlap="first")
+                first = dataset.rollback(1)
+        if dtype == "f4":
+            with pytest.raises(ValueError, match=r"before is 1e\+300: no row"):
+                first.drop(before=1e300)
 
 
 def test_late_rows_in_a_large_segment_take_few_bytes(tmp_path, reads):

@@ -15,6 +15,7 @@ import xarray as xr
 
 import virtualzarr as vz
 from tests.dataset.files import expect, write
+from virtualzarr.dataset.gaps import find_missing
 from virtualzarr.dataset.staging import StagedRows
 from virtualzarr.dataset.status import describe_status
 from virtualzarr.errors import (
@@ -341,6 +342,13 @@ def test_gaps(tmp_path, step):
     with pytest.raises(MismatchError, match="no multiple"):
         dataset.append(tmp_path / "4.h5", gaps="fill", step="3h")
     assert describe_status(dataset, step="120min").step == 2
+
+
+def test_gaps_longer_than_the_largest_number():
+    stored = np.array([-100, -50, 100], "i1")
+    assert find_missing(stored, 50, "time", "fill").tolist() == [0, 50]
+    with pytest.raises(MismatchError, match="gap from -50 to 100"):
+        find_missing(stored, 50, "time", "raise")
 
 
 @pytest.mark.parametrize("step", ["", "h", "1y", "-1h", "0s", "nan", "inf", "0.7h", "0.1234567s"])

@@ -6,6 +6,7 @@ commit has changed what it was prepared by.
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -279,6 +280,8 @@ def request_drop(start: Any, stop: Any, before: Any) -> Request:
         dimension, coordinates = dataset.dimension, dataset.open_segment.coordinates
         if before is not None:
             least = _bound(dataset, before, "low")
+            if abs(least) == math.inf:
+                raise ValueError(f"before is {before}: no row could ever come again")
             return Edit("drop", (drop_before(dimension, least, coordinates, {}),))
         low = None if start is None else _bound(dataset, start, "low")
         high = None if stop is None else _bound(dataset, stop, "high")

@@ -76,6 +76,9 @@ def find_missing(
     array([3, 4])
     """
     distance = np.diff(stored)
+    if stored.dtype.kind == "i":
+        # They increase: what exceeds the largest signed number is there as an unsigned one.
+        distance = distance.view(f"u{stored.dtype.itemsize}")
     wide = np.flatnonzero(distance > step)
     if not len(wide):
         return stored[:0]

@@ -63,14 +63,25 @@ def to_coordinate(value: Any, attributes: Mapping[str, Any]) -> int | float | Fr
 
 
 def to_bound(value: Any, attributes: Mapping[str, Any], dtype: np.dtype[Any], side: str) -> Any:
-    """Return the least (side "low") or greatest (side "high") stored number within a bound."""
+    """Return the least (side "low") or greatest (side "high") stored number within a bound.
+
+    Of floats, it is the nearest one. It has the data type of what is stored, as NumPy compares
+    numbers of Python in several ways: only integers that the type does not have are Python's.
+
+    Examples
+    --------
+    >>> to_bound(1.5, {}, np.dtype("u8"), "low"), to_bound(0.1, {}, np.dtype("f4"), "low")
+    (np.uint64(2), np.float32(0.1))
+    """
     number = to_coordinate(value, attributes)
     if dtype.kind not in "iu":
-        return float(number)
+        with np.errstate(over="ignore"):
+            return dtype.type(float(number)) if dtype.kind == "f" else float(number)
+    limits = np.iinfo(dtype)
     if isinstance(number, float) and math.isinf(number):
-        limits = np.iinfo(dtype)
-        return limits.max if number > 0 else limits.min
-    return math.ceil(number) if side == "low" else math.floor(number)
+        return dtype.type(limits.max if number > 0 else limits.min)
+    whole = math.ceil(number) if side == "low" else math.floor(number)
+    return dtype.type(whole) if limits.min <= whole <= limits.max else whole
 
 
 def as_number(text: str) -> int | float | None:

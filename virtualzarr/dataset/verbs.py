@@ -196,15 +196,15 @@ def _above_floor(rows: Rows, state: Snapshot, old_rows: Duplicates) -> NDArray[n
     floor = state.floors.get(rows.dimension)
     if floor is None or rows.coordinates is None or rows.coordinates[0] >= floor:
         return None
+    keep: NDArray[np.bool_] = rows.coordinates >= floor
     if old_rows == "raise":
         # Rows that come are never left out in silence, also where others of the file can stay.
-        last = rows.coordinates[np.searchsorted(rows.coordinates, floor) - 1]
+        last = rows.coordinates[~keep][-1]
         raise BelowFloorError(
             f"rows from {rows.coordinates[0]} to {last} along {rows.dimension!r} are below "
             f"{floor}, "
             'before which all was dropped; append(duplicates="skip") leaves these rows out'
         )
-    keep: NDArray[np.bool_] = rows.coordinates >= floor
     return keep
 
 
