@@ -905,3 +905,12 @@ def test_against_xarray(tmp_path, dtype):
 def test_files_are_not_touched(tmp_path, dataset):
     with h5py.File(tmp_path / "0.h5") as file:
         np.testing.assert_array_equal(file["air"][...], dataset.group["air"][...])
+
+
+def test_one_file_by_several_names(tmp_path, monkeypatch):
+    write(tmp_path / "0.h5", 0, coordinate=False)
+    (tmp_path / "in").mkdir()
+    monkeypatch.chdir(tmp_path / "in")
+    dataset = vz.create_dataset(tmp_path / "d", tmp_path / "0.h5", "time")
+    for name in ("../0.h5", "../*.h5", f"{tmp_path}/in/../0.h5"):
+        assert dataset.append(name, duplicates="skip").version == 1

@@ -383,3 +383,16 @@ except vz.errors.MissingDependencyError as error:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert "pip install 'virtualzarr[remote]'" in done.stdout
     assert "a.nc" in done.stdout
+
+
+def test_names_without_parents(tmp_path, monkeypatch):
+    for name in ("a", "b/c"):
+        (tmp_path / name).mkdir(parents=True)
+    (tmp_path / "a/x.nc").touch()
+    (tmp_path / "link").symlink_to(tmp_path / "b/c")
+    monkeypatch.chdir(tmp_path / "b")
+    for name in ("../a/x.nc", f"{tmp_path}/b/../a/x.nc", f"file://{tmp_path}/b/c/../../a/x.nc"):
+        assert resolve_uri(name) == f"{tmp_path}/a/x.nc"
+    assert resolve_uri("../later/y.nc") == f"{tmp_path}/later/y.nc"
+    # What follows a link is not beside it.
+    assert resolve_uri("../link/../x.nc") == f"{tmp_path}/b/../link/../x.nc"

@@ -33,7 +33,9 @@ def is_url(uri: str) -> bool:
 def resolve_uri(path_or_url: Any) -> str:
     """Return a URL as it is and a local path (or ``file://`` URL) as an absolute path.
 
-    What follows ``file://`` is taken literally, as fsspec does: ``%20`` is not a blank.
+    What follows ``file://`` is taken literally, as fsspec does: ``%20`` is not a blank. A path is
+    without ``..``, so that a file has the same name from wherever it is named, unless a link before
+    it leads elsewhere.
 
     Examples
     --------
@@ -51,12 +53,19 @@ def resolve_uri(path_or_url: Any) -> str:
     if _is_plain(text):
         return text  # as pathlib would return it, which takes ten times as long
     local = isinstance(path_or_url, PurePath) or not is_url(text)
-    return str(Path(text).absolute()) if local else text
+    return _without_parents(str(Path(text).absolute())) if local else text
+
+
+def _without_parents(path: str) -> str:
+    if f"{os.sep}.." not in path:
+        return path
+    plain = os.path.normpath(path)
+    return plain if os.path.realpath(plain) == os.path.realpath(path) else path
 
 
 def _is_plain(text: str) -> bool:
     """Tell whether a text is an absolute path without empty parts, and without dots as parts."""
-    has_others = "//" in text or "/./" in text or text.endswith(("/", "/."))
+    has_others = any(part in text for part in ("//", "/./", "/..")) or text.endswith(("/", "/."))
     return os.sep == "/" and text.startswith("/") and not has_others
 
 
