@@ -127,12 +127,35 @@ def _write_h5netcdf(path: Path, rng: np.random.Generator, number: int) -> None:
         values[:] = rng.integers(0, 5, 8)
 
 
+def _write_netcdf3(form: str) -> Callable[[Path, np.random.Generator, int], None]:
+    def write(path: Path, rng: np.random.Generator, number: int) -> None:
+        import netCDF4
+
+        with netCDF4.Dataset(path, "w", format=form) as file:
+            file.title, file.when = "alike", f"2026-01-{number:02d}"
+            file.createDimension("time", None)
+            file.createDimension("x", 7)
+            for name, dims in {"air": ("time", "x"), "flag": ("time", "x"), "x": ("x",)}.items():
+                variable = file.createVariable(name, "i2" if name == "flag" else "f4", dims)
+                variable.units, variable.valid_range = "K", np.array([0, number], "i2")
+                variable.scale_factor = float(number)
+                shape = (4, 7) if len(dims) > 1 else 7
+                variable[:] = rng.integers(0, 99, shape)
+            file.createVariable("plain", "i1", ("x",))[:] = rng.integers(0, 99, 7)
+            file.createVariable("room", "f8", ("x",) * 3)[:] = rng.random((7, 7, 7))
+
+    return write
+
+
 KINDS = [
     Kind("h5py earliest", _write_h5py("earliest")),
     Kind("h5py v110", _write_h5py("v110")),
     Kind("h5py latest", _write_h5py("latest")),
     Kind("netCDF4", _write_netcdf4),
     Kind("h5netcdf", _write_h5netcdf),
+    Kind("netCDF-3", _write_netcdf3("NETCDF3_CLASSIC")),
+    Kind("netCDF-3 of 64 bits", _write_netcdf3("NETCDF3_64BIT_OFFSET")),
+    Kind("CDF-5", _write_netcdf3("NETCDF3_64BIT_DATA")),
 ]
 
 

@@ -169,7 +169,10 @@ FORMATS: dict[str, Format] = {
         records=True,
     ),
     "netcdf3": Format(
-        f"{_HERE}.netcdf3", begins(b"CDF\x01", b"CDF\x02", b"CDF\x05"), (".nc", ".nc3", ".cdf")
+        f"{_HERE}.netcdf3",
+        begins(b"CDF\x01", b"CDF\x02", b"CDF\x05"),
+        (".nc", ".nc3", ".cdf"),
+        records=True,
     ),
     "tiff": Format(
         f"{_HERE}.tiff", begins(b"II*\0", b"MM\0*", b"II+\0", b"MM\0+"), (".tif", ".tiff")

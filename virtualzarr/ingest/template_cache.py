@@ -230,4 +230,5 @@ def uses_templates(options: Mapping[str, Any]) -> bool:
     claimed = any(
         each.matches_path is not None for name, each in FORMATS.items() if name not in BUILT_IN
     )
-    return config.tuning.templates and options.get("format") in (None, "hdf5") and not claimed
+    recorded = (None, *(name for name, each in FORMATS.items() if each.records))
+    return config.tuning.templates and options.get("format") in recorded and not claimed

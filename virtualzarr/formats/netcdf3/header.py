@@ -24,6 +24,35 @@ _MOST = 2**62
 
 
 @dataclass(frozen=True)
+class Value:
+    """The value of an attribute.
+
+    Attributes
+    ----------
+    raw : bytes
+        As it is stored, without what it is padded with.
+    dtype : numpy dtype
+        Big-endian; of text, single characters.
+    at : int
+        Where it begins in the file.
+    is_only : bool
+        Whether no attribute before has the same name.
+    """
+
+    raw: bytes
+    dtype: np.dtype[Any]
+    at: int
+    is_only: bool
+
+    def decode(self, raw: bytes | None = None) -> Any:
+        """Return text as bytes, numbers as an array; of other bytes, if some are given."""
+        raw = self.raw if raw is None else raw
+        if self.dtype.kind == "S":
+            return raw
+        return np.frombuffer(raw, self.dtype).astype(self.dtype.newbyteorder("="))
+
+
+@dataclass(frozen=True)
 class Variable:
     """One variable of the header.
 
@@ -31,8 +60,7 @@ class Variable:
     ----------
     dimensions : tuple of int
         Indices of its dimensions.
-    attributes : dict
-        Text as bytes, numbers as arrays.
+    attributes : dict of str to Value
     dtype : numpy dtype
         Big-endian, as stored.
     begin : int
@@ -41,7 +69,7 @@ class Variable:
 
     name: str
     dimensions: tuple[int, ...]
-    attributes: dict[str, Any]
+    attributes: dict[str, Value]
     dtype: np.dtype[Any]
     begin: int
 
@@ -62,7 +90,7 @@ class Header:
 
     nrecords: int | None
     dimensions: list[tuple[str, int]]
-    attributes: dict[str, Any]
+    attributes: dict[str, Value]
     variables: list[Variable]
     nbytes: int
 
@@ -144,15 +172,13 @@ class _Parser:
             raise SourceError(f"the netCDF header has the data type {number}, which there is not")
         return np.dtype(TYPES[number]).newbyteorder(">")
 
-    def _attributes(self) -> dict[str, Any]:
-        attributes: dict[str, Any] = {}
+    def _attributes(self) -> dict[str, Value]:
+        attributes: dict[str, Value] = {}
         for _ in self._list(_ATTRIBUTES, "attributes", 3):
             name, dtype = self._name(), self._dtype()
-            raw = self._take_padded(self._count() * dtype.itemsize)
-            if dtype.kind == "S":
-                attributes[name] = raw
-            else:
-                attributes[name] = np.frombuffer(raw, dtype).astype(dtype.newbyteorder("="))
+            count, at = self._count(), self.file.position
+            raw = self._take_padded(count * dtype.itemsize)
+            attributes[name] = Value(raw, dtype, at, name not in attributes)
         return attributes
 
     def _variable(self, dimensions: list[tuple[str, int]]) -> Variable:

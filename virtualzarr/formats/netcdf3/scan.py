@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Unpack
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 
@@ -11,22 +12,36 @@ from virtualzarr.array import Array
 from virtualzarr.array.file_layout import FileLayout
 from virtualzarr.errors import SourceError
 from virtualzarr.formats.headers import HeaderReader
-from virtualzarr.formats.netcdf3.header import Header, Variable, read_header, row_bytes
+from virtualzarr.formats.netcdf3.declare import declare
+from virtualzarr.formats.netcdf3.header import Header, Value, Variable, read_header, row_bytes
 from virtualzarr.formats.on_error import Refusals, ScanOptions, begin_scan
 from virtualzarr.formats.plain import LIMIT, plain_pipeline
 from virtualzarr.hierarchy.group import Group
 from virtualzarr.manifest import Affine, Manifest, Sources
 from virtualzarr.metadata import ArrayMetadata, check_name, json_attributes
 
+if TYPE_CHECKING:
+    from virtualzarr.formats.hdf5.templates.recorder import Recorder
 
-def scan(path_or_url: Any, **options: Unpack[ScanOptions]) -> Group:
-    """Scan a netCDF3 file.
+
+def scan(
+    path_or_url: Any, *, recorder: Recorder | None = None, **options: Unpack[ScanOptions]
+) -> Group:
+    """Scan a netCDF3 file; a recorder is told what the group depends on.
 
     A variable without the record dimension is one chunk; so is the only variable with it, as its
     records are contiguous. Otherwise records of variables are interleaved, and each is a chunk.
     """
     with begin_scan(path_or_url, **options) as refusals:
-        return _Scan(read_header(HeaderReader(refusals.source)), refusals).group()
+        header = read_header(HeaderReader(refusals.source))
+        group = _Scan(header, refusals).group()
+        if recorder is not None:
+            declare(recorder, header, group, refusals.source)
+        return group
+
+
+def _to_json(attributes: Mapping[str, Value]) -> dict[str, Any]:
+    return json_attributes({name: value.decode() for name, value in attributes.items()})
 
 
 class _Scan:
@@ -49,7 +64,7 @@ class _Scan:
                 if variable.name in members:
                     raise SourceError("another variable has the same name")
                 members[variable.name] = self._array(variable)
-        attributes = json_attributes(self.header.attributes)
+        attributes = _to_json(self.header.attributes)
         return Group(attributes, members, skipped=self.refusals.reasons)
 
     def _has_records(self, variable: Variable) -> bool:
@@ -96,7 +111,7 @@ class _Scan:
             # that this could fill.
             fill_value=np.zeros((), variable.dtype.newbyteorder("="))[()],
             dimension_names=tuple(self.header.dimensions[n][0] for n in variable.dimensions),
-            attributes=json_attributes(variable.attributes),
+            attributes=_to_json(variable.attributes),
         )
         manifest = self._manifest(variable, metadata, row if is_interleaved else None)
         array = Array.from_manifest(metadata, manifest, variable.name)

@@ -73,6 +73,9 @@ class Image:
         # The last byte, that it is there.
         ends = np.array(recorder.ends, np.int64)
         needed = [*needed[0], ends - 1], [*needed[1], ends]
+        others = np.array([(at, at + len(text)) for at, text in recorder.others], np.int64)
+        others = others.reshape(-1, 2)
+        needed = [*needed[0], others[:, 0]], [*needed[1], others[:, 1]]
         run_starts, run_stops = _merge(*map(np.concatenate, needed))
         lengths = run_stops - run_starts
         at = np.cumsum(lengths) - lengths

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,7 +14,12 @@ from virtualzarr.array import Array
 from virtualzarr.batches import ChunkColumns
 from virtualzarr.formats.hdf5.attributes import decode_fixed
 from virtualzarr.formats.hdf5.templates.image import Image, read_numbers
-from virtualzarr.formats.hdf5.templates.recorder import AttributeSlot, ChunkSlots, Recorder
+from virtualzarr.formats.hdf5.templates.recorder import (
+    UNDECODED,
+    AttributeSlot,
+    ChunkSlots,
+    Recorder,
+)
 from virtualzarr.hierarchy.group import Group
 from virtualzarr.manifest import Manifest
 
@@ -31,6 +37,8 @@ class AttributePlan:
         Bytes of its values in a row.
     value : object
         Of the recorded file, as JSON.
+    decoder : callable
+        Returns what a message means.
     """
 
     name: str
@@ -39,15 +47,17 @@ class AttributePlan:
     start: int
     stop: int
     value: Any
+    decoder: Callable[[bytes], Any]
 
     def decode(self, raw: bytes) -> Any:
         """Return the attribute of other bytes as JSON; `UNDECODED` where only a scan can tell."""
         head, tail = self.message[: self.values.start], self.message[self.values.stop :]
-        attribute = decode_fixed(head + raw + tail, _WIDTH)
-        return UNDECODED if attribute is None else attribute.to_json()
+        return self.decoder(head + raw + tail)
 
 
-UNDECODED = object()
+def _decode_hdf5(message: bytes) -> Any:
+    attribute = decode_fixed(message, _WIDTH)
+    return UNDECODED if attribute is None else attribute.to_json()
 
 
 @dataclass
@@ -173,8 +183,7 @@ class _Builder:
         slots = self.recorder.attributes.get(address, ())
         names = Counter(slot.name for slot in slots)
         for slot in slots:
-            value = decode_fixed(slot.message, _WIDTH)
-            expected = UNDECODED if value is None else value.to_json()
+            expected = (slot.decode or _decode_hdf5)(slot.message)
             # Of an attribute of the same name as another, or that users see otherwise, nothing
             # shows which bytes it came from.
             if names[slot.name] == 1 and all(
@@ -189,8 +198,9 @@ class _Builder:
         start = int(self.image.locate(np.array([slot.at]))[0])
         stop = start + slot.stop - slot.start
         return AttributePlan(
-            slot.name, slot.message, slice(slot.start, slot.stop), start, stop, value
-        )
+            slot.name, slot.message, slice(slot.start, slot.stop), start, stop, value,
+            slot.decode or _decode_hdf5,
+        )  # fmt: skip
 
 
 def _is_same(value: Any, other: Any) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -53,6 +53,9 @@ class AttributeSlot:
         Bytes of the message that are values.
     at : int
         Byte of the file that the first of them is.
+    decode : callable, optional
+        Returns what a message means as JSON, `UNDECODED` where only a scan can tell; by default as
+        HDF5 has it.
     """
 
     name: str
@@ -60,6 +63,11 @@ class AttributeSlot:
     start: int
     stop: int
     at: int
+    decode: Callable[[bytes], Any] | None = None
+
+
+UNDECODED = object()
+"""What a scan would warn of."""
 
 
 class Recorder:
@@ -78,6 +86,10 @@ class Recorder:
         Bytes that were parsed, and cells of grids that were taken.
     least_size : int
         A shorter file would not have been parsed to the same end.
+    end_at : int, optional
+        Where the file says how long it is, in 8 bytes.
+    others : list of (int, bytes)
+        A file that has these bytes there is one of another format.
     """
 
     def __init__(self) -> None:
@@ -85,7 +97,8 @@ class Recorder:
         self.source: Any = None
         self.least_size = 0
         self.spent = self.cells = 0
-        self.end_at = 0
+        self.end_at: int | None = None
+        self.others: list[tuple[int, bytes]] = []
         # Ranges of bytes, and how much oftener they are looked at: each request once more, what a
         # parser did not look at once less.
         self.uses: list[tuple[int, int, int]] = []

@@ -15,8 +15,8 @@ from virtualzarr.formats.hdf5.checksum import find_damaged_rows
 from virtualzarr.formats.hdf5.indexes.columns import MAX_NUMBER
 from virtualzarr.formats.hdf5.superblock import max_cells, max_spent
 from virtualzarr.formats.hdf5.templates.image import Image, read_numbers
-from virtualzarr.formats.hdf5.templates.plans import UNDECODED, Plans, plan
-from virtualzarr.formats.hdf5.templates.recorder import Recorder
+from virtualzarr.formats.hdf5.templates.plans import Plans, plan
+from virtualzarr.formats.hdf5.templates.recorder import UNDECODED, Recorder
 from virtualzarr.hierarchy.group import Group
 from virtualzarr.hierarchy.inventory import iter_arrays
 from virtualzarr.manifest import Source
@@ -68,7 +68,7 @@ class Template:
         # Read again, as pages of the scan are gone: the order below is that of what each needs, the
         # bytes, then which of them are slots, then which checksums have a slot among their bytes.
         self.reference = np.zeros(image.nbytes, np.uint8)
-        if not self._read_reference(source.location):
+        if not self._read_reference(source):
             raise SourceError("the file changed, or structures end after it", file=source.uri)
         self.plans: Plans = plan(group, recorder, image, self.reference)
         free = self.plans.free
@@ -81,16 +81,23 @@ class Template:
         )
         self._same_at, self._pointer_at = pointers.reshape(-1, 2).T
         self._distinct_at = np.array([pointer.at[0] for pointer in image.pointers], np.int64)
-        self._end_at = image.locate_numbers(np.array([recorder.end_at]), 8)
+        self._end_at = None
+        if recorder.end_at is not None:
+            self._end_at = image.locate_numbers(np.array([recorder.end_at]), 8)
+        self._others = [
+            (int(image.locate(np.array([at]))[0]), np.frombuffer(text, np.uint8))
+            for at, text in recorder.others
+        ]
         self.least_size = max(recorder.least_size, _find_end(group, self.plans))
         self._spent, self._cells = recorder.spent, recorder.cells
         self.schema = Schema.of(group, self.plans.arrays)
         self._rows = self.reference[None].copy()
         self._differences = np.empty_like(self._rows)
 
-    def _read_reference(self, location: Location) -> bool:
-        """Read the file that was recorded; whether all is there."""
-        if read_row(location, self._parts, self.reference) is None:
+    def _read_reference(self, source: Source) -> bool:
+        """Read the file that was recorded; whether all is there, and it is what was scanned."""
+        again = read_row(source.location, self._parts, self.reference)
+        if again is None or again.fingerprint != source.fingerprint:
             return False
         pointers = self.image.pointers
         at = np.array([pointer.at[0] for pointer in pointers], np.int64)
@@ -184,8 +191,12 @@ class Template:
 
     def _fits(self, rows: Bytes, sizes: Ints) -> NDArray[np.bool_]:
         """Whether files are as long as a scan demands."""
-        end = read_numbers(rows, self._end_at)[:, 0]
-        fits = (sizes >= self.least_size) & (end >= 0) & (end <= sizes)
+        fits = sizes >= self.least_size
+        if self._end_at is not None:
+            end = read_numbers(rows, self._end_at)[:, 0]
+            fits &= (end >= 0) & (end <= sizes)
+        for at, text in self._others:
+            fits &= (rows[:, at : at + len(text)] != text).any(axis=1)
         # Regions that are one in one file, and two in another, might be read once, not twice.
         same = _read_addresses(rows, self._same_at) == _read_addresses(rows, self._pointer_at)
         addresses = np.sort(_read_addresses(rows, self._distinct_at), axis=1)
