@@ -135,7 +135,7 @@ def _write_netcdf3(form: str) -> Callable[[Path, np.random.Generator, int], None
             file.title, file.when = "alike", f"2026-01-{number:02d}"
             file.createDimension("time", None)
             file.createDimension("x", 7)
-            for name, dims in {"air": ("time", "x"), "flag": ("time", "x"), "x": ("x",)}.items():
+            for name, dims in {"flag": ("time", "x"), "air": ("time", "x"), "x": ("x",)}.items():
                 variable = file.createVariable(name, "i2" if name == "flag" else "f4", dims)
                 variable.units, variable.valid_range = "K", np.array([0, number], "i2")
                 variable.scale_factor = float(number)
