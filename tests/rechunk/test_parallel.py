@@ -16,7 +16,13 @@ import pytest
 
 import virtualzarr as vz
 from virtualzarr.array.executors import map_in_order
-from virtualzarr.errors import AccessError, CodecError, UnsupportedError, VirtualZarrError
+from virtualzarr.errors import (
+    AccessError,
+    CodecError,
+    ExecutorError,
+    UnsupportedError,
+    VirtualZarrError,
+)
 from virtualzarr.manifest import Manifest, Source, Sources
 from virtualzarr.rechunk import parallel as parallel_copies
 
@@ -195,7 +201,7 @@ def test_what_workers_cannot_write_to_is_refused(files, workers, tmp_path):
     with pytest.raises(UnsupportedError, match="one process"):
         vz.copy(group, tmp_path / "a.zip", parallel=workers)
     with pytest.raises(TypeError, match="an executor or a client"):
-        vz.copy(group, tmp_path / "a.zarr", parallel=2)
+        vz.copy(group, tmp_path / "a.zarr", parallel="two")
     store = {}
     with ThreadPoolExecutor(2) as threads:
         vz.copy(group, store, parallel=threads)
@@ -208,7 +214,7 @@ def die(part):
 
 def test_dead_workers_are_named(files, tmp_path, monkeypatch):
     monkeypatch.setattr(parallel_copies, "copy_part", die)
-    fork, died = multiprocessing.get_context("fork"), pytest.raises(VirtualZarrError, match="died")
+    fork, died = multiprocessing.get_context("fork"), pytest.raises(ExecutorError, match="died")
     with ProcessPoolExecutor(1, fork) as pool, died as caught:
         vz.copy(virtual(files), tmp_path / "a.zarr", parallel=pool)
     assert caught.value.variable == "time"

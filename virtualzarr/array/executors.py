@@ -12,8 +12,9 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any, TypeVar
 
+from virtualzarr.array.processes import Processes
 from virtualzarr.config import config
-from virtualzarr.errors import VirtualZarrError, error_context, warn_caller
+from virtualzarr.errors import ExecutorError, error_context, warn_caller
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -41,14 +42,14 @@ def map_in_order(
         Of a module, as workers import it. The settings of this process hold in all of them.
     items : iterable
         Sent to the workers.
-    parallel : concurrent.futures.Executor or dask.distributed.Client or None
-        None computes here, one after the other.
+    parallel : int, concurrent.futures.Executor or dask.distributed.Client or None
+        A number is that of worker processes of our own. None computes here, one after the other.
     name : callable
         Returns the variable that an item is of, for errors.
 
     Raises
     ------
-    VirtualZarrError
+    ExecutorError
         A worker has died.
 
     Examples
@@ -58,13 +59,38 @@ def map_in_order(
     ...     list(map_in_order(abs, [-1, 2], threads))
     [1, 2]
     """
-    if parallel is None:
-        yield from map(function, items)
-        return
+    with open_executor(parallel) as opened:
+        if opened is None:
+            yield from map(function, items)
+        else:
+            yield from _map_ahead(function, items, opened, name)
+
+
+@contextmanager
+def open_executor(parallel: Any) -> Iterator[Any]:
+    """Give what `parallel` means: None, or an executor or a client of dask.
+
+    A number is that of worker processes of our own, which end with the block.
+    """
+    if isinstance(parallel, int) and not isinstance(parallel, bool):
+        if parallel < 1:
+            raise ValueError(f"parallel: there are no {parallel} worker processes")
+        with Processes(parallel) as processes:
+            yield processes
+    elif parallel is None or isinstance(parallel, Executor) or hasattr(parallel, "get_executor"):
+        yield parallel
+    else:
+        raise TypeError(f"parallel is a number, an executor or a client of dask, not {parallel!r}")
+
+
+def _map_ahead(
+    function: Callable[[T], R], items: Iterable[T], parallel: Any, name: Callable[[T], str]
+) -> Iterator[R]:
     # A dask Client is no Executor, but offers one; dask itself is never imported for that.
-    executor = parallel.get_executor() if hasattr(parallel, "get_executor") else parallel
-    if not isinstance(executor, Executor):
-        raise TypeError(f"parallel is an executor or a client of dask, not {parallel!r}")
+    executor = parallel
+    if hasattr(parallel, "get_executor"):
+        # What is written again is no result that is known already.
+        executor = parallel.get_executor(pure=False)
     settings = {name: value for name, value in vars(config).items() if name != "threads"}
     work = partial(_call, function, os.getpid(), settings)
     limit = _EACH * count_workers(parallel)
@@ -123,9 +149,9 @@ def _name_deaths(variable: str) -> Iterator[None]:
             yield
     except (BrokenExecutor, CancelledError) as error:
         problem = f"a worker has died ({type(error).__name__}: {error})"
-        raise VirtualZarrError(problem, variable=variable) from error
+        raise ExecutorError(problem, variable=variable) from error
     except Exception as error:
         # Of dask, which is not imported for that.
         if type(error).__name__ != "KilledWorker":
             raise
-        raise VirtualZarrError(f"workers have died: {error}", variable=variable) from error
+        raise ExecutorError(f"workers have died: {error}", variable=variable) from error

@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from importlib import import_module
 from typing import Any, Unpack
 
+from virtualzarr.array.executors import open_executor
 from virtualzarr.choices import Duplicates, Keep
 from virtualzarr.dataset.additions import Addable as Source
 from virtualzarr.dataset.additions import AppendOptions
@@ -415,7 +416,7 @@ class Dataset(DatasetVersion):
             It stops, between commits, once so many bytes were written; the next one goes on.
         message : str, optional
             For the history.
-        parallel : concurrent.futures.Executor or dask.distributed.Client, optional
+        parallel : int, concurrent.futures.Executor or dask.distributed.Client, optional
             Its workers read and encode, each in as much memory; this process stores and commits.
 
         Raises
@@ -424,7 +425,8 @@ class Dataset(DatasetVersion):
             The codecs of an array do not give its values back.
         """
         options: Any = {"memory": memory, "budget": budget, "message": message, "keep": keep}
-        return compact(self.refresh(), chunks, shards=shards, parallel=parallel, **options)
+        with open_executor(parallel) as executor:
+            return compact(self.refresh(), chunks, shards=shards, parallel=executor, **options)
 
     def delete_layer(
         self, chunks: Mapping[str, int], *, message: str | None = None, commit_id: str | None = None

@@ -14,6 +14,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from grids import SeparableGrid
+from virtualzarr.array.executors import open_executor
 from virtualzarr.config import config
 from virtualzarr.dataset.additions import with_remembered
 from virtualzarr.dataset.batch_runner import BatchRunner
@@ -194,8 +195,15 @@ def _run(
     batches: Sequence[Batch], options: Mapping[str, Any], shows: bool
 ) -> Generator[tuple[int, Staged]]:
     """Stage batches by an executor; warn here of what workers warn of."""
+    with open_executor(options["parallel"]) as executor:
+        yield from _run_by(executor, batches, options, shows)
+
+
+def _run_by(
+    executor: Any, batches: Sequence[Batch], options: Mapping[str, Any], shows: bool
+) -> Generator[tuple[int, Staged]]:
     runner = BatchRunner(
-        options["parallel"], stage_batch, _examine,
+        executor, stage_batch, _examine,
         partial(_leave_out, bad_files=options.get("bad_files", "raise")), _describe,
     )  # fmt: skip
     results = runner.run(batches)

@@ -17,6 +17,7 @@ from functools import partial
 from importlib import import_module
 from typing import Any
 
+from virtualzarr.array.executors import open_executor
 from virtualzarr.batches import Batch, Row, has_manifests, make_batches
 from virtualzarr.combine.runs import Run
 from virtualzarr.config import config
@@ -154,7 +155,7 @@ def scan_each_compact(
 
     Parameters
     ----------
-    parallel : concurrent.futures.Executor or dask.distributed.Client or None
+    parallel : int, concurrent.futures.Executor or dask.distributed.Client or None
     ledger : path, optional
         What is in it is not scanned again, and what is scanned is noted.
     reads_values : bool
@@ -187,15 +188,15 @@ def scan_items(
     reads_values: bool = False,
 ) -> Iterator[ScannedFile]:
     """Yield what came of each file in order; parameters are those of `scan_each_compact`."""
-    # A dask Client is no Executor, but offers one; dask itself is never imported for that.
-    if hasattr(parallel, "get_executor"):
-        parallel = parallel.get_executor()
-    if parallel is None:
-        scanned: Iterable[ScannedFile] = _scan_ahead(files, options, reads_values)
-    else:
-        scanned = _scan_parallel(files, parallel, dict(options), reads_values)
     started = time.perf_counter()
-    with show_progress(progress, len(files)) as bar:
+    with open_executor(parallel) as executor, show_progress(progress, len(files)) as bar:
+        # A dask Client is no Executor, but offers one; dask itself is never imported for that.
+        if hasattr(executor, "get_executor"):
+            executor = executor.get_executor()
+        if executor is None:
+            scanned: Iterable[ScannedFile] = _scan_ahead(files, options, reads_values)
+        else:
+            scanned = _scan_parallel(files, executor, dict(options), reads_values)
         for one in scanned:
             bar.update(1)
             yield one

@@ -77,7 +77,7 @@ def virtualize(
         warn, and put missing values in its place, as many as the file before it has (or the first
         that can be read). What comes after a file that is left out moves up, so that its
         coordinates had better be in the files.
-    parallel : concurrent.futures.Executor or dask.distributed.Client, optional
+    parallel : int, concurrent.futures.Executor or dask.distributed.Client, optional
         Scans files side by side; by default one after another. Threads pay for remote files only.
         Settings of this process (`virtualzarr.config`) hold in others, too, and what they warn of
         is warned of here.

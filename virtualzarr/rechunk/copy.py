@@ -154,7 +154,7 @@ def copy(
         chunk or shard of the destination takes where that is more.
     progress : bool, optional
         Whether to show a progress bar; by default for 64 MiB and more, in a terminal.
-    parallel : concurrent.futures.Executor or dask.distributed.Client, optional
+    parallel : int, concurrent.futures.Executor or dask.distributed.Client, optional
         Its workers read, encode and write; the copy is the same to the byte. Each uses as much
         memory as `memory` says. They have to reach source and destination as this process does.
     format, on_error, allowed, storage_options

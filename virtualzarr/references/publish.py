@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any, Literal
 
 from virtualzarr.array import Array
+from virtualzarr.array.executors import open_executor
 from virtualzarr.choices import OnError, ReferenceFormat, Split, StacKind, check_choice
 from virtualzarr.hierarchy.group import Group
 from virtualzarr.hierarchy.inventory import list_arrays, list_group_attributes
@@ -74,7 +75,7 @@ def publish(
         Whether chunks that other readers would read wrong are decoded, encoded as the array
         declares, and stored in one file beside the references, or in the Icechunk repository. If
         not, they are an error.
-    parallel : concurrent.futures.Executor or dask.distributed.Client, optional
+    parallel : int, concurrent.futures.Executor or dask.distributed.Client, optional
         Its workers decode and encode what is copied, 16 MiB or a chunk at a time; this process
         writes it. What is published is the same to the byte.
     zarr_format : {2, 3}, optional
@@ -181,14 +182,15 @@ def publish(
     node, notes = _split(node, split, can)
     notes += _notes_on_clients(clients, can)
     options = PublishOptions(
-        copy=copy, parallel=parallel, zarr_format=zarr_format, on_error=on_error, progress=progress,
+        copy=copy, zarr_format=zarr_format, on_error=on_error, progress=progress,
         relative=relative, record_size=record_size, plugin_codecs=plugin_codecs,
         overwrite=overwrite, digests=digests, inline=policy, clients=clients, split=split,
         regular=True if clients and regular is None else regular,
     )  # fmt: skip
     # Whatever may be refused is, before anything is written.
     companions = plan_companions(node, location, page=page, stac=stac, overwrite=overwrite)
-    report = form.publish(node, location, options)
+    with open_executor(parallel) as executor:
+        report = form.publish(node, location, replace(options, parallel=executor))
     notes += _notes_on_elements(node, report, clients)
     report = replace(report, notes=(*report.notes, *notes))
     for companion in companions:

@@ -1,0 +1,176 @@
+"""Worker processes over pipes: an executor that scripts need no guard for.
+
+Those of `concurrent.futures` import the script that started them, or are forks of a process that
+may have threads. These run this module, and know nothing but what they are sent.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import queue
+import signal
+import struct
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from concurrent.futures import BrokenExecutor, Executor, Future
+from contextlib import suppress
+from typing import IO, Any
+
+from virtualzarr.errors import ExecutorError
+
+_LENGTH = struct.Struct("<Q")
+
+
+class ProcessDiedError(ExecutorError, BrokenExecutor):
+    """A worker process has died."""
+
+
+class Processes(Executor):
+    """An executor of worker processes, each started when there is work for it.
+
+    A process that dies is an error of the task it was at; the next task gets another.
+
+    Parameters
+    ----------
+    count : int
+        How many.
+
+    Examples
+    --------
+    >>> with Processes(2) as workers:
+    ...     list(workers.map(abs, [-1, 2]))
+    [1, 2]
+    """
+
+    def __init__(self, count: int) -> None:
+        self._max_workers = count
+        self._tasks: queue.SimpleQueue[tuple[Future[Any], bytes] | None] = queue.SimpleQueue()
+        self._threads: list[threading.Thread] = []
+        self._is_closed = False
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        """Call a function of a module in one of the processes."""
+        if self._is_closed:
+            raise RuntimeError("the worker processes have been shut down")
+        future: Future[Any] = Future()
+        self._tasks.put((future, pickle.dumps((fn, args, kwargs), pickle.HIGHEST_PROTOCOL)))
+        if len(self._threads) < self._max_workers:
+            # Daemons, so that a script that forgets them can end.
+            thread = threading.Thread(target=self._serve, name="virtualzarr-worker", daemon=True)
+            self._threads.append(thread)
+            thread.start()
+        return future
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """End the processes once they have done what was submitted, or is under way."""
+        self._is_closed = True
+        if cancel_futures:
+            with suppress(queue.Empty):
+                while (task := self._tasks.get_nowait()) is not None:
+                    task[0].cancel()
+        for _ in self._threads:
+            self._tasks.put(None)
+        if wait:
+            for thread in self._threads:
+                thread.join()
+
+    def __exit__(self, *error: object) -> None:
+        # Nobody asks for what is left when a block ends early.
+        self.shutdown(cancel_futures=True)
+
+    def _serve(self) -> None:
+        """Give tasks to one process, until there are no more."""
+        process: subprocess.Popen[bytes] | None = None
+        while (task := self._tasks.get()) is not None:
+            future, request = task
+            if not future.set_running_or_notify_cancel():
+                continue
+            try:
+                process = process or _start()
+                is_good, result = _ask(process, request)
+            except (OSError, EOFError) as error:
+                future.set_exception(_describe_death(process, error))
+                process = None
+            except BaseException as error:  # of what cannot be unpickled here
+                future.set_exception(error)
+            else:
+                future.set_result(result) if is_good else future.set_exception(result)
+        if process is not None:
+            process.communicate()
+
+
+def _start() -> subprocess.Popen[bytes]:
+    # The folder of the caller is looked into as here, and not first.
+    folders = [folder or os.getcwd() for folder in sys.path]
+    return subprocess.Popen(
+        [sys.executable, "-P", "-m", __spec__.name if __spec__ else __name__],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(folders)},
+    )
+
+
+def _ask(process: subprocess.Popen[bytes], request: bytes) -> tuple[bool, Any]:
+    """Return whether a task succeeded, and its result or error."""
+    assert process.stdin is not None
+    assert process.stdout is not None
+    _send(process.stdin, request)
+    answer: tuple[bool, Any] = pickle.loads(_receive(process.stdout))
+    return answer
+
+
+def _describe_death(process: subprocess.Popen[bytes] | None, error: Exception) -> ExecutorError:
+    if process is None:
+        return ExecutorError(f"no worker process can be started: {error}")
+    process.kill()
+    process.communicate()
+    return ProcessDiedError(f"a worker process has died (it ended with {process.returncode})")
+
+
+def _send(file: IO[bytes], data: bytes) -> None:
+    file.write(_LENGTH.pack(len(data)))
+    file.write(data)
+    file.flush()
+
+
+def _receive(file: IO[bytes]) -> bytes:
+    head = file.read(_LENGTH.size)
+    data = file.read(*_LENGTH.unpack(head)) if len(head) == _LENGTH.size else b""
+    if not head or len(data) < _LENGTH.unpack(head)[0]:
+        raise EOFError("the other side has closed")
+    return data
+
+
+def _call(request: bytes) -> bytes:
+    """Do a task, and return what came of it."""
+    try:
+        function, args, kwargs = pickle.loads(request)
+        answer = True, function(*args, **kwargs)
+    except Exception as error:
+        answer = False, error
+    try:
+        return pickle.dumps(answer, pickle.HIGHEST_PROTOCOL)
+    except Exception as error:
+        problem = f"a worker process cannot send {answer[1]!r:.200}: {error}"
+        return pickle.dumps((False, ExecutorError(problem)))
+
+
+def serve() -> None:
+    """Do tasks until the other side has closed: the main program of a worker."""
+    # Of interrupts, the process that started this one decides what becomes.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # Whatever reads or prints does so elsewhere: not between tasks and answers.
+    source, sink = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.dup2(2, 1)
+    with suppress(EOFError, BrokenPipeError):
+        while True:
+            _send(sink, _call(_receive(source)))
+
+
+if __name__ == "__main__":
+    serve()
