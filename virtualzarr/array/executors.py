@@ -7,7 +7,7 @@ import threading
 import warnings
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
-from concurrent.futures import BrokenExecutor, CancelledError, Executor, Future, wait
+from concurrent.futures import BrokenExecutor, CancelledError, Future, wait
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, TypeVar
@@ -21,6 +21,9 @@ R = TypeVar("R")
 
 _EACH = 2
 """Parts that are under way for each worker: one is done, and the next is there already."""
+
+_METHODS = "submit", "map", "get_executor"
+"""What has one of these is an executor, or a client of dask."""
 
 Caught = list[tuple[str, type[Warning]]]
 
@@ -77,7 +80,7 @@ def open_executor(parallel: Any) -> Iterator[Any]:
             raise ValueError(f"parallel: there are no {parallel} worker processes")
         with Processes(parallel) as processes:
             yield processes
-    elif parallel is None or isinstance(parallel, Executor) or hasattr(parallel, "get_executor"):
+    elif parallel is None or any(hasattr(parallel, name) for name in _METHODS):
         yield parallel
     else:
         raise TypeError(f"parallel is a number, an executor or a client of dask, not {parallel!r}")
