@@ -169,6 +169,7 @@ class CachedRead:
             if is_sure:
                 self._version = version
                 return
+            # All blocks are there, of a version that was noted before: is it the file's still?
             current = yield None
             assert isinstance(current, Fingerprint)
             is_same = current.etag == version.etag and current.size in (None, version.size)
@@ -197,6 +198,7 @@ class CachedRead:
         for (start, stop), (first, _), answer in zip(self._spans, spans, answers, strict=True):
             data, current = answer
             if start >= 0:
+                # Whole blocks were requested, and of them the span is what was asked for.
                 cut = data if first == start else data[start - first :]
                 cut = cut if stop is None else cut[: stop - start]
                 self._came.append((first, answer))
