@@ -405,7 +405,12 @@ def test_files_are_scanned_by_processes_and_by_dask(tmp_path):
         group = vz.virtualize(paths, "time", parallel=pool)
     np.testing.assert_array_equal(group["air"][...], expected)
     with ThreadPoolExecutor(2) as pool:
-        client = SimpleNamespace(get_executor=lambda: pool)  # as dask.distributed.Client has it
+
+        def get_executor(*, pure):  # as dask.distributed.Client has it
+            assert not pure  # a file that has changed is no result that is known already
+            return pool
+
+        client = SimpleNamespace(get_executor=get_executor)
         group = vz.virtualize(paths, "time", parallel=client)
         np.testing.assert_array_equal(group["air"][...], expected)
         (tmp_path / "3.nc").write_bytes(b"nothing")

@@ -86,14 +86,17 @@ def open_executor(parallel: Any) -> Iterator[Any]:
         raise TypeError(f"parallel is a number, an executor or a client of dask, not {parallel!r}")
 
 
+def as_executor(parallel: Any) -> Any:
+    """Return what takes work: an executor, the one that a client of dask offers, or None."""
+    # Dask is never imported for that. What is done again is no result that is known already.
+    offers = hasattr(parallel, "get_executor")
+    return parallel.get_executor(pure=False) if offers else parallel
+
+
 def _map_ahead(
     function: Callable[[T], R], items: Iterable[T], parallel: Any, name: Callable[[T], str]
 ) -> Iterator[R]:
-    # A dask Client is no Executor, but offers one; dask itself is never imported for that.
-    executor = parallel
-    if hasattr(parallel, "get_executor"):
-        # What is written again is no result that is known already.
-        executor = parallel.get_executor(pure=False)
+    executor = as_executor(parallel)
     settings = {name: value for name, value in vars(config).items() if name != "threads"}
     work = partial(_call, function, os.getpid(), settings)
     limit = _EACH * count_workers(parallel)

@@ -17,7 +17,7 @@ from functools import partial
 from importlib import import_module
 from typing import Any
 
-from virtualzarr.array.executors import open_executor
+from virtualzarr.array.executors import as_executor, open_executor
 from virtualzarr.batches import Batch, Row, has_manifests, make_batches
 from virtualzarr.combine.runs import Run
 from virtualzarr.config import config
@@ -189,10 +189,8 @@ def scan_items(
 ) -> Iterator[ScannedFile]:
     """Yield what came of each file in order; parameters are those of `scan_each_compact`."""
     started = time.perf_counter()
-    with open_executor(parallel) as executor, show_progress(progress, len(files)) as bar:
-        # A dask Client is no Executor, but offers one; dask itself is never imported for that.
-        if hasattr(executor, "get_executor"):
-            executor = executor.get_executor()
+    with open_executor(parallel) as opened, show_progress(progress, len(files)) as bar:
+        executor = as_executor(opened)
         if executor is None:
             scanned: Iterable[ScannedFile] = _scan_ahead(files, options, reads_values)
         else:
