@@ -564,6 +564,7 @@ def test_blocks_that_cannot_be_deleted_count_on(folder, monkeypatch):
 
 
 def test_the_command_line_shows_and_clears_it(tmp_path, data, folder, capsys, monkeypatch):
+    monkeypatch.setattr(vz.config, "disk_cache_bytes", 10 << 30)
     with server_of(tmp_path) as server:
         remote(server).read(0, None)
     assert main(["cache"]) == 0
