@@ -13,7 +13,7 @@ import virtualzarr as vz
 from tests.archive.archives import make_old, write
 from virtualzarr.archive import inventory
 from virtualzarr.errors import LedgerError, LedgerWarning, SourceError
-from virtualzarr.formats.hdf5.templates.template import Template
+from virtualzarr.formats.templates.template import Template
 from virtualzarr.ingest import ledger_file, noted_scans, template_cache
 from virtualzarr.ingest.ledger import Ledger, strip_secrets
 from virtualzarr.ingest.ledger_file import find_file_system

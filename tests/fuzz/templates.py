@@ -20,8 +20,8 @@ import numpy as np
 from tests.fuzz.repair import repaired
 from virtualzarr.batches import Row
 from virtualzarr.errors import VirtualZarrError, count_warnings
-from virtualzarr.formats.hdf5.templates.recorder import Recorder
-from virtualzarr.formats.hdf5.templates.template import Template
+from virtualzarr.formats.templates.recorder import Recorder
+from virtualzarr.formats.templates.template import Template
 from virtualzarr.ingest.detect import scan
 from virtualzarr.ingest.differences import find_difference
 from virtualzarr.stores.location import Location

@@ -12,7 +12,7 @@ import virtualzarr as vz
 from virtualzarr import errors
 from virtualzarr.batches import Row, Schema
 from virtualzarr.config import config
-from virtualzarr.formats.hdf5.templates.template import Template
+from virtualzarr.formats.templates.template import Template
 from virtualzarr.ingest import template_cache
 from virtualzarr.ingest.detect import scan
 from virtualzarr.ingest.differences import find_difference

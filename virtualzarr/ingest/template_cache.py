@@ -10,9 +10,9 @@ from typing import Any
 from virtualzarr.batches import Row
 from virtualzarr.config import config
 from virtualzarr.errors import TemplateError, VirtualZarrError, count_warnings
-from virtualzarr.formats.hdf5.templates.recorder import Recorder
-from virtualzarr.formats.hdf5.templates.template import Template
 from virtualzarr.formats.registry import BUILT_IN, FORMATS
+from virtualzarr.formats.templates.recorder import Recorder
+from virtualzarr.formats.templates.template import Template
 from virtualzarr.hierarchy.group import Group
 from virtualzarr.ingest.detect import scan
 from virtualzarr.ingest.differences import find_difference

@@ -21,8 +21,8 @@ from tests.fuzz.templates import (
     make_template,
     read_one,
 )
-from virtualzarr.formats.hdf5.templates.recorder import Recorder
-from virtualzarr.formats.hdf5.templates.template import Template
+from virtualzarr.formats.templates.recorder import Recorder
+from virtualzarr.formats.templates.template import Template
 from virtualzarr.ingest.detect import scan
 
 _KINDS = pytest.mark.parametrize("kind", KINDS, ids=[kind.name for kind in KINDS])

@@ -9,10 +9,10 @@ import numpy as np
 from virtualzarr.formats.hdf5.header import EXTERNAL, LAYOUT, ObjectHeader
 from virtualzarr.formats.hdf5.layout_message import Layout
 from virtualzarr.formats.hdf5.superblock import Superblock
-from virtualzarr.formats.hdf5.templates.recorder import AttributeSlot, ChunkSlots
+from virtualzarr.formats.templates.recorder import AttributeSlot, ChunkSlots
 
 if TYPE_CHECKING:
-    from virtualzarr.formats.hdf5.templates.recorder import Recorder
+    from virtualzarr.formats.templates.recorder import Recorder
 
 # Attributes that name axes: other values of them make other arrays.
 _STRUCTURE = frozenset(

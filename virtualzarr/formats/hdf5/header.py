@@ -18,7 +18,7 @@ from virtualzarr.formats.hdf5.regions import read_regions
 from virtualzarr.formats.hdf5.superblock import Superblock
 
 if TYPE_CHECKING:
-    from virtualzarr.formats.hdf5.templates.recorder import Recorder
+    from virtualzarr.formats.templates.recorder import Recorder
 
 SPACE, LINK_INFO, TYPE, FILL_V0, FILL, LINK, EXTERNAL, LAYOUT = 1, 2, 3, 4, 5, 6, 7, 8
 FILTERS, ATTRIBUTE, SYMBOL_TABLE, ATTRIBUTE_INFO = 0x0B, 0x0C, 0x11, 0x15

@@ -32,7 +32,7 @@ from virtualzarr.formats.hdf5.links import Link
 from virtualzarr.formats.hdf5.messages import Dataspace, parse_dataspace
 
 if TYPE_CHECKING:
-    from virtualzarr.formats.hdf5.templates.recorder import Recorder
+    from virtualzarr.formats.templates.recorder import Recorder
 
 _MAX_OBJECTS = 1_000_000
 _DRIVER = 0x14

@@ -20,9 +20,9 @@ from virtualzarr.formats.hdf5.h5py_fallback import H5PY_ERRORS, Library, Library
 from virtualzarr.formats.hdf5.inline_values import InlineValues
 from virtualzarr.formats.hdf5.messages import Dataspace
 from virtualzarr.formats.hdf5.objects import Object, Objects
-from virtualzarr.formats.hdf5.templates.recorder import RecordedPages, Recorder
 from virtualzarr.formats.hdf5.walk import Walker
 from virtualzarr.formats.paging import pages_of
+from virtualzarr.formats.templates.recorder import RecordedPages, Recorder
 from virtualzarr.manifest import Source, Sources
 from virtualzarr.stores.file_heads import find_head
 from virtualzarr.stores.files import is_url

@@ -28,8 +28,8 @@ from virtualzarr.formats.hdf5.header import TYPE
 from virtualzarr.formats.hdf5.linked_files import GroupKey, LinkedFile, LinkedFiles
 from virtualzarr.formats.hdf5.messages import Dataspace
 from virtualzarr.formats.hdf5.open_file import OpenFile, open_hdf5
-from virtualzarr.formats.hdf5.templates.recorder import Recorder
 from virtualzarr.formats.hdf5.walk import Node
+from virtualzarr.formats.templates.recorder import Recorder
 from virtualzarr.hierarchy.group import Group
 from virtualzarr.manifest import Manifest
 from virtualzarr.metadata import ArrayMetadata

@@ -20,7 +20,7 @@ from virtualzarr.formats.hdf5.byte_source import (
 from virtualzarr.formats.hdf5.checksum import compute_checksums, find_damaged_rows
 
 if TYPE_CHECKING:
-    from virtualzarr.formats.hdf5.templates.recorder import Recorder
+    from virtualzarr.formats.templates.recorder import Recorder
 
 SIGNATURE = b"\x89HDF\r\n\x1a\n"
 _BTREE_K, _SHARED_TABLE, _FILE_SPACE = 0x13, 0x0F, 0x17

@@ -7,14 +7,14 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from virtualzarr.formats.hdf5.superblock import SIGNATURE
-from virtualzarr.formats.hdf5.templates.recorder import UNDECODED, AttributeSlot
 from virtualzarr.formats.netcdf3.header import Header, Value
+from virtualzarr.formats.templates.recorder import UNDECODED, AttributeSlot
 from virtualzarr.manifest import Source
 from virtualzarr.metadata import json_attributes
 from virtualzarr.stores.file_heads import find_head
 
 if TYPE_CHECKING:
-    from virtualzarr.formats.hdf5.templates.recorder import Recorder
+    from virtualzarr.formats.templates.recorder import Recorder
     from virtualzarr.hierarchy.group import Group
 
 # Where HDF5 files with a user block are told from others, before netCDF-3 is thought of.

@@ -21,7 +21,7 @@ from virtualzarr.manifest import Affine, Manifest, Sources
 from virtualzarr.metadata import ArrayMetadata, check_name, json_attributes
 
 if TYPE_CHECKING:
-    from virtualzarr.formats.hdf5.templates.recorder import Recorder
+    from virtualzarr.formats.templates.recorder import Recorder
 
 
 def scan(

@@ -17,10 +17,10 @@ from virtualzarr.formats.hdf5.byte_source import Buffer, Gather, Parsing
 from virtualzarr.formats.hdf5.indexes import columns
 from virtualzarr.formats.hdf5.layout_message import Layout
 from virtualzarr.formats.hdf5.superblock import Superblock
-from virtualzarr.formats.hdf5.templates.recorder import ChunkSlots
+from virtualzarr.formats.templates.recorder import ChunkSlots
 
 if TYPE_CHECKING:
-    from virtualzarr.formats.hdf5.templates.recorder import Recorder
+    from virtualzarr.formats.templates.recorder import Recorder
 
 _SIGNATURE = int.from_bytes(b"TREE", "little")
 _CHUNKS = 1

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from virtualzarr.errors import SourceError
 from virtualzarr.formats.hdf5.indexes.columns import Chunks
 from virtualzarr.formats.hdf5.superblock import Superblock
-from virtualzarr.formats.hdf5.templates.recorder import ChunkSlots, Recorder
+from virtualzarr.formats.templates.recorder import ChunkSlots, Recorder
 
 _MASK_BYTES = 4
 CHECKED_BYTES = 1 << 16

@@ -22,7 +22,7 @@ from virtualzarr.formats.hdf5.layout_message import Layout
 from virtualzarr.formats.hdf5.superblock import Superblock
 
 if TYPE_CHECKING:
-    from virtualzarr.formats.hdf5.templates.recorder import Recorder
+    from virtualzarr.formats.templates.recorder import Recorder
 
 _CHECKSUM = 4
 # Of a data block before its elements: signature, version, client; then the header's address.

@@ -14,9 +14,9 @@ from virtualzarr.errors import SourceError, VirtualZarrError
 from virtualzarr.formats.hdf5.checksum import find_damaged_rows
 from virtualzarr.formats.hdf5.indexes.columns import MAX_NUMBER
 from virtualzarr.formats.hdf5.superblock import max_cells, max_spent
-from virtualzarr.formats.hdf5.templates.image import Image, read_numbers
-from virtualzarr.formats.hdf5.templates.plans import Plans, plan
-from virtualzarr.formats.hdf5.templates.recorder import UNDECODED, Recorder
+from virtualzarr.formats.templates.image import Image, read_numbers
+from virtualzarr.formats.templates.plans import Plans, plan
+from virtualzarr.formats.templates.recorder import UNDECODED, Recorder
 from virtualzarr.hierarchy.group import Group
 from virtualzarr.hierarchy.inventory import iter_arrays
 from virtualzarr.manifest import Source

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from virtualzarr.array import Array
 from virtualzarr.batches import ChunkColumns
 from virtualzarr.formats.hdf5.attributes import decode_fixed
-from virtualzarr.formats.hdf5.templates.image import Image, read_numbers
-from virtualzarr.formats.hdf5.templates.recorder import (
+from virtualzarr.formats.templates.image import Image, read_numbers
+from virtualzarr.formats.templates.recorder import (
     UNDECODED,
     AttributeSlot,
     ChunkSlots,

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from virtualzarr.formats.hdf5.templates.recorder import REGION_BITS, Recorder
+from virtualzarr.formats.templates.recorder import REGION_BITS, Recorder
 
 Ints = NDArray[np.int64]
 Bytes = NDArray[np.uint8]
