@@ -84,6 +84,29 @@ def test_coordinates_that_no_row_is_found_by(tmp_path, times):
     assert dataset.group["time"][...].tolist() == [1, 2, 5]
 
 
+@pytest.mark.parametrize("name", ["_FillValue", "missing_value"])
+def test_coordinates_that_are_missing(tmp_path, name):
+    files = [write_series(tmp_path / f"{k}.h5", times) for k, times in enumerate([[1, 2], [3, 9]])]
+    for file in files:
+        with h5py.File(file, "a") as hdf5:
+            hdf5["time"].attrs[name] = hdf5["time"].dtype.type(9)
+    dataset = create_dataset(tmp_path / "d", files[0], "time")
+    with pytest.raises(UnsupportedError, match="missing in some rows") as caught:
+        dataset.append(files[1])
+    assert caught.value.variable == "time"
+    assert dataset.refresh().group["time"][...].tolist() == [1, 2]
+
+
+def test_coordinates_of_text_find_no_rows(tmp_path):
+    file = tmp_path / "0.h5"
+    with h5py.File(file, "w") as hdf5:
+        hdf5["time"] = np.array([b"2000-01", b"2000-02"], "S7")
+        hdf5["time"].make_scale("time")
+    dataset = create_dataset(tmp_path / "d", file, "time")
+    with pytest.raises(UnsupportedError, match="found by numbers or times"):
+        dataset.drop(before="2000-02")
+
+
 def test_coordinates_are_not_written_over(tmp_path):
     dataset = create_dataset(tmp_path / "d", write_series(tmp_path / "0.h5", [1, 9]), "time")
     with pytest.raises(UnsupportedError, match="replace the rows"):

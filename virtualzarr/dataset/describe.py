@@ -16,7 +16,7 @@ from virtualzarr.errors import MismatchError, UnsupportedError
 from virtualzarr.hierarchy.group import Group
 from virtualzarr.hierarchy.inventory import iter_arrays
 from virtualzarr.metadata import KeyEncoding
-from virtualzarr.metadata.portable import to_portable_v3
+from virtualzarr.metadata.portable import find_missing, to_portable_v3
 from virtualzarr.references.native.save import SIMPLE, is_writable
 from virtualzarr.references.native.save import check_described as check_array_described
 from virtualzarr.virtual.axis_slices import AxisSlices
@@ -81,7 +81,7 @@ def read_coordinates(group: Group, dimension: str) -> NDArray[Any] | None:
     Raises
     ------
     UnsupportedError
-        It does not increase.
+        It does not increase, or has missing values.
     """
     array = group.get(dimension)
     if not isinstance(array, Array) or array.dims != (dimension,) or array.dtype.kind not in "iuf":
@@ -91,6 +91,12 @@ def read_coordinates(group: Group, dimension: str) -> NDArray[Any] | None:
         raise UnsupportedError(
             f"the coordinate of {dimension!r} is not finite in some rows, which could not be found "
             "by it",
+            variable=array.path,
+        )
+    if find_missing(array.metadata, values).any():
+        raise UnsupportedError(
+            f"the coordinate of {dimension!r} is missing in some rows: it is its _FillValue or "
+            "missing_value there",
             variable=array.path,
         )
     if (values[1:] <= values[:-1]).any():

@@ -317,6 +317,12 @@ def _coordinate(dataset: Dataset) -> ArrayMetadata:
     metadata = dataset.schema.arrays.get(dataset.dimension)
     if metadata is None or metadata.dimension_names != (dataset.dimension,):
         raise UnsupportedError(f"{dataset.dimension!r} has no coordinate that rows are found by")
+    if metadata.dtype.kind not in "iuf":
+        raise UnsupportedError(
+            f"the coordinate of {dataset.dimension!r} is of {metadata.dtype.name}, and rows are "
+            "found by numbers or times",
+            variable=dataset.dimension,
+        )
     return metadata
 
 

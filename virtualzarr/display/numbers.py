@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from virtualzarr.array import Array
-from virtualzarr.metadata.portable import as_exact_mask, get_mask
+from virtualzarr.metadata.portable import find_missing
 
 
 def as_numbers(array: Array, values: Any) -> NDArray[np.float64]:
@@ -21,11 +21,7 @@ def as_numbers(array: Array, values: Any) -> NDArray[np.float64]:
     if raw.dtype.kind in "mM":
         return np.where(np.isnat(raw), np.nan, raw.astype("i8").astype("f8"))
     attributes = array.metadata.attributes
-    missing = np.zeros(raw.shape, bool)
-    for mask in [get_mask(array.metadata), *_as_list(attributes.get("missing_value"))]:
-        exact = as_exact_mask(mask, array.dtype, attributes.get("_Unsigned"))
-        if exact is not None:
-            missing |= raw == exact
+    missing = find_missing(array.metadata, raw)
     scale, offset = (_number(attributes.get(name)) for name in ("scale_factor", "add_offset"))
     numbers = _as_float(raw, attributes.get("_Unsigned"))
     numbers = numbers * (1.0 if scale is None else scale) + (offset or 0.0)
@@ -40,10 +36,6 @@ def _as_float(raw: NDArray[Any], unsigned: Any) -> NDArray[np.float64]:
         kind = "u" if str(unsigned).lower() == "true" else "i"
         raw = raw.astype(raw.dtype.newbyteorder("=")).view(f"{kind}{raw.dtype.itemsize}")
     return raw.astype("f8")
-
-
-def _as_list(value: Any) -> list[Any]:
-    return [] if value is None else list(value) if isinstance(value, list | tuple) else [value]
 
 
 def _number(value: Any) -> float | None:

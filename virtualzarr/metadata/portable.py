@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from virtualzarr.errors import MetadataError, UnsupportedError
 from virtualzarr.metadata.attributes import (
@@ -85,6 +86,29 @@ def get_mask(metadata: ArrayMetadata) -> Any:
     value = decode_mask(metadata.attributes.get(FILL), metadata.dtype)
     exact = as_exact_mask(value, metadata.dtype, metadata.attributes.get("_Unsigned"))
     return value if exact is None else exact
+
+
+def find_missing(metadata: ArrayMetadata, values: NDArray[Any]) -> NDArray[np.bool_]:
+    """Tell which stored values readers mask, by `_FillValue` and `missing_value`.
+
+    Examples
+    --------
+    >>> from virtualzarr.codecs import Pipeline, make
+    >>> from grids import RegularGrid
+    >>> grid, codecs = RegularGrid((2,), (2,)), Pipeline([make("bytes", endian="little")])
+    >>> attributes = {"_FillValue": -1, "missing_value": [-2, -3]}
+    >>> metadata = ArrayMetadata((2,), np.dtype("i2"), grid, codecs, attributes=attributes)
+    >>> find_missing(metadata, np.array([0, -1, -3], "i2")).tolist()
+    [False, True, True]
+    """
+    attributes = metadata.attributes
+    masks = attributes.get("missing_value")
+    missing = np.zeros(values.shape, bool)
+    for mask in [get_mask(metadata), *(masks if isinstance(masks, list | tuple) else [masks])]:
+        exact = as_exact_mask(mask, metadata.dtype, attributes.get("_Unsigned"))
+        if exact is not None:
+            missing |= values == exact
+    return missing
 
 
 def decode_mask(value: Any, dtype: np.dtype) -> Any:
