@@ -370,9 +370,11 @@ def _transpose_sharding(pipeline: Pipeline) -> Sharding | None:
     assert isinstance(codec, Sharding)
     ndim = len(codec.chunk_shape)
     order = tuple(range(ndim))
-    for turn in turns:
-        if not isinstance(turn, Transpose):
-            return None
+    # Before any is looked at: others may change the number of axes.
+    transposes = [turn for turn in turns if isinstance(turn, Transpose)]
+    if len(transposes) < len(turns):
+        return None
+    for turn in transposes:
         order = tuple(order[axis] for axis in turn.axes(ndim))
     return _TransposedSharding(codec, order)
 

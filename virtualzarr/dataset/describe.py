@@ -21,13 +21,14 @@ from virtualzarr.references.native.save import SIMPLE, is_writable
 from virtualzarr.references.native.save import check_described as check_array_described
 from virtualzarr.virtual.axis_slices import AxisSlices
 from virtualzarr.virtual.from_store import as_virtual, build_manifest
-from virtualzarr.virtual.rechunk import apply_axis_slices, get_axes, with_decoder
+from virtualzarr.virtual.rechunk import apply_axis_slices, get_axes, with_decoder, without_shards
 
 
 def as_virtual_v3(array: Array) -> Array:
     """Return an array as it is described in a dataset: Zarr v3, and codecs that also encode.
 
-    Whether a document can say all of it is left to `check_described`.
+    Whether a document can say all of it is left to `check_described`. Shards are left to decoders,
+    as sub-chunks need not divide the cells into which rows that come and go cut them.
     """
     metadata = to_portable_v3(array.metadata).metadata.as_format(3)
     metadata = metadata.replace(key_encoding=KeyEncoding(), storage_transformers=())
@@ -35,7 +36,7 @@ def as_virtual_v3(array: Array) -> Array:
     if not is_writable(metadata):
         manifest = with_decoder(manifest, metadata.pipeline)
         metadata = metadata.replace(pipeline=SIMPLE)
-    return as_virtual(array).replace(metadata, manifest)
+    return without_shards(as_virtual(array).replace(metadata, manifest))
 
 
 def check_described(group: Group) -> Group:

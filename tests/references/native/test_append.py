@@ -20,6 +20,7 @@ from virtualzarr.metadata import ArrayMetadata
 from virtualzarr.references.native.append import append
 from virtualzarr.references.native.save import save
 from virtualzarr.stores import LocalStore, MemoryStore
+from virtualzarr.virtual.from_store import as_virtual
 
 
 @st.composite
@@ -237,6 +238,22 @@ def test_what_does_not_fit_is_refused_and_changes_nothing(tmp_path, change, matc
         append(tmp_path / "x", other, axis=0)
     assert sorted(p for p in (tmp_path / "x").rglob("*")) == before
     np.testing.assert_array_equal(vz.open(tmp_path / "x")[...], data)
+
+
+def test_a_short_shard_stays_the_last(tmp_path):
+    data = np.arange(25, dtype="i4")
+    parts = [
+        vz.create_array(
+            tmp_path / str(k), data=part, chunks=(3,), shards=(6,), dimension_names=["t"]
+        )
+        for k, part in enumerate([data[:12], data[12:19], data[19:]])
+    ]
+    save(as_virtual(parts[0]), tmp_path / "x")
+    append(tmp_path / "x", as_virtual(parts[1]), "t")
+    with pytest.raises(UnsupportedError, match="only the last shard") as caught:
+        append(tmp_path / "x", as_virtual(parts[2]), "t")
+    np.testing.assert_array_equal(vz.open(tmp_path / "x")[...], data[:19])
+    assert "upgrade" in str(caught.value)
 
 
 def test_arrays_without_a_manifest_are_not_appended_references_to(tmp_path):

@@ -1,8 +1,9 @@
 """Read engine: locate chunks, coalesce byte ranges, fetch, decode straight into the output.
 
 `read` locates the chunks of a projection and makes a `ReadRequest` of them. Its `plan_tasks` copies
-what is cached, and makes tasks of the rest: `PartialReads` of large uncompressed blocks, strided
-reads of many small ones, `CoalescedReads` of all others, prefetched where they are small files.
+what is cached, and makes tasks of the rest: `PartialReads` of large uncompressed blocks and
+`PartialShard` of shards, strided reads of many small blocks, `CoalescedReads` of all others,
+prefetched where they are small files.
 """
 
 from __future__ import annotations
@@ -29,11 +30,12 @@ from virtualzarr.array.read.output import (
     resolve_fill,
     shift_selection,
 )
+from virtualzarr.array.read.partial_shards import plan_partial_shards
 from virtualzarr.array.read.prefetch import BatchDecode, plan_prefetch
 from virtualzarr.array.read.streaming import run_streamed
 from virtualzarr.array.read.strided import plan_strided_reads
 from virtualzarr.array.read.tasks import CoalescedReads, fill_missing_chunk, plan_partial_reads
-from virtualzarr.array.thread_pools import Task, group_by_bytes, run_tasks
+from virtualzarr.array.thread_pools import Task, group_by_bytes, run_shared, run_tasks
 from virtualzarr.codecs import BlockCodec
 from virtualzarr.config import config
 from virtualzarr.errors import (
@@ -65,6 +67,7 @@ def read(
     fill_missing: bool = True,
     out: NDArray[Any] | None = None,
     cache_lookup: CacheLookup | None = None,
+    is_nested: bool = False,
 ) -> NDArray[Any]:
     """Read what a projection selects.
 
@@ -75,6 +78,8 @@ def read(
         spread over several axes of an array that is not contiguous.
     cache_lookup : CacheLookup, optional
         Looks up decoded chunks in a cache, and adds those that are not in it.
+    is_nested : bool
+        Whether it is called by a task, which must not wait for others that have not begun.
 
     Raises
     ------
@@ -114,8 +119,9 @@ def read(
         np.copyto(output, fill, casting="unsafe")
     if len(located):
         request = ReadRequest(
-            metadata, located, projection, output, fill, variable, fill_missing, cache_lookup
-        )
+            metadata, located, projection, output, fill, variable, fill_missing, cache_lookup,
+            is_nested,
+        )  # fmt: skip
         request.run()
         if request.missing:
             located.check_missing()
@@ -139,6 +145,7 @@ class ReadRequest:
     variable: str
     fill_missing: bool
     cache_lookup: CacheLookup | None = None
+    is_nested: bool = False
     cached: CachedBlocks | None = None
     replaced: dict[int, SourceChangedError] = field(default_factory=dict)  # by number of the file
     missing: list[int] = field(default_factory=list)  # some that were filled, also by requests anew
@@ -163,11 +170,15 @@ class ReadRequest:
         return self.located.read_small is not None and self.decoded_nbytes < small
 
     def _block_codecs(self) -> tuple[list[tuple[BlockCodec, tuple[int, ...]]], NDArray[np.int64]]:
-        """Return the distinct (codec, block shape) pairs, and which one each chunk needs."""
+        """Return the distinct (codec, block shape) pairs, and which one each chunk needs.
+
+        Their pipelines are kept as `pipelines`.
+        """
         located, grid, fill = self.located, self.metadata.grid, self.metadata.fill_value
         # By far the commonest: one codec for all, found without looking at a single chunk.
         if located.decoder is None and isinstance(grid, RegularGrid):
-            codec = self.metadata.pipeline.for_block(grid.chunk_shape, self.metadata.dtype, fill)
+            self.pipelines = [self.metadata.pipeline]
+            codec = self.pipelines[0].for_block(grid.chunk_shape, self.metadata.dtype, fill)
             return [(codec, grid.chunk_shape)], np.zeros(len(located), np.int64)
         rows = repeat(-1) if located.decoder is None else located.decoder.tolist()
         numbers: dict[tuple[int, tuple[int, ...]], int] = {}
@@ -183,10 +194,13 @@ class ReadRequest:
             blocks = self.projection.block_shapes(located.cell)
             codec_index = [numbers.setdefault((row, stored[row] or block), len(numbers))
                            for row, block in zip(rows, blocks, strict=False)]  # fmt: skip
-        codecs = []
-        for row, block in numbers:
-            pipeline = self.metadata.pipeline if row < 0 else located.decoders[row].pipeline
-            codecs.append((pipeline.for_block(block, self.metadata.dtype, fill), block))
+        self.pipelines = [
+            self.metadata.pipeline if row < 0 else located.decoders[row].pipeline
+            for row, _ in numbers
+        ]
+        pairs = zip(self.pipelines, numbers, strict=True)
+        codecs = [(pipeline.for_block(block, self.metadata.dtype, fill), block)
+                  for pipeline, (_, block) in pairs]  # fmt: skip
         return codecs, np.array(codec_index, dtype=np.int64)
 
     def _check_lengths(self) -> None:
@@ -243,6 +257,9 @@ class ReadRequest:
         for _ in range(MAX_RETRIES):
             if len(request.located):
                 tasks = request.plan_tasks()
+                if request.is_nested:
+                    run_shared(tasks, request.remote)
+                    tasks = []
                 large = request.decoded_nbytes > config.batch_bytes
                 if request.remote:
                     tasks = run_streamed(tasks)
@@ -281,6 +298,9 @@ class ReadRequest:
             for i in remaining[split].tolist():
                 tasks += plan_partial_reads(self, i)
             remaining = remaining[~split]
+        nested = partial(read, is_nested=True)
+        shards, remaining = plan_partial_shards(self, remaining, nested)
+        tasks += shards
         if self.cached is None:
             # Only without a cache, since strided reads never form the single blocks it would hold.
             strided, remaining = plan_strided_reads(self, remaining)

@@ -15,7 +15,7 @@ from virtualzarr.array import Array
 from virtualzarr.combine.attributes import iter_meaning_differences
 from virtualzarr.combine.cf_time import TimeUnit
 from virtualzarr.config import config
-from virtualzarr.errors import MismatchError, UnsupportedError
+from virtualzarr.errors import CodecError, MismatchError, UnsupportedError
 from virtualzarr.manifest import Manifest
 from virtualzarr.metadata import ArrayMetadata, attribute_dtypes
 from virtualzarr.metadata.dimension_names import find_differing_names
@@ -132,6 +132,7 @@ def extend(array: Array, joined: Array, axis: int) -> ArrayMetadata:
         manifest = _cut(manifest, tuple(ahead))
     elif before.ncells:
         _refuse_native(chunks, array, axis, last)
+    _check_shards(array, grid)
     configuration = _along(chunks, axis)
     parts = _end_at(configuration, old.grid_shape, unchanged)
     # Parts are never rewritten one by one: when many small ones have gathered, they become one,
@@ -145,6 +146,19 @@ def extend(array: Array, joined: Array, axis: int) -> ArrayMetadata:
     parts = (*parts, Stretch(name, manifest.shape))
     transformer = replace(configuration, parts=parts).to_json()
     return array.metadata.replace(**_members(grid), storage_transformers=(transformer,))
+
+
+def _check_shards(array: Array, grid: ChunkGrid) -> None:
+    """Refuse shards that sub-chunks do not divide: the array's codecs decode what is stored."""
+    assert isinstance(grid, SeparableGrid)
+    try:
+        array.metadata.pipeline.check_edges([axis.edges for axis in grid.axes])
+    except CodecError as error:
+        raise UnsupportedError(
+            f"{error.message}: only the last shard may be shorter; publish all of it anew, or make "
+            "it a dataset (upgrade)",
+            variable=array.path,
+        ) from error
 
 
 def rewrite_parts(
