@@ -12,6 +12,7 @@ from virtualzarr.choices import check_choice
 from virtualzarr.hierarchy.group import Group
 from virtualzarr.keywords import strict_keywords
 from virtualzarr.serve.access import Access
+from virtualzarr.serve.answers import Answers
 from virtualzarr.serve.catalogue import Entry, Follow, make_catalogue, name_targets
 from virtualzarr.serve.delivery import Delivery
 from virtualzarr.serve.disk_cache import DiskCache
@@ -157,6 +158,7 @@ class Application:
         self.entries, self.access, self.delivery = entries, access, delivery
         self.poll, self.max_age = poll, max_age
         self.show_sources = show_sources
+        self.answers = Answers()
         self.pages = Pages(entries, delivery, show_sources) if page else None
         self._polling: asyncio.Task[None] | None = None
 

@@ -156,6 +156,13 @@ class Entry:
                 _log.warning("%s: %s is not in %s: %s", self.name or "/", path, name, why)
         return Snapshot(node, faces, skipped, None if source is None else source.version, source)
 
+    def recall(self, version: int | None) -> Snapshot | None:
+        """Return what URLs with a version, or without, give now; None if it is not open."""
+        if version is None:
+            return self.snapshot
+        pinned: Snapshot | None = self._pinned.get(version)
+        return pinned
+
     def at_version(self, version: int) -> Snapshot | None:
         """Return the dataset at a version; None if there is no such one."""
         if not self.has_versions:

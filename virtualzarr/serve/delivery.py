@@ -94,6 +94,30 @@ class Delivery:
             self._recent.put(key, packed, len(packed))
         return packed
 
+    def take_at_once(self, piece: Piece) -> tuple[bytes, bytes] | None:
+        """Return a chunk as its head and the rest, if nothing has to be waited for; else None.
+
+        Raises
+        ------
+        VirtualZarrError
+            It cannot be read.
+        """
+        if piece.nbytes is None:
+            data = None if piece.tag is None else self._recall(piece.tag)
+        elif piece.nbytes > STEP:
+            return None
+        else:
+            assert piece.file is not None
+            stop = piece.offset + piece.nbytes - len(piece.head)
+            data = read_resident(piece.file, piece.offset, stop)
+        return None if data is None else (piece.head, data)
+
+    def _recall(self, tag: str) -> bytes | None:
+        data: bytes | None = self._recent.get(tag)
+        if data is not None:
+            self.metrics.count_encoded("memory")
+        return data
+
     @asynccontextmanager
     async def encoded(self, key: str, piece: Piece) -> AsyncIterator[tuple[bytes, str]]:
         """Give bytes and tag of a chunk that is computed; they count while they are sent.
@@ -109,9 +133,8 @@ class Delivery:
 
     async def _get(self, key: str, piece: Piece) -> tuple[bytes, str]:
         if piece.tag is not None:
-            recent: bytes | None = self._recent.get(piece.tag)
+            recent = self._recall(piece.tag)
             if recent is not None:
-                self.metrics.count_encoded("memory")
                 return recent, piece.tag
         flight = self._flights.get(key)
         if flight is None:

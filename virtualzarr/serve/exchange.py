@@ -6,10 +6,12 @@ import asyncio
 import contextlib
 import logging
 import time
+import weakref
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from virtualzarr.errors import VirtualZarrError
+from virtualzarr.serve.answers import Answer
 from virtualzarr.serve.catalogue import Entry, Snapshot
 from virtualzarr.serve.codecs import FACES
 from virtualzarr.serve.messages import (
@@ -36,6 +38,9 @@ if TYPE_CHECKING:
 
 ABORT = "virtualzarr.abort"
 """The extension of ASGI scopes by which our server resets a connection: a function."""
+
+REMEMBER = "virtualzarr.remember"
+"""The extension by which our server is told an `Answer` that the same request may get again."""
 
 _access_log = logging.getLogger("virtualzarr.serve.access")
 _log = logging.getLogger(__name__)
@@ -66,7 +71,10 @@ class Exchange:
     def __init__(self, app: Application, scope: Scope, receive: Receive, send: Send) -> None:
         self.app, self.scope, self.receive, self.send = app, scope, receive, send
         self.started = time.perf_counter()
-        self.dataset = self.face = ""
+        self.entry: Entry | None = None
+        self.version: int | None = None
+        self.face = ""
+        self.headers: list[tuple[bytes, bytes]] = []
         self.kind, self.status, self.sent, self.begun = "other", 500, 0, False
         self.request = Request(scope["method"], [], {})
         self.cors: dict[str, str] = {}
@@ -114,12 +122,13 @@ class Exchange:
 
     def _log(self) -> None:
         seconds = time.perf_counter() - self.started
+        dataset = "" if self.entry is None else self.entry.name
         self.app.delivery.metrics.count(
-            self.dataset, self.face, self.kind, self.status, self.sent, seconds
+            dataset, self.face, self.kind, self.status, self.sent, seconds
         )
-        _access_log.info(
-            "%s %s %r %d %d %.1fms %s", self.request.client, self.scope["method"], self._path,
-            self.status, self.sent, seconds * 1000, self.kind,
+        log_answer(
+            self.request.client, self.scope["method"], self._path, self.status, self.sent, seconds,
+            self.kind,
         )  # fmt: skip
 
     async def _respond(self) -> Response | None:
@@ -149,7 +158,7 @@ class Exchange:
         if match is None:
             return await self._respond_page(None, self.request.parts)
         entry, parts = match
-        self.dataset = entry.name
+        self.entry = entry
         if not parts[0].startswith("@"):
             if parts[0] in FACES:
                 return await self._respond_key(entry.snapshot, parts, pinned=False)
@@ -157,7 +166,8 @@ class Exchange:
         number = parts[0][1:]
         if len(parts) < 2 or not _is_number(number):
             return text_response(404, "there is nothing of that name")
-        snapshot = await self.app.delivery.read(entry.at_version, int(number))
+        self.version = int(number)
+        snapshot = await self.app.delivery.read(entry.at_version, self.version)
         if snapshot is None:
             # Never 404 for chunks: they would be taken for missing ones.
             is_key = parts[-1] not in (".zgroup", ".zarray", ".zattrs", ".zmetadata", "zarr.json")
@@ -204,7 +214,23 @@ class Exchange:
             headers["cache-control"] = "max-age=31536000, immutable"
         headers["content-type"] = "application/octet-stream"
         with self._watch_speed():
-            return await self._respond_chunk(array, cell, piece, headers)
+            response = await self._respond_chunk(array, cell, piece, headers)
+            if response is not None:
+                await self._send(response)
+            self._remember(snapshot, piece)
+            return None
+
+    def _remember(self, snapshot: Snapshot, piece: Piece) -> None:
+        """Tell our server the answer, if it was the whole chunk, or none of it."""
+        remember = (self.scope.get("extensions") or {}).get(REMEMBER)
+        if remember is None or self.status not in (200, 304) or piece.tag is None:
+            return
+        assert self.entry is not None
+        head = b"".join(b"%b: %b\r\n" % header for header in self.headers) + b"\r\n"
+        remember(Answer(
+            self.entry, self.version, weakref.ref(snapshot), piece if self.status == 200 else None,
+            self.status, head, self.face, self.kind, self._path,
+        ))  # fmt: skip
 
     @contextlib.contextmanager
     def _watch_speed(self) -> Iterator[None]:
@@ -275,17 +301,23 @@ class Exchange:
             await self._start(status, headers, stop - start)
             await self.send({"type": "http.response.body"})
             return None
+        await self._pass_on(piece, start, stop, status, headers)
+        return None
+
+    async def _pass_on(
+        self, piece: Piece, start: int, stop: int, status: int, headers: Mapping[str, str]
+    ) -> None:
+        """Send bytes of a chunk that passes through, and the head before them if none was sent."""
         async with contextlib.aclosing(self.app.delivery.stream(piece, start, stop)) as pieces:
             at = start
             async for data in pieces:
-                if at == start:
+                if not self.begun:
                     # Only now: what cannot be read at all is a failure with a status.
                     await self._start(status, headers, stop - start)
                 await self._send_body(data, last=at + len(data) == stop)
                 at += len(data)
                 if at < stop and self._is_gone():
                     break
-        return None
 
     def _is_gone(self) -> bool:
         """Whether the client has closed the connection."""
@@ -313,10 +345,11 @@ class Exchange:
         fixed["x-content-type-options"] = "nosniff"
         if nbytes is not None:
             fixed["content-length"] = str(nbytes)
-        encoded = [(name.encode(), value.encode("latin-1")) for name, value in fixed.items()]
-        await self.send({"type": "http.response.start", "status": status, "headers": encoded})
+        self.headers = [(name.encode(), value.encode("latin-1")) for name, value in fixed.items()]
+        start = {"type": "http.response.start", "status": status, "headers": self.headers}
+        await self.send(start)
 
-    async def _send_body(self, data: bytes, *, last: bool) -> None:
+    async def _send_body(self, data: bytes | memoryview, *, last: bool) -> None:
         view = memoryview(data)
         for start in range(0, max(len(view), 1), _SLICE):
             part = data if len(view) <= _SLICE else bytes(view[start : start + _SLICE])
@@ -334,6 +367,48 @@ class Exchange:
         await self._start(response.status, response.headers, nbytes)
         body = b"" if self.request.method == "HEAD" or not has_length else response.body
         await self._send_body(body, last=True)
+
+
+class Resumed(Exchange):
+    """The rest of an answer whose beginning our server has sent, and the connection has taken.
+
+    Parameters
+    ----------
+    answer : Answer
+    data : bytes
+        The chunk, if it was encoded; else it is read again from where it broke off.
+    at : int
+        Bytes of the chunk that were sent.
+    """
+
+    def __init__(
+        self, app: Application, scope: Scope, receive: Receive, send: Send, answer: Answer,
+        data: bytes, at: int,
+    ) -> None:  # fmt: skip
+        super().__init__(app, scope, receive, send)
+        self.entry, self.face, self.kind = answer.entry, answer.face, answer.kind
+        self.status, self.begun, self.sent = answer.status, True, at
+        self.piece, self.data = answer.piece, data
+
+    async def _respond(self) -> Response | None:
+        self.request = Request.parse(self.scope)
+        assert self.piece is not None
+        with self._watch_speed():
+            if self.piece.nbytes is not None:
+                await self._pass_on(self.piece, self.sent, self.piece.nbytes, self.status, {})
+            else:
+                async with self.app.delivery.budget.hold(len(self.data)):
+                    await self._send_body(memoryview(self.data)[self.sent :], last=True)
+        return None
+
+
+def log_answer(
+    client: str, method: str, path: str, status: int, nbytes: int, seconds: float, kind: str
+) -> None:
+    """Write the line of a request into the log."""
+    _access_log.info(
+        "%s %s %r %d %d %.1fms %s", client, method, path, status, nbytes, seconds * 1000, kind
+    )
 
 
 def _is_number(text: str) -> bool:

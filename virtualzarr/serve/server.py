@@ -14,6 +14,7 @@ from typing import Any
 from virtualzarr.errors import import_optional
 from virtualzarr.serve.app import Application
 from virtualzarr.serve.exchange import ABORT
+from virtualzarr.serve.fast_path import FastPath
 
 MAX_HEAD = 32 << 10
 """Bytes of the head of a request."""
@@ -95,14 +96,14 @@ def make_server(app: Application) -> Any:
         "uvicorn", "serving needs uvicorn; install virtualzarr with the extra 'serve'"
     )
     configuration = uvicorn.Config(
-        app, http=_make_protocol(), ws="none", lifespan="on",
+        app, http=_make_protocol(app), ws="none", lifespan="on",
         access_log=False, log_config=None, server_header=False, proxy_headers=False,
         timeout_keep_alive=75, timeout_graceful_shutdown=SHUTDOWN_SECONDS,
     )  # fmt: skip
     return uvicorn.Server(configuration)
 
 
-def _make_protocol() -> Any:
+def _make_protocol(app: Application) -> Any:
     """Return the protocol of uvicorn with limits; made here, as uvicorn may not be installed."""
     module = import_optional(
         "uvicorn.protocols.http.httptools_impl",
@@ -110,9 +111,10 @@ def _make_protocol() -> Any:
     )
     base: Any = module.HttpToolsProtocol
 
-    class LimitedProtocol(base):  # type: ignore[misc]  # whose types uvicorn has
+    class LimitedProtocol(FastPath, base):  # type: ignore[misc]  # whose types uvicorn has
         """HTTP by httptools, which bounds neither heads nor the time that clients take."""
 
+        application = app
         _head: int | None = None
         _pending = 0
         _timer: asyncio.TimerHandle | None = None
@@ -135,7 +137,8 @@ def _make_protocol() -> Any:
         def data_received(self, data: bytes) -> None:
             if self._head is None:
                 self._head = 0
-            super().data_received(data)
+            if self.receive(data):
+                self._end_head()
             if self._head is None or self.transport.is_closing():
                 return
             # Most heads come whole; the others have so much time, and so much room.

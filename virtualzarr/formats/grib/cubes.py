@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any
 
@@ -304,6 +303,5 @@ def _find_cells(column: NDArray[Any], values: Sequence[float]) -> Ints:
 
 def _attributes(variable: Variable, grid: Grid) -> dict[str, Any]:
     """Return the attributes of a variable: those that all its fields have."""
-    # A copy, lists included: kinds are shared by files.
-    common = deepcopy(intersect_attributes([kind.attributes for kind in variable.kinds]))
+    common = intersect_attributes([kind.attributes for kind in variable.kinds])
     return {**common, **grid.attributes, **{f"GRIB_{key}": value for key, value in variable.label}}
