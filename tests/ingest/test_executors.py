@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import warnings
-from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import BrokenExecutor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 from multiprocessing import get_context
 
 import h5py
@@ -12,7 +13,7 @@ import pytest
 
 import virtualzarr as vz
 from virtualzarr import config
-from virtualzarr.errors import SkippedVariableWarning, VirtualZarrError
+from virtualzarr.errors import ExecutorError, SkippedVariableWarning, VirtualZarrError
 from virtualzarr.ingest import scan_files as scanning
 
 FILES = 40
@@ -103,3 +104,27 @@ def test_threads_take_one_at_a_time_and_warn_once(paths, monkeypatch):
         vz.virtualize(paths, "time", parallel=pool, on_error="warn")
     assert sum("nowhere" in str(item.message) and "3.nc" in str(item.message)
                for item in caught) == 1  # fmt: skip
+
+
+def end_worker():
+    os._exit(1)
+
+
+def test_deaths_of_workers_are_errors_of_ours(paths):
+    with ProcessPoolExecutor(1, get_context("fork")) as pool:
+        with pytest.raises(BrokenExecutor):
+            pool.submit(end_worker).result()
+        with pytest.raises(ExecutorError, match="a worker has died"):
+            vz.virtualize(paths, "time", parallel=pool)
+
+
+def test_cancelled_tasks_are_errors_of_ours(paths):
+    class Stopped(ThreadPoolExecutor):
+        def submit(self, *args, **kwargs):
+            future = Future()
+            future.cancel()
+            future.set_running_or_notify_cancel()
+            return future
+
+    with Stopped(1) as pool, pytest.raises(ExecutorError, match="a worker has died"):
+        vz.virtualize(paths, "time", parallel=pool)

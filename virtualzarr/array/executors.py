@@ -106,7 +106,7 @@ def _map_ahead(
             if len(pending) >= limit:
                 yield _await(*pending.popleft())
             variable = name(item)
-            with _name_deaths(variable):
+            with name_deaths(variable):
                 pending.append((variable, executor.submit(work, item)))
         while pending:
             yield _await(*pending.popleft())
@@ -140,7 +140,7 @@ def _call(
 
 
 def _await(variable: str, future: Future[tuple[R, Caught]]) -> R:
-    with _name_deaths(variable):
+    with name_deaths(variable):
         result, caught = future.result()
     for message, category in caught:
         warn_caller(message, category)
@@ -148,13 +148,13 @@ def _await(variable: str, future: Future[tuple[R, Caught]]) -> R:
 
 
 @contextmanager
-def _name_deaths(variable: str) -> Iterator[None]:
+def name_deaths(variable: str = "") -> Iterator[None]:
     """Raise an error of this package where a worker has died."""
     try:
         with error_context(variable=variable):
             yield
     except (BrokenExecutor, CancelledError) as error:
-        problem = f"a worker has died ({type(error).__name__}: {error})"
+        problem = f"a worker has died, or was stopped ({type(error).__name__}: {error})"
         raise ExecutorError(problem, variable=variable) from error
     except Exception as error:
         # Of dask, which is not imported for that.

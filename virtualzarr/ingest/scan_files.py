@@ -17,7 +17,7 @@ from functools import partial
 from importlib import import_module
 from typing import Any
 
-from virtualzarr.array.executors import as_executor, open_executor
+from virtualzarr.array.executors import as_executor, name_deaths, open_executor
 from virtualzarr.batches import Batch, Row, has_manifests, make_batches
 from virtualzarr.combine.runs import Run
 from virtualzarr.config import config
@@ -343,10 +343,11 @@ def _scan_parallel(
         _scan_batch, home=os.getpid(), settings=settings, options=options, reads_values=reads_values
     )
     batches = [files[k : k + size] for k in range(0, len(files), size)]
-    for packed, caught in executor.map(work, batches):
-        for message, category in caught:
-            warn_caller(message, category)
-        yield from packed if isinstance(packed, list) else packed.items()
+    with name_deaths():
+        for packed, caught in executor.map(work, batches):
+            for message, category in caught:
+                warn_caller(message, category)
+            yield from packed if isinstance(packed, list) else packed.items()
 
 
 Warnings = list[tuple[str, type[Warning]]]

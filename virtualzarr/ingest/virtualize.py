@@ -108,6 +108,8 @@ def virtualize(
         A format, or a variable in it, is not supported.
     LedgerError
         The ledger cannot be used: another process has it, or it lies on a network file system.
+    ExecutorError
+        A worker of the executor has died, or the executor was stopped.
     MismatchError
         Files differ in what must be equal; see `virtualzarr.concat`.
     ValueError
