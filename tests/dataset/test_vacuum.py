@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import timedelta
 
 import pytest
 
@@ -141,3 +142,16 @@ def test_what_was_opened_before_vacuums_has_its_history(tmp_path):
     assert not old.has_commit("0-0123456789abcdef")
     with pytest.raises(VersionExpiredError):
         old.diff(21, 40)
+
+
+def test_time_spans_are_texts_as_well(tmp_path):
+    dataset = create_dataset(tmp_path / "d", build_group(0, 1), "time")
+    for number in (1, 2):
+        dataset = dataset.append(build_group(number, 1))
+    dataset.vacuum(older_than="1d")
+    assert vz.open(tmp_path / "d", version=1)["time"][...].tolist() == [0]
+    with pytest.raises(TypeError, match="30d"):
+        dataset.vacuum(grace=0)
+    dataset.vacuum(older_than="0s", grace=timedelta(0))
+    with pytest.raises(VersionExpiredError):
+        vz.open(tmp_path / "d", version=1)["time"][...]

@@ -33,6 +33,7 @@ from virtualzarr.dataset.staging import StagedRows, request_commit, stage
 from virtualzarr.dataset.transaction import Transaction
 from virtualzarr.dataset.upkeep import merge_due_segments, vacuum_dataset
 from virtualzarr.dataset.vacuum import VacuumReport
+from virtualzarr.dataset.values import to_time_span
 from virtualzarr.dataset.verbs import roll_back, set_tag
 from virtualzarr.dataset.version import DatasetVersion
 from virtualzarr.dataset.write_elements import request_write
@@ -362,8 +363,8 @@ class Dataset(DatasetVersion):
         self,
         keep: int = 1,
         *,
-        older_than: timedelta | None = None,
-        grace: timedelta | None = None,
+        older_than: timedelta | str | None = None,
+        grace: timedelta | str | None = None,
         forget: bool = False,
     ) -> VacuumReport:
         """Let old versions expire, and delete what nothing but these needs.
@@ -376,16 +377,17 @@ class Dataset(DatasetVersion):
             How many of the last versions stay, whatever their age, those not counted that the
             vacuum makes itself. With 1, the newest one may be such a one, which shows the same, and
             that of before expires. Those with a tag stay as well.
-        older_than : timedelta, optional
-            Versions that were the newest at any time since so long ago stay, too.
-        grace : timedelta, optional
+        older_than : timedelta or str, optional
+            Versions that were the newest at any time since so long ago, such as "30d", stay, too.
+        grace : timedelta or str, optional
             Likewise, for readers who opened one when it was the newest.
         forget : bool
             Whether to forget the history before the oldest version that can still be opened, which
             otherwise stays: who made versions that have expired, when, and of which files. A
             `commit_id` of that time is no longer known either.
         """
-        period = max((each for each in (older_than, grace) if each is not None), default=None)
+        given = [each for each in (older_than, grace) if each is not None]
+        period = max(map(to_time_span, given), default=None)
         return vacuum_dataset(self, keep, period, forget)
 
     def compact(

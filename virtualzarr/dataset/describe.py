@@ -82,7 +82,7 @@ def read_coordinates(group: Group, dimension: str) -> NDArray[Any] | None:
     Raises
     ------
     UnsupportedError
-        It does not increase, or has missing values.
+        It does not increase.
     """
     array = group.get(dimension)
     if not isinstance(array, Array) or array.dims != (dimension,) or array.dtype.kind not in "iuf":
@@ -94,18 +94,36 @@ def read_coordinates(group: Group, dimension: str) -> NDArray[Any] | None:
             "by it",
             variable=array.path,
         )
-    if find_missing(array.metadata, values).any():
-        raise UnsupportedError(
-            f"the coordinate of {dimension!r} is missing in some rows: it is its _FillValue or "
-            "missing_value there",
-            variable=array.path,
-        )
     if (values[1:] <= values[:-1]).any():
         raise UnsupportedError(
             f"the coordinate of {dimension!r} does not increase; sort the rows first",
             variable=array.path,
         )
     return np.asarray(values)
+
+
+def check_coordinates(group: Group, dimension: str) -> None:
+    """Refuse rows whose coordinate is missing, as the array's attributes say.
+
+    Zero never is: the fill value of Zarr v2, which most writers set to that without meaning it, is
+    an attribute here too.
+
+    Raises
+    ------
+    UnsupportedError
+    """
+    array = group.get(dimension)
+    if not isinstance(array, Array) or not {"_FillValue", "missing_value"} & array.attrs.keys():
+        return
+    if array.dims != (dimension,) or array.dtype.kind not in "iuf":
+        return
+    values = np.asarray(array[...])
+    if (find_missing(array.metadata, values) & (values != 0)).any():
+        raise UnsupportedError(
+            f"the coordinate of {dimension!r} is missing in some rows: it is its _FillValue or "
+            "missing_value there",
+            variable=array.path,
+        )
 
 
 def describe_commit(verb: str, message: str | None, files: Sequence[str] = ()) -> dict[str, Any]:

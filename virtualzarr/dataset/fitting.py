@@ -29,6 +29,7 @@ from virtualzarr.dataset.copy_fixed import copy_small
 from virtualzarr.dataset.describe import (
     as_virtual_v3,
     build_cells,
+    check_coordinates,
     check_described,
     count_rows,
     find_growing,
@@ -193,6 +194,7 @@ def _list_parents(uri: str) -> list[str]:
 def describe_first(group: Group, schema: Schema) -> Addition:
     """Return the rows of the first group of a dataset, which makes its schema."""
     dimension = schema.growing
+    check_coordinates(group, dimension)
     group = check_described(_check_data(group.map_arrays(as_virtual_v3)))
     growing = find_growing(group, dimension)
     if not growing:
@@ -229,6 +231,7 @@ def fit(dataset: DatasetVersion, group: Group, options: Mapping[str, Any]) -> Ad
     MismatchError
         They differ in what must be equal.
     """
+    check_coordinates(group, dataset.dimension)
     group = _check_data(group.map_arrays(as_virtual_v3))
     if is_alike(dataset, group, options):
         addition = _as_addition(group, {}, dataset.schema)

@@ -117,6 +117,22 @@ def to_period(text: str) -> timedelta:
     return timedelta(microseconds=int(microseconds))
 
 
+def to_time_span(value: timedelta | str) -> timedelta:
+    """Return a time span, which may be a text such as "30d".
+
+    Raises
+    ------
+    TypeError
+    UnsupportedError
+        It is a text of no time span.
+    """
+    if isinstance(value, str):
+        return to_period(value)
+    if not isinstance(value, timedelta):
+        raise TypeError(f'a time span is a timedelta or a text such as "30d", not {value!r}')
+    return value
+
+
 def to_step(value: Any, attributes: Mapping[str, Any], dtype: np.dtype[Any]) -> int | float:
     """Return a distance of coordinates as a stored number, exactly.
 

@@ -23,7 +23,7 @@ from virtualzarr.ingest.ledger_file import open_ledger, take_lock
 from virtualzarr.ingest.versions import Version
 from virtualzarr.stores.files import is_url
 
-SCANNER = 2
+SCANNER = 3
 """Version of scans and of facts: rows of another one, or of another release, are not believed."""
 
 AT_ONCE = 16

@@ -205,3 +205,23 @@ def without_values1(product: bytes, grid: bytes | None) -> bytes:
     if flags:
         sections[2] = _POINT1 if grid is None else grid
     return message1(sections)
+
+
+# -- what is other in each message -----------------------------------------------------------------
+
+FIXED_DATE = bytes((0x07, 0xD0, 1, 1, 0, 0, 0))
+"""2000-01-01T00:00:00 as edition 2 has it."""
+
+
+def fix_date(product: bytes) -> bytes:
+    """Return section 1 of edition 2 with a fixed reference time, in octets 13 to 19."""
+    return product[:12] + FIXED_DATE + product[19:]
+
+
+def fix_date1(product: bytes) -> bytes:
+    """Return section 1 of edition 1 with a fixed time and step.
+
+    The date is in octets 13 to 17 and 25, as year 100 of century 20, the step in 19 and 20.
+    """
+    date, steps, century = bytes((100, 1, 1, 0, 0)), bytes(2), bytes((20,))
+    return product[:12] + date + product[17:18] + steps + product[20:24] + century + product[25:]

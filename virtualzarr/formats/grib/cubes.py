@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any
 
@@ -303,5 +304,6 @@ def _find_cells(column: NDArray[Any], values: Sequence[float]) -> Ints:
 
 def _attributes(variable: Variable, grid: Grid) -> dict[str, Any]:
     """Return the attributes of a variable: those that all its fields have."""
-    common = intersect_attributes([kind.attributes for kind in variable.kinds])
+    # A copy, lists included: kinds are shared by files.
+    common = deepcopy(intersect_attributes([kind.attributes for kind in variable.kinds]))
     return {**common, **grid.attributes, **{f"GRIB_{key}": value for key, value in variable.label}}

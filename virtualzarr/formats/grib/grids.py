@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
 
@@ -16,6 +16,7 @@ from virtualzarr.array import Array
 from virtualzarr.codecs import Pipeline, make
 from virtualzarr.codecs.grib.base import to_rows
 from virtualzarr.codecs.grib.grid import COORDINATES, compute_coordinates, grid_message
+from virtualzarr.codecs.grib.message import fix_date, fix_date1
 from virtualzarr.config import config
 from virtualzarr.errors import SourceError, VirtualZarrError
 from virtualzarr.formats.grib.index import Fields, Note, Steps, note_all, unique_rows
@@ -152,7 +153,8 @@ def read_grids(fields: Fields, note: Note) -> Steps:
             at = int(fields.begin[first, 1])
             product = yield at, int(fields.end[first, 1]) - at
             try:
-                grids.append(describe(bytes(data), bytes(product), start, stop))
+                grid = describe(*_without_dates(bytes(data), bytes(product)))
+                grids.append(replace(grid, begin=start, end=stop))
                 numbers[alike] = len(grids) - 1
             except VirtualZarrError as error:
                 note_all(fields.start[alike], note, error)
@@ -164,8 +166,22 @@ def read_grids(fields: Fields, note: Note) -> Steps:
     return [grids[number] for number in order], renumbered[numbers]
 
 
-def describe(data: bytes, product: bytes, begin: int, end: int) -> Grid:
+def _without_dates(data: bytes, product: bytes) -> tuple[bytes, bytes]:
+    """Return a grid description and a section 1 without what is other in each file.
+
+    No grid depends on it, and equal ones are described once.
+    """
+    if data[:4] != b"GRIB":
+        return data, fix_date(product)
+    # The length of the message stands before section 1.
+    return data[:4] + bytes(3) + data[7:8] + fix_date1(product) + data[8 + len(product) :], b""
+
+
+@lru_cache(maxsize=64)
+def describe(data: bytes, product: bytes) -> Grid:
     """Return the grid described by a grid section and the section 1 of the same message.
+
+    It lies nowhere yet.
 
     Raises `CodecError` or `SourceError` or `UnsupportedError`.
     """
@@ -180,13 +196,13 @@ def describe(data: bytes, product: bytes, begin: int, end: int) -> Grid:
     # stay one-dimensional, in the order of the file, as cfgrib has them.
     if not (isinstance(columns, int) and isinstance(rows, int) and columns * rows == points):
         located = "rows" if keys["gridType"] in _LISTED else ""
-        return Grid(("values",), (points,), "rows", located, attributes, begin, end, data)
+        return Grid(("values",), (points,), "rows", located, attributes, 0, 0, data)
     dims, shape = ("y", "x"), (rows, columns)
     # The type alone is not enough: regular Gaussian latitudes, or rounding of first and last
     # points, must come out as one latitude a row, which is verified with the points of ecCodes.
     if keys["gridType"] in _REGULAR and regular_lines(data, shape) is not None:
         dims = ("latitude", "longitude")
-    return Grid(dims, shape, order, _find_point_order(keys), attributes, begin, end, data)
+    return Grid(dims, shape, order, _find_point_order(keys), attributes, 0, 0, data)
 
 
 def _find_point_order(keys: Mapping[str, Any]) -> str:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import lru_cache
 from typing import Any
 
 from virtualzarr.codecs.grib.eccodes_library import library, open_message
@@ -31,8 +32,9 @@ class Kind:
     ----------
     name : str
         Of the variable: the one for CF conventions, the short one, or the parameter's numbers.
-    step : int
-        Seconds from the reference time of `message` to the end of its time interval.
+    step : int or None
+        Seconds from the reference time to the end of a field's time, if its forecast time is 0
+        where that is fixed; None if ecCodes knows no length of its units: `read_step` does then.
     member : int
         Of an ensemble; -1 where there is none.
     direction, frequency : int or None
@@ -49,7 +51,7 @@ class Kind:
     level_type: str
     step_type: str
     level: float | None
-    step: int
+    step: int | None
     member: int
     direction: int | None
     frequency: int | None
@@ -58,15 +60,17 @@ class Kind:
     message: bytes = field(repr=False)
 
 
+@lru_cache(maxsize=1024)
 def read_kind(message: bytes, code: tuple[int, ...]) -> Kind:
-    """Read the kind of a field with ecCodes.
+    """Read the kind of a field with ecCodes, which costs far more than all else in a scan.
 
-    Raises `CodecError` or `UnsupportedError`.
+    Raises `CodecError`.
 
     Parameters
     ----------
     message : bytes
-        Without values.
+        Without values, and with fixed values in place of what differs in fields of one kind: so the
+        answer is the same whichever field of whichever file it is read of first.
     code : tuple of int
         The parameter's numbers in its tables.
     """
@@ -80,7 +84,7 @@ def read_kind(message: bytes, code: tuple[int, ...]) -> Kind:
         # Read after the other keys, as they are cached by number, edition and centre: local tables
         # of centres give one number different names.
         values |= _read_parameter(handle, values["paramId"], origin["edition"], origin["centre"])
-        step = _end_step(handle, message)
+        step = _end_step(handle)
     attributes: dict[str, Any] = {key: value for key, value in values.items() if is_known(value)}
     if not values["paramId"]:
         # ecCodes gives paramId 0 to parameters in none of its tables; discipline, category and
@@ -127,11 +131,8 @@ def _read_parameter(handle: Any, number: int | None, edition: int, centre: str) 
 _parameters: dict[tuple[int, int, str], dict[str, Any]] = {}
 
 
-def _end_step(handle: Any, message: bytes) -> int:
-    """Return the seconds from the reference time to the end of a field's time.
-
-    Raises `UnsupportedError` if steps are of months or years, or otherwise of no known length.
-    """
+def _end_step(handle: Any) -> int | None:
+    """Return the seconds from the reference time to the end of a field's time; None if unknown."""
     eccodes = library()
     try:
         # By default ecCodes gives steps in the units of the message, and fails where the end of an
@@ -139,12 +140,17 @@ def _end_step(handle: Any, message: bytes) -> int:
         eccodes.codes_set_string(handle, "stepUnits", "s")
         return int(eccodes.codes_get_long(handle, "endStep"))
     except eccodes.CodesInternalError:
-        pass
-    # Months and years have no fixed length, so ecCodes cannot convert them; but it computes the
-    # validity date. A fresh handle, as the failed call may have changed stepUnits in the other.
-    with open_message(message) as fresh:
+        return None
+
+
+def read_step(message: bytes) -> int:
+    """Return the seconds between the two dates of a message, of units that ecCodes does not know.
+
+    Raises `CodecError`; `UnsupportedError` if it has not both.
+    """
+    with open_message(message) as handle:
         keys = ("dataDate", "dataTime", "validityDate", "validityTime")
-        parts = [get_key(fresh, key) for key in keys]
+        parts = [get_key(handle, key) for key in keys]
     try:
         start, end = (_moment(*pair) for pair in (parts[:2], parts[2:]))
     except (TypeError, ValueError) as error:

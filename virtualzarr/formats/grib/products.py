@@ -1,12 +1,14 @@
 """Product definitions of GRIB fields: kind, reference time, forecast step and ensemble member.
 
-ecCodes is asked once for each kind. Fields of one kind differ only in the reference time and, where
-their octets are at a known position, in the forecast time and the member of an ensemble.
+ecCodes is asked once for each kind, and once a process for a kind that is in many files. Fields of
+one kind differ only in the reference time and, where their octets are at a known position, in the
+forecast time and the member of an ensemble: ecCodes gets these with fixed values, so that its
+answer never depends on which field was the first.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -15,7 +17,7 @@ from numpy.typing import NDArray
 from virtualzarr.codecs.grib import message as messages
 from virtualzarr.errors import SourceError, VirtualZarrError
 from virtualzarr.formats.grib.index import Fields, Ints, Note, Steps, note_all, unique_rows
-from virtualzarr.formats.grib.parameters import Kind, read_kind
+from virtualzarr.formats.grib.parameters import Kind, read_kind, read_step
 from virtualzarr.formats.paging import Gather
 
 _MOST = 1 << 30
@@ -37,6 +39,9 @@ _INSTANT = (0, 1, 2, 5, 6)
 
 _CENTURY, _DATE1 = 24, slice(12, 17)
 """Offsets of century and date in section 1 of edition 1 (octets 25 and 13-17)."""
+
+_FIXED2 = np.frombuffer(messages.FIXED_DATE, np.uint8)
+_FIXED1, _FIXED_CENTURY = np.array([100, 1, 1, 0, 0], np.uint8), 20
 
 _UNIT1, _INDICATOR1 = 17, 20
 _FORECAST1 = {0: (18,), 10: (18, 19)}
@@ -112,9 +117,9 @@ class _Rows(NamedTuple):
         product = self.rows.shape[1] - self.product
         return self.local - self.first < least or (self.edition == 2 and product < 11)
 
-    def message(self, row: int) -> bytes:
-        """Return a message with the sections of a field, and no values."""
-        raw = self.rows[row].tobytes()
+    def message(self, row: NDArray[np.uint8]) -> bytes:
+        """Return a message with the sections in a row, and no values."""
+        raw = row.tobytes()
         if self.edition == 1:
             return messages.without_values1(raw[self.first :], None)
         sections = {1: raw[self.first : self.local], 4: raw[self.product :]}
@@ -132,32 +137,48 @@ class _Reader:
 
     def read_into(self, products: Products) -> None:
         """Fill in the columns of the fields."""
-        masked, forecast, members = self._mask_varying_bytes()
+        fixed, forecast, members = self._fix_varying_bytes()
         time, sound = self._times()
         starts = self.fields.start[self.numbers]
         note_all(starts[~sound], self.note, SourceError("its reference time is impossible"))
         # Equal bytes, but for those that only place a field along an axis, are one kind: ecCodes,
         # far slower than all of this together, is asked for one message of each.
-        _, firsts, kind_of = unique_rows(masked)
+        _, firsts, kind_of = unique_rows(fixed)
         for number in range(len(firsts)):
             rows = np.flatnonzero((kind_of == number) & sound)
             if not len(rows):
                 continue
             row = int(rows[0])
-            fields = self.numbers[rows]
             try:
-                kind = read_kind(self.part.message(row), self._code(row))
+                kind = read_kind(self.part.message(fixed[row]), self._code(row))
             except VirtualZarrError as error:
-                note_all(self.fields.start[fields], self.note, error)
+                note_all(self.fields.start[self.numbers[rows]], self.note, error)
                 continue
+            if kind.step is None:
+                rows, step = self._read_steps(rows)
+            else:
+                step = kind.step + forecast[rows]
+            fields = self.numbers[rows]
             products.kind[fields] = len(products.kinds)
-            products.kinds.append(kind)
+            # Keys that tell duplicates apart are read of a field as it is in this file.
+            products.kinds.append(replace(kind, message=self.part.message(self.rows[row])))
             products.time[fields] = time[rows]
-            # ecCodes gives the end of the step of one field; the others differ from it by their
-            # forecast times, which also holds for intervals, as their end is masked together with
-            # it.
-            products.step[fields] = kind.step + (forecast[rows] - forecast[row])
+            products.step[fields] = step
             products.member[fields] = np.where(members[rows] >= 0, members[rows], kind.member)
+
+    def _read_steps(self, rows: Ints) -> tuple[Ints, Ints]:
+        """Return the rows whose steps follow from their dates, and these steps; note the others."""
+        _, firsts, number = unique_rows(self.rows[rows])
+        steps: list[int | None] = []
+        for index, first in enumerate(firsts.tolist()):
+            try:
+                steps.append(read_step(self.part.message(self.rows[rows[first]])))
+            except VirtualZarrError as error:
+                steps.append(None)
+                alike = self.numbers[rows[number == index]]
+                note_all(self.fields.start[alike], self.note, error)
+        known = np.array([step is not None for step in steps])[number]
+        return rows[known], np.array([step or 0 for step in steps], np.int64)[number[known]]
 
     def _code(self, row: int) -> tuple[int, ...]:
         """Return a parameter's numbers: table and indicator, or discipline, category and number."""
@@ -180,18 +201,18 @@ class _Reader:
             year = high * 256 + low
         return _seconds(year, *smaller_units)
 
-    def _mask_varying_bytes(self) -> tuple[NDArray[np.uint8], Ints, Ints]:
-        """Return sections with varying bytes set to 0, forecast times in seconds, and members.
+    def _fix_varying_bytes(self) -> tuple[NDArray[np.uint8], Ints, Ints]:
+        """Return sections with fixed values in varying bytes, forecast times in seconds, members.
 
-        Forecast times are 0 and members -1 where their bytes are not masked.
+        Forecast times are 0 and members -1 where their bytes are as they are.
         """
-        masked = self.rows.copy()
-        forecast = np.zeros(len(masked), np.int64)
-        members = np.full(len(masked), -1)
+        fixed = self.rows.copy()
+        forecast = np.zeros(len(fixed), np.int64)
+        members = np.full(len(fixed), -1)
         first, product = self.part.first, self.part.product
         if self.part.edition == 1:
-            masked[:, first:][:, _DATE1] = 0
-            masked[:, first + _CENTURY] = 0
+            fixed[:, first:][:, _DATE1] = _FIXED1
+            fixed[:, first + _CENTURY] = _FIXED_CENTURY
             head = self.rows[:, first:].astype(np.int64)
             for indicator, positions in _FORECAST1.items():
                 # 13 is a second in edition 2, but a quarter of an hour in edition 1 (code table 4).
@@ -201,15 +222,15 @@ class _Reader:
                     # Horner over octets that are already in seconds: of indicator 10, the first is
                     # times 256.
                     forecast[rows] = forecast[rows] * 256 + head[rows, position] * units[rows]
-                    masked[rows, first + position] = 0
-            return masked, forecast, members
-        masked[:, first:][:, _DATE2] = 0
+                    fixed[rows, first + position] = 0
+            return fixed, forecast, members
+        fixed[:, first:][:, _DATE2] = _FIXED2
         body = self.rows[:, product:].astype(np.int64)
         templates = body[:, 7] * 256 + body[:, 8]
         for template in np.unique(templates).tolist():
             rows = np.flatnonzero(templates == template)
-            # Of any other template nothing is masked, so that each forecast time is a kind of its
-            # own, which ecCodes is asked for: slower, but never a guess.
+            # Of any other template nothing more is fixed, so that each forecast time is a kind of
+            # its own, which ecCodes is asked for: slower, but never a guess.
             if not _is_known(template, body.shape[1]):
                 continue
             plain = _UNITS[body[rows, _UNIT]] > 0
@@ -219,17 +240,16 @@ class _Reader:
                 plain &= body[rows, _INTERVAL[template] + 7] == 1
             rows = rows[plain]
             forecast[rows] = _decode_signed(body[rows, _FORECAST]) * _UNITS[body[rows, _UNIT]]
+            fixed[rows, product + _FORECAST.start : product + _FORECAST.stop] = 0
             # An interval's end moves with the reference and forecast time. If lengths of intervals
             # differ, octets behind it (the length of the time range) differ too, and so do kinds.
-            spans = [_FORECAST]
             if template in _INTERVAL:
-                spans.append(slice(_INTERVAL[template], _INTERVAL[template] + 7))
+                end = product + _INTERVAL[template]
+                fixed[rows, end : end + 7] = _FIXED2
             if template in _MEMBER:
                 members[rows] = body[rows, _MEMBER[template]]
-                spans.append(slice(_MEMBER[template], _MEMBER[template] + 1))
-            for span in spans:
-                masked[rows, product + span.start : product + span.stop] = 0
-        return masked, forecast, members
+                fixed[rows, product + _MEMBER[template]] = 0
+        return fixed, forecast, members
 
 
 def _is_known(template: int, length: int) -> bool:
