@@ -167,6 +167,83 @@ def test_shuffled_chunks_get_a_head_of_blosc(tmp_path, dtype, shuffle, compressi
     assert b'kind="rewrapped"' in ask(app, "/metrics").body
 
 
+CHECKED = {"shuffle": True, "compression": "gzip", "fletcher32": True}
+
+
+def refuse_engine(monkeypatch):
+    def refuse(self, *items, **more):
+        raise AssertionError("the engine is not needed")
+
+    monkeypatch.setattr(vz.Array, "read", refuse)
+
+
+@pytest.mark.parametrize("dtype", ["<f4", "<f8", "<i2", "<c16", ">f4", "u1"])
+@pytest.mark.parametrize("noise", [True, False])
+def test_shuffled_chunks_are_not_shuffled_back(tmp_path, monkeypatch, dtype, noise):
+    random = np.random.default_rng(0)
+    numbers = random.integers(0, 256, (5, 40 * 30 * np.dtype(dtype).itemsize), "u1")
+    if not noise:
+        numbers = (numbers.cumsum(axis=1) // 3000).astype("u1")
+    values = numbers.view(dtype).reshape(5, 40, 30)
+    array = vz.open(write(tmp_path / "a.h5", values, chunks=(1, 40, 20), **CHECKED))["x"]
+    app = create_app(array)
+    codecs = json.loads(ask(app, "/v3/zarr.json").body)["codecs"]
+    served = app.entries[""].snapshot.faces["v3"].arrays[""].metadata
+    block = served.pipeline.for_block((1, 40, 20), served.dtype, 0)
+    fits = dtype in ("<f4", "<f8", "<i2", "<c16") and not noise
+    for number in range(5):
+        # The second of each row goes past the array's end.
+        for column in (1, 0):
+            if fits and not column:
+                with monkeypatch.context() as patch:
+                    refuse_engine(patch)
+                    body = ask(app, f"/v3/c/{number}/0/0").body
+                (size,) = struct.unpack("<I", body[8:12])
+                assert size == 40 * 20 * np.dtype(dtype).itemsize
+            else:
+                body = ask(app, f"/v3/c/{number}/0/{column}").body
+            expected = np.zeros((1, 40, 20), dtype)
+            part = values[number, :, 20 * column : 20 * column + 20]
+            expected[0, :, : part.shape[1]] = part
+            decoded = block.decode(body)
+            assert decoded.tobytes() == expected.astype(decoded.dtype).tobytes()
+            if codecs[-1]["name"] == "blosc":
+                assert bytes(numcodecs.blosc.decompress(body)) == decoded.tobytes()
+                assert imagecodecs.blosc_decode(body) == decoded.tobytes()
+    assert b'kind="encoded"' in ask(app, "/metrics").body
+
+
+def test_shuffled_chunks_that_are_damaged_or_without_a_filter(tmp_path):
+    values = (np.arange(4 * 900) // 7).astype("f4").reshape(4, 900)
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        x = file.create_dataset("x", data=values, chunks=(1, 900), **CHECKED)
+        stored = x.id.read_direct_chunk((0, 0))[1]
+        x.id.write_direct_chunk((0, 0), stored[:-1] + bytes([stored[-1] ^ 1]))
+        x.id.write_direct_chunk((1, 0), stored[:40] + bytes(30) + stored[70:])
+        # Without the shuffle and the checksum.
+        x.id.write_direct_chunk((2, 0), zlib.compress(values[2]), filter_mask=0b101)
+    app = create_app(vz.open(tmp_path / "a.h5")["x"])
+    assert [ask(app, f"/v3/c/{k}/0").status for k in range(4)] == [502, 502, 200, 200]
+    for number in (2, 3):
+        body = ask(app, f"/v3/c/{number}/0").body
+        assert bytes(numcodecs.blosc.decompress(body)) == values[number].tobytes()
+
+
+def test_a_source_that_changes_while_shuffled_chunks_are_read(tmp_path, monkeypatch):
+    path = write(tmp_path / "a.h5", np.ones((4, 900), "f4"), chunks=(1, 900), **CHECKED)
+    app = create_app(path)
+    take = OpenFile.take
+
+    def change(self, start, nbytes):
+        os.utime(path, ns=(1, 1))
+        return take(self, start, nbytes)
+
+    refuse_engine(monkeypatch)
+    monkeypatch.setattr(OpenFile, "take", change)
+    answer = ask(app, "/v3/x/c/0/0")
+    assert (answer.status, b"SourceChangedError" in answer.body) == (502, True)
+
+
 @pytest.mark.parametrize("change", [0, -1, 1])
 def test_streams_as_long_as_what_they_give_get_no_head(tmp_path, change):
     """Blosc takes such a block for bytes that are not compressed."""
@@ -226,7 +303,7 @@ def write(path, values, **options):
 
 @pytest.mark.parametrize(
     "options",
-    [{"shuffle": True, "compression": "gzip", "fletcher32": True}, {"compression": "lzf"}],
+    [{"compression": "gzip", "fletcher32": True}, {"compression": "lzf"}],
 )
 def test_a_source_that_changes_before_it_is_encoded_is_a_failure(tmp_path, monkeypatch, options):
     """Also of chunks that are encoded: they may be of blocks of two versions."""

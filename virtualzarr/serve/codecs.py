@@ -15,6 +15,8 @@ from virtualzarr.codecs.shuffle import HEAD as BLOSC_HEAD
 from virtualzarr.metadata import ArrayMetadata
 from virtualzarr.metadata.create.codecs import common_serializer
 from virtualzarr.references.portable import without_gaps
+from virtualzarr.serve.cells import MAX_ENCODED_CELL
+from virtualzarr.stores.scratch import ScratchBuffer
 
 FaceName = Literal["v3", "v2", "native-grids"]
 """The faces of a dataset, as they are in URLs."""
@@ -23,6 +25,11 @@ FACES: tuple[FaceName, ...] = ("v3", "v2", "native-grids")
 
 _BLOSC_FORMATS = {"numcodecs.zlib": ("zlib", 3), "zstd": ("zstd", 4), "numcodecs.zstd": ("zstd", 4)}
 """Names and numbers in Blosc of compressors whose streams are those of a codec."""
+
+_LZ4 = 1
+
+_packed = ScratchBuffer(MAX_ENCODED_CELL + (1 << 20))
+"""Compressed cells, each until it has its head."""
 
 _MAX_BLOCK = (2**31 - 1 - 4 * MAX_TYPESIZE) // 3
 """Bytes of a block of Blosc, at most."""
@@ -93,13 +100,17 @@ def rewrap_head(metadata: ArrayMetadata, stored: Pipeline, nbytes: int, decoded:
     decoded : int
         Bytes of the cell. Readers refuse what gives more or fewer.
     """
+    _, number = _BLOSC_FORMATS[stored.codecs[-1].name]
+    return _one_block_head(metadata, number, nbytes, decoded)
+
+
+def _one_block_head(metadata: ArrayMetadata, number: int, nbytes: int, decoded: int) -> bytes:
     # Blosc takes a block of as many bytes as it decodes to for one that is not compressed, and
     # buffers are never longer than their content and a head without the rest of ours. C-Blosc2
     # takes one of no bytes for zeros.
     if nbytes == 0 or nbytes + BLOSC_HEAD >= decoded or decoded > _MAX_BLOCK:
         return b""
     size = metadata.pipeline.codecs[-1].configuration["typesize"]
-    _, number = _BLOSC_FORMATS[stored.codecs[-1].name]
     # c-blosc, README_CHUNK_FORMAT: of the flags, 1 is shuffled, 16 is not split by bytes.
     flags = number << 5 | 16 | (size > 1)
     return struct.pack(
@@ -120,6 +131,39 @@ def encoding_pipeline(metadata: ArrayMetadata, face: FaceName) -> Pipeline:
                      blocksize=0)  # fmt: skip
         return Pipeline([serializer, blosc])
     return Pipeline([serializer, make("zstd", level=1, checksum=False)])
+
+
+def shuffled_pipeline(metadata: ArrayMetadata, stored: ArrayMetadata) -> Pipeline | None:
+    """Return the chain that gives the shuffled bytes of stored chunks, or None.
+
+    Which is where a face shuffles elements in the same way, and then compresses them by LZ4: then
+    nothing has to be shuffled back before.
+    """
+    serializer, *compressors = stored.pipeline.codecs
+    own, *rest = metadata.pipeline.codecs
+    if len(compressors) < 2 or compressors[0].name != "numcodecs.shuffle" or len(rest) != 1:
+        return None
+    fields = rest[0].configuration
+    alike = (serializer.name, serializer.configuration) == (own.name, own.configuration)
+    size = compressors[0].configuration.get("elementsize", 4)
+    wanted = {"cname": "lz4", "shuffle": "shuffle", "typesize": size}
+    if not alike or rest[0].name != "blosc" or stored.dtype != metadata.dtype:
+        return None
+    if size != metadata.itemsize or not wanted.items() <= fields.items():
+        return None
+    return Pipeline([make("bytes"), *compressors[1:]])
+
+
+def compress_shuffled(metadata: ArrayMetadata, block: np.ndarray[Any, Any]) -> bytes | None:
+    """Return shuffled bytes as a Blosc buffer of one block; None if LZ4 makes them no smaller."""
+    encode = find_imagecodecs("lz4_encode", "LZ4")
+    if encode is None:
+        return None
+    # c-blosc, get_accel: how much LZ4 leaves out at each level.
+    level = 10 - metadata.pipeline.codecs[-1].configuration["clevel"]
+    packed = encode(block, level=level, out=_packed.take(block.size + block.size // 128 + 64))
+    head = _one_block_head(metadata, _LZ4, len(packed), block.size)
+    return b"".join([head, packed]) if head else None
 
 
 def encode_block(metadata: ArrayMetadata, block: np.ndarray[Any, Any]) -> bytes:

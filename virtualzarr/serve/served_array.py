@@ -17,7 +17,7 @@ from grids import Axis, RegularGrid, SeparableGrid
 from virtualzarr.array import Array
 from virtualzarr.array.chunk_source import StoreChunks, open_source
 from virtualzarr.codecs import Pipeline
-from virtualzarr.errors import PublishError, SourceChangedError
+from virtualzarr.errors import CodecError, PublishError, SourceChangedError
 from virtualzarr.manifest import Manifest, Source
 from virtualzarr.manifest.sources import Sources
 from virtualzarr.metadata import ArrayMetadata
@@ -25,7 +25,13 @@ from virtualzarr.references.canonical import make_canonical
 from virtualzarr.references.materialize import encode_exactly, fill_block
 from virtualzarr.references.virtual_store import manifest_of
 from virtualzarr.serve.cells import MAX_ENCODED_CELL, find_overlapped, find_same_cell
-from virtualzarr.serve.codecs import encode_block, is_lossless, rewrap_head
+from virtualzarr.serve.codecs import (
+    compress_shuffled,
+    encode_block,
+    is_lossless,
+    rewrap_head,
+    shuffled_pipeline,
+)
 from virtualzarr.serve.source_reads import read_range
 from virtualzarr.serve.tags import SourceTags, describe_encoding, digest, is_versioned, tag_cell
 from virtualzarr.stores.files import ByteFile, is_url, take_fingerprint
@@ -280,7 +286,7 @@ class ServedArray:
             return passing
         if not _has_any(stored.manifest, spans):
             return self._find_missing(stored, spans)
-        return self._encode(stored, cell, self._tag(stored, cell, spans, "encoded"), spans)
+        return self._encode(stored, cell, self._tag(stored, cell, spans, "encoded"), spans, same)
 
     def _find_passing(
         self,
@@ -372,6 +378,7 @@ class ServedArray:
         cell: tuple[int, ...],
         tag: str | None,
         spans: Sequence[tuple[int, int]],
+        same: tuple[int, ...] | None = None,
     ) -> Piece:
         itemsize = 8 * 8 if self.metadata.dtype.hasobject else self.metadata.itemsize
         nbytes = math.prod(self.metadata.grid.cell_shape(cell)) * itemsize
@@ -379,6 +386,9 @@ class ServedArray:
         largest = max(nbytes, stored.largest_block * itemsize)
 
         def compute() -> bytes:
+            shuffled = None if same is None else self._encode_shuffled(stored, same, cell)
+            if shuffled is not None:
+                return shuffled
             block = self._read(stored, cell)
             # Opening has compared fingerprints before; of several blocks, each may be of another.
             if tag is not None:
@@ -386,6 +396,30 @@ class ServedArray:
             return self._encode_block(block)
 
         return Piece("encoded", tag, 2 * nbytes + 2 * largest, compute)
+
+    def _encode_shuffled(
+        self, stored: Stored, same: tuple[int, ...], cell: tuple[int, ...]
+    ) -> bytes | None:
+        """Encode a stored chunk from its shuffled bytes, if that is all it takes; else None."""
+        grid = self.metadata.grid
+        pipeline = shuffled_pipeline(self.metadata, stored.array.metadata)
+        if pipeline is None or stored.is_misread(same):
+            return None
+        found = stored.locate(same)
+        nbytes = math.prod(grid.cell_shape(cell)) * self.metadata.itemsize
+        # What lies past the end of the array is made by the face. A chunk that is much longer than
+        # what it decodes to is for the read engine to judge.
+        whole = grid.cell_extent(cell) == grid.cell_shape(cell)
+        if found is None or not whole or found[2] > 2 * nbytes:
+            return None
+        file, offset, length = found
+        block = _decoded.take(nbytes)
+        try:
+            data = read_range(file, offset, offset + length)
+            pipeline.for_block((nbytes,), block.dtype).decode_into(data, block)
+        except CodecError:
+            return None  # The read engine says what is wrong, and where.
+        return compress_shuffled(self.metadata, block)
 
     def _read(self, stored: Stored, cell: tuple[int, ...]) -> np.ndarray[Any, Any]:
         grid, dtype = self.metadata.grid, self.metadata.dtype

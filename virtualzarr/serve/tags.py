@@ -15,7 +15,7 @@ from grids import Axis
 from virtualzarr.manifest import Manifest, Source
 from virtualzarr.metadata import ArrayMetadata
 
-_FORMAT = 3
+_FORMAT = 4
 """Of what is served: a change of how chunks are encoded needs another number."""
 
 _SIZE = 16
