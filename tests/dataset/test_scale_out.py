@@ -433,3 +433,26 @@ def test_runs_that_race(paths, tmp_path):
         assert dataset.version == 4
     whole = vz.create_dataset(tmp_path / "whole", [*paths, *more], "time")
     assert list_references(dataset) == list_references(whole)
+
+
+@pytest.mark.parametrize("others", [slice(5, 8), slice(2, None)])
+@pytest.mark.parametrize("duplicates", ["raise", "skip"])
+def test_files_that_another_run_adds_meanwhile(paths, tmp_path, monkeypatch, others, duplicates):
+    dataset = vz.create_dataset(tmp_path / "air", paths[:2], "time")
+    run = scale_out._run
+
+    def run_late(*args):
+        yield from run(*args)
+        vz.Dataset(tmp_path / "air").append(paths[others])
+
+    with ThreadPoolExecutor(2) as pool:
+        monkeypatch.setattr(scale_out, "_run", run_late)
+        if duplicates == "raise":
+            with pytest.raises(MismatchError, match="in the dataset already"):
+                dataset.append(paths[2:], parallel=pool)
+            return
+        dataset = dataset.append(paths[2:], parallel=pool, duplicates="skip")
+    whole = vz.create_dataset(tmp_path / "whole", paths, "time")
+    assert dataset.group["time"][...].tolist() == whole.group["time"][...].tolist()
+    assert dataset.find_files(paths) == set(paths)
+    np.testing.assert_array_equal(dataset.group["air"][...], whole.group["air"][...])

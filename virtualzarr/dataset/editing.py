@@ -223,7 +223,8 @@ def request_append(addable: Addable, *, replaced: bool = False) -> Request:
         )  # fmt: skip
         if not replaced and (addable.files is not None or addition.coordinates is None):
             # Files were looked for in what is there; those of a group were not.
-            add = refuse_files(add, dataset, tuple(files), addable.files is not None)
+            is_selected = addable.files is not None
+            add = refuse_files(add, dataset, tuple(files), is_selected, repeats=is_selected)
         before, after = _schema_changes(dataset, addition), _gap_changes(dataset, addition, options)
         return Edit("replace" if replaced else "append", (*before, add, *after), tuple(files))
 
@@ -362,11 +363,12 @@ def _gap_changes(dataset: Dataset, addition: Addition, options: Mapping[str, Any
 
 
 def refuse_files(
-    change: Change, dataset: Dataset, files: Sequence[str], is_selected: bool
+    change: Change, dataset: Dataset, files: Sequence[str], is_selected: bool, *, repeats: bool
 ) -> Change:
     """Return a change that refuses files which another commit has added.
 
-    `is_selected` says that they are not in the version that the change was prepared by.
+    `is_selected` says that they are not in the version that the change was prepared by, `repeats`
+    that a request which is made again finds those that are left.
     """
 
     def change_checked(head: Head) -> Protocol[Record]:
@@ -379,7 +381,7 @@ def refuse_files(
             )  # fmt: skip
         if present:
             # Prepared anew, it is an error, or is left out.
-            kind = OutdatedError if is_selected else MismatchError
+            kind = OutdatedError if repeats else MismatchError
             raise kind("the file is in the dataset already", file=next(iter(present)))
         return (yield from change(head))
 

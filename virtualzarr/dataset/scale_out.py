@@ -6,6 +6,7 @@ workers*.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -19,7 +20,7 @@ from virtualzarr.config import config
 from virtualzarr.dataset.additions import with_remembered
 from virtualzarr.dataset.batch_runner import BatchRunner
 from virtualzarr.dataset.deadly_files import find_deadly_files
-from virtualzarr.dataset.editing import Addable, Request, note_repeats
+from virtualzarr.dataset.editing import Addable, Edit, Request, note_repeats, request_append
 from virtualzarr.dataset.named import Named
 from virtualzarr.dataset.schema import Schema
 from virtualzarr.dataset.snapshot import Snapshot
@@ -148,7 +149,18 @@ def request_staged(dataset: Dataset, addable: Addable, commit_id: str | None) ->
         if not is_staged_by_workers(files, options):
             return None
         staged = _stage_more(newest, files, options)
-    return None if staged is None else request_commit(staged, addable.duplicates)
+    if staged is None:
+        return None
+    commit, join = request_commit(staged, addable.duplicates, repeats=True), request_append(addable)
+    attempts = itertools.count()
+
+    def prepare(dataset: Dataset) -> Edit:
+        # Others may have added some of the files meanwhile: this process joins what they have left.
+        if next(attempts) and dataset.select_new_files(files, addable.duplicates) != files:
+            return join(dataset)
+        return commit(dataset)
+
+    return prepare
 
 
 def _stage_more(

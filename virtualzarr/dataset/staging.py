@@ -146,8 +146,13 @@ def describe_staged(
     )  # fmt: skip
 
 
-def request_commit(staged: Sequence[StagedRows], old_rows: Duplicates = "raise") -> Request:
-    """Rows come that were staged; `old_rows` is about those below the floor, see `add_rows`."""
+def request_commit(
+    staged: Sequence[StagedRows], old_rows: Duplicates = "raise", *, repeats: bool = False
+) -> Request:
+    """Rows come that were staged; `old_rows` is about those below the floor, see `add_rows`.
+
+    `repeats` says that another request takes its place if files of theirs have come meanwhile.
+    """
     objects_of = {item.segment.name: StagedObject(item.segment, item.content) for item in staged}
     if len(objects_of) < len(staged):
         raise ValueError("the same staged rows are given twice")
@@ -161,7 +166,9 @@ def request_commit(staged: Sequence[StagedRows], old_rows: Duplicates = "raise")
                 rows, read, {}, overlap=item.overlap, old_rows=old_rows,
                 unfilled=find_unfilled(dataset),
             )  # fmt: skip
-            changes.append(refuse_files(add, dataset, item.files, False) if item.is_whole else add)
+            if item.is_whole:
+                add = refuse_files(add, dataset, item.files, False, repeats=repeats)
+            changes.append(add)
         files = tuple(file for item in staged for file in item.files)
         return Edit("append", tuple(changes), files)
 
