@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import h5py
 import numpy as np
 import pytest
@@ -256,3 +258,11 @@ def test_references_with_gen_and_in_f_order(tmp_path):
 def test_every_refusal_is_an_error_of_this_package():
     assert issubclass(MismatchError, VirtualZarrError)
     assert issubclass(UnsupportedError, VirtualZarrError)
+
+
+def test_what_is_there_is_not_listed_as_missing():
+    readme = (Path(__file__).parents[2] / "README.md").read_text("utf-8")
+    missing = readme.split("### What is not there yet", 1)[1].split("\n## ", 1)[0]
+    assert vz.config.disk_cache_bytes > 0
+    assert "disk" not in missing
+    assert "by themselves are not there" not in missing
