@@ -16,6 +16,7 @@ import pytest
 
 import virtualzarr as vz
 import virtualzarr.serve.fast_path as fast_path
+import virtualzarr.serve.memory_files as memory_files
 from tests.serve.nasty import make_hdf5
 from tests.serve.serving import ask
 from virtualzarr.cli.samples import Part, write_archive
@@ -47,6 +48,9 @@ def path(tmp_path_factory):
     noise = np.random.default_rng(0).integers(0, 255, (2, 8 << 20), "u1")
     with h5py.File(folder / "many.h5", "a") as file:
         file.create_dataset("large", data=noise, chunks=(1, 8 << 20), fletcher32=True)
+        # Of integers, as numbers of one byte have another codec.
+        file.create_dataset("coded", data=noise[:, : 1 << 19].view("i2"), chunks=(1, 1 << 18),
+                            fletcher32=True)  # fmt: skip
         file.create_dataset("long", data=noise[:, : 1 << 20], chunks=(1, 1 << 20))
     return folder / "many.h5"
 
@@ -281,6 +285,90 @@ def test_requests_that_came_with_others_are_not_remembered(path, calls):
     assert len(app.answers) == 0
 
 
+FILED = ["/v3/long/c/0/0", "/v3/coded/c/0/0"]
+
+
+@pytest.mark.parametrize("key", FILED)
+def test_what_is_asked_for_often_is_sent_from_a_file_in_memory(path, calls, key):
+    app = create_app(path)
+    with run_in_thread(app) as url:
+        ask_again(url, head_of(key), times=2)
+        assert len(app.delivery._files._files) == 0
+        (answer,) = ask_again(url, head_of(key), times=1)
+        assert len(app.delivery._files._files) == 1
+        assert ask_again(url, head_of(key), head_of(KEYS["encoded"]))[0] == answer
+    assert calls == [key, KEYS["encoded"]]
+    assert answer[1] == ask(app, key).body
+    assert app.delivery.budget.used == 0
+
+
+def test_sources_of_files_in_memory_are_looked_at_each_time(path, tmp_path):
+    copy = tmp_path / "a.h5"
+    copy.write_bytes(path.read_bytes())
+    app = create_app(copy)
+    with run_in_thread(app) as url:
+        ask_again(url, head_of(FILED[0]))
+        assert len(app.delivery._files._files) == 1
+        os.utime(copy, ns=(1, 1))
+        assert ask_again(url, head_of(FILED[0]))[0][0].startswith(b"HTTP/1.1 502")
+
+
+@pytest.mark.parametrize("key", FILED)
+@pytest.mark.parametrize("taken", [0, 1, 300_000])
+def test_connections_that_take_a_part_of_a_file(path, calls, key, taken, monkeypatch):
+    send = os.sendfile
+    app = create_app(path)
+    with run_in_thread(app) as url:
+        (answer,) = ask_again(url, head_of(key), times=4)
+
+        def send_part(to, file, start, nbytes):
+            if not taken:
+                raise BlockingIOError
+            return send(to, file, start, min(nbytes, taken))
+
+        monkeypatch.setattr(memory_files.os, "sendfile", send_part)
+        assert ask_again(url, head_of(key)) == [answer]
+        monkeypatch.setattr(fast_path.os, "write", lambda to, head: send_head(to, head[:9]))
+        assert ask_again(url, head_of(key)) == [answer]
+    assert calls == [key]
+    assert app.delivery.budget.used == 0
+
+
+send_head = os.write
+
+
+def test_files_in_memory_are_few(monkeypatch):
+    def count():
+        names = [os.readlink(f"/proc/self/fd/{each}") for each in os.listdir("/proc/self/fd")
+                 if os.path.lexists(f"/proc/self/fd/{each}")]  # fmt: skip
+        return sum("virtualzarr-chunk" in name for name in names)
+
+    files, data = memory_files.MemoryFiles(1 << 20), bytes(range(256)) * 1024
+    gc.collect()
+    before = count()
+    # More in turns than is kept: none is made.
+    for _ in range(3):
+        assert not any(files.offer(str(number), b"", data) for number in range(5))
+    assert files.offer("4", b"", data).read(255, 257) == b"\xff\0"
+    for number in "abcdef":
+        files.offer(number, b"", data)
+        assert files.offer(number, b"a", data[1:]).read(0, 2) == b"a\1"
+    assert count() == before + 4
+    assert files.get("a") is None
+    assert files.get("f").nbytes == len(data)
+    for size in (memory_files.MIN - 1, memory_files.MAX + 1):
+        assert not any(files.offer("g", bytes(size)) for _ in range(3))
+
+    def refuse(name):
+        raise OSError("too many open files")
+
+    monkeypatch.setattr(memory_files.os, "memfd_create", refuse)
+    assert not any(files.offer("h", data) for _ in range(3))
+    del files
+    gc.collect()
+    assert count() == before
+
+
 @pytest.mark.parametrize("key", ["/v3/large/c/0/0", "/v3/long/c/0/0"])
 def test_clients_that_read_slowly_get_the_rest_as_others_do(path, calls, key, monkeypatch):
     app = create_app(path, memory=48 << 20)
@@ -291,7 +379,7 @@ def test_clients_that_read_slowly_get_the_rest_as_others_do(path, calls, key, mo
         monkeypatch.setattr(fast_path.os, "writev", lambda to, parts: write(
             to, [*parts[:-1], memoryview(parts[-1])[: len(parts[-1]) // 2]]
         ))  # fmt: skip
-        clients = [Client(url, 4096) for _ in range(4)]
+        clients = [Client(url, 1 << 16) for _ in range(4)]
         for client in clients:
             client.socket.sendall(head_of(key))
             client._receive()
@@ -343,7 +431,7 @@ def test_a_source_that_changes_in_between_breaks_the_answer(path, tmp_path, monk
     copy = tmp_path / "a.h5"
     copy.write_bytes(path.read_bytes())
     with run_in_thread(create_app(copy)) as url:
-        ask_again(url, head_of("/v3/long/c/0/0"))
+        ask_again(url, head_of("/v3/long/c/0/0"), times=2)
 
         def change(to, parts):
             os.utime(copy, ns=(1, 1))

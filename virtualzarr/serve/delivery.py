@@ -13,10 +13,11 @@ from typing import TypeVar
 from virtualzarr.config import config
 from virtualzarr.serve.budget import Budget
 from virtualzarr.serve.disk_cache import DiskCache
+from virtualzarr.serve.memory_files import MemoryFile, MemoryFiles
 from virtualzarr.serve.messages import compress
 from virtualzarr.serve.metrics import Metrics
 from virtualzarr.serve.served_array import Piece, ServedArray
-from virtualzarr.serve.source_reads import read_range, read_resident
+from virtualzarr.serve.source_reads import check_source, read_range, read_resident
 from virtualzarr.serve.tags import digest
 from virtualzarr.stores.lru_cache import LRUCache
 
@@ -48,10 +49,12 @@ class Delivery:
 
     def __init__(self, memory: int, cache: DiskCache | None = None) -> None:
         recent = min(_RECENT, memory // 4)
-        self.budget = Budget(memory - recent)
+        sent = min(_RECENT, memory // 8)
+        self.budget = Budget(memory - recent - sent)
         self.metrics = Metrics(self.budget)
         self.cache = cache
         self._recent: LRUCache[str, bytes] = LRUCache(recent)
+        self._files = MemoryFiles(sent)
         self._flights: dict[str, asyncio.Task[tuple[bytes, str]]] = {}
         self._start_threads()
 
@@ -94,23 +97,32 @@ class Delivery:
             self._recent.put(key, packed, len(packed))
         return packed
 
-    def take_at_once(self, piece: Piece) -> tuple[bytes, bytes] | None:
-        """Return a chunk as its head and the rest, if nothing has to be waited for; else None.
+    def take_at_once(self, tag: str, piece: Piece) -> MemoryFile | tuple[bytes, bytes] | None:
+        """Return a chunk, if nothing has to be waited for, as a file or its head and the rest.
 
         Raises
         ------
         VirtualZarrError
             It cannot be read.
         """
+        file = self._files.get(tag)
+        if file is not None:
+            if piece.file is None:
+                self.metrics.count_encoded("memory")
+            else:
+                check_source(piece.file)
+            return file
         if piece.nbytes is None:
-            data = None if piece.tag is None else self._recall(piece.tag)
+            data = self._recall(tag)
         elif piece.nbytes > STEP:
             return None
         else:
             assert piece.file is not None
             stop = piece.offset + piece.nbytes - len(piece.head)
             data = read_resident(piece.file, piece.offset, stop)
-        return None if data is None else (piece.head, data)
+        if data is None:
+            return None
+        return self._files.offer(tag, piece.head, data) or (piece.head, data)
 
     def _recall(self, tag: str) -> bytes | None:
         data: bytes | None = self._recent.get(tag)

@@ -14,6 +14,7 @@ from virtualzarr.errors import VirtualZarrError
 from virtualzarr.serve.answers import Answer
 from virtualzarr.serve.catalogue import Entry, Snapshot
 from virtualzarr.serve.codecs import FACES
+from virtualzarr.serve.memory_files import MemoryFile
 from virtualzarr.serve.messages import (
     BadRequestError,
     Receive,
@@ -375,15 +376,16 @@ class Resumed(Exchange):
     Parameters
     ----------
     answer : Answer
-    data : bytes
-        The chunk, if it was encoded; else it is read again from where it broke off.
+    data : MemoryFile or bytes
+        The chunk. One that passes through and is in no file of ours is read again from where it
+        broke off.
     at : int
         Bytes of the chunk that were sent.
     """
 
     def __init__(
         self, app: Application, scope: Scope, receive: Receive, send: Send, answer: Answer,
-        data: bytes, at: int,
+        data: MemoryFile | bytes, at: int,
     ) -> None:  # fmt: skip
         super().__init__(app, scope, receive, send)
         self.entry, self.face, self.kind = answer.entry, answer.face, answer.kind
@@ -394,12 +396,20 @@ class Resumed(Exchange):
         self.request = Request.parse(self.scope)
         assert self.piece is not None
         with self._watch_speed():
-            if self.piece.nbytes is not None:
+            if isinstance(self.data, MemoryFile):
+                await self._send_file(self.data)
+            elif self.piece.nbytes is not None:
                 await self._pass_on(self.piece, self.sent, self.piece.nbytes, self.status, {})
             else:
                 async with self.app.delivery.budget.hold(len(self.data)):
                     await self._send_body(memoryview(self.data)[self.sent :], last=True)
         return None
+
+    async def _send_file(self, file: MemoryFile) -> None:
+        async with self.app.delivery.budget.hold(file.nbytes):
+            for start in range(self.sent, file.nbytes, _SLICE):
+                stop = min(start + _SLICE, file.nbytes)
+                await self._send_body(file.read(start, stop), last=stop == file.nbytes)
 
 
 def log_answer(

@@ -14,6 +14,7 @@ from virtualzarr.errors import VirtualZarrError
 from virtualzarr.serve.answers import MAX_REQUEST, Answer
 from virtualzarr.serve.app import Application
 from virtualzarr.serve.exchange import REMEMBER, Resumed, log_answer
+from virtualzarr.serve.memory_files import MemoryFile
 from virtualzarr.serve.messages import Receive, Scope, Send
 
 _STATUS_LINES = {
@@ -92,13 +93,13 @@ class FastPath:
         answer = self.application.answers.find(request)
         if answer is None or not _WRITES_AT_ONCE:
             return False
-        parts = self._take(answer)
-        if parts is None:
+        body = self._take(answer)
+        if body is None:
             return False
-        nbytes = sum(map(len, parts))
-        sent = self._write_at_once(self._make_head(answer), parts)
+        nbytes = body.nbytes if isinstance(body, MemoryFile) else sum(map(len, body))
+        sent = self._write_at_once(self._make_head(answer), body)
         if sent < nbytes:
-            self._resume(request, answer, parts[-1], sent, nbytes)
+            self._resume(request, answer, body, sent, nbytes)
             return True
         seconds = time.perf_counter() - started
         self.application.delivery.metrics.count(
@@ -109,12 +110,14 @@ class FastPath:
         self.on_response_complete()  # type: ignore[attr-defined]
         return True
 
-    def _take(self, answer: Answer) -> Sequence[bytes] | None:
-        """Return the body of an answer in parts, if nothing has to be waited for; else None."""
-        if answer.piece is None:
+    def _take(self, answer: Answer) -> MemoryFile | Sequence[bytes] | None:
+        """Return the body of an answer, if nothing has to be waited for; else None."""
+        piece = answer.piece
+        if piece is None:
             return ()
+        assert piece.tag is not None
         try:
-            return self.application.delivery.take_at_once(answer.piece)
+            return self.application.delivery.take_at_once(piece.tag, piece)
         except VirtualZarrError:
             return None  # for the application to tell
 
@@ -125,22 +128,34 @@ class FastPath:
             lines += [name, b": ", value, b"\r\n"]
         return b"".join([*lines, answer.head])
 
-    def _write_at_once(self, head: bytes, parts: Sequence[bytes]) -> int:
-        """Write a head, and what the system takes of parts; return how many bytes of these.
+    def _write_at_once(self, head: bytes, body: MemoryFile | Sequence[bytes]) -> int:
+        """Write a head, and what the system takes of a body; return how many bytes of that.
 
         Not by the transport, which copies what the system does not take.
         """
         descriptor = self.transport.get_extra_info("socket").fileno()
         try:
-            sent = os.writev(descriptor, [head, *parts])
+            if isinstance(body, MemoryFile):
+                sent = os.write(descriptor, head)
+            else:
+                sent = os.writev(descriptor, [head, *body])
         except OSError:
             sent = 0  # It takes nothing now, or is gone, which the transport finds out.
         if sent < len(head):
             self.transport.write(head[sent:])
-        return max(sent - len(head), 0)
+            return 0
+        return body.send_to(descriptor) if isinstance(body, MemoryFile) else sent - len(head)
 
-    def _resume(self, request: bytes, answer: Answer, data: bytes, sent: int, nbytes: int) -> None:
+    def _resume(
+        self,
+        request: bytes,
+        answer: Answer,
+        body: MemoryFile | Sequence[bytes],
+        sent: int,
+        nbytes: int,
+    ) -> None:
         """Have the rest of an answer sent in place of one by the application."""
+        data = body if isinstance(body, MemoryFile) else body[-1]
 
         async def run(scope: Scope, receive: Receive, send: Send) -> None:
             await Resumed(self.application, scope, receive, send, answer, data, sent).run()

@@ -44,6 +44,13 @@ def read_resident(file: ByteFile, start: int, stop: int) -> bytes | None:
         return _take(file, opened, start, stop)
 
 
+def check_source(file: ByteFile) -> None:
+    """Raise as `read_range`, if a local file is another one than was scanned."""
+    if isinstance(file, LocalFile):
+        with file.open():
+            pass  # which compares
+
+
 def _take(file: LocalFile, opened: OpenFile, start: int, stop: int) -> bytes:
     data = opened.take(start, stop - start)
     # Opening has compared the fingerprint before; who writes now changes the date first.
