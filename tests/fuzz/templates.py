@@ -13,6 +13,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import h5py
 import numpy as np
@@ -147,6 +148,29 @@ def _write_netcdf3(form: str) -> Callable[[Path, np.random.Generator, int], None
     return write
 
 
+def _write_tiff(**options: Any) -> Callable[[Path, np.random.Generator, int], None]:
+    def write(path: Path, rng: np.random.Generator, number: int) -> None:
+        import tifffile
+
+        tiepoint = (33922, 12, 6, (0, 0, 0, 4e5, 5e6, 0), True)
+        scale = (33550, 12, 3, (10.0, 10.0, 0.0), True)
+        metadata = f"<GDALMetadata>{number:03d}</GDALMetadata>"
+        keywords = {
+            "tile": (16, 16), "compression": "zlib", "metadata": None,
+            "datetime": f"2026:01:{number:02d} 00:00:00",
+            "extratags": [tiepoint, scale, (42112, 2, len(metadata) + 1, metadata, True)],
+        } | options  # fmt: skip
+        bigtiff, overviews = keywords.pop("bigtiff", False), keywords.pop("subifds", 0)
+        with tifffile.TiffWriter(path, bigtiff=bigtiff) as file:
+            shape = keywords.pop("shape", (60, 70))
+            image = rng.integers(0, 1 << 12, shape, "u2")
+            file.write(image, subifds=overviews, **keywords)
+            if overviews:
+                file.write(image[::2, ::2], subfiletype=1, **keywords)
+
+    return write
+
+
 KINDS = [
     Kind("h5py earliest", _write_h5py("earliest")),
     Kind("h5py v110", _write_h5py("v110")),
@@ -156,6 +180,13 @@ KINDS = [
     Kind("netCDF-3", _write_netcdf3("NETCDF3_CLASSIC")),
     Kind("netCDF-3 of 64 bits", _write_netcdf3("NETCDF3_64BIT_OFFSET")),
     Kind("CDF-5", _write_netcdf3("NETCDF3_64BIT_DATA")),
+    Kind("TIFF", _write_tiff()),
+    Kind("TIFF of strips", _write_tiff(tile=None, rowsperstrip=7, predictor=True)),
+    Kind("BigTIFF", _write_tiff(bigtiff=True, compression="zstd")),
+    Kind("TIFF of planes", _write_tiff(shape=(3, 40, 50), photometric="rgb")),
+    Kind("TIFF of pages", _write_tiff(shape=(3, 40, 50), photometric="minisblack")),
+    Kind("TIFF with an overview", _write_tiff(subifds=1)),
+    Kind("TIFF without compression", _write_tiff(compression=None)),
 ]
 
 

@@ -119,7 +119,7 @@ def test_what_is_kept_is_bounded(tmp_path, monkeypatch):
 def test_options_that_leave_templates_out(tmp_path):
     files = [_write(tmp_path / f"{number}.h5", number) for number in range(4)]
     assert template_cache.uses_templates(_OPTIONS)
-    assert not template_cache.uses_templates(_OPTIONS | {"format": "tiff"})
+    assert not template_cache.uses_templates(_OPTIONS | {"format": "grib"})
     with config.tuning.set(templates=False):
         assert not template_cache.uses_templates(_OPTIONS)
     joined = vz.virtualize(files, "phony_dim_0")

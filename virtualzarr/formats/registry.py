@@ -175,7 +175,10 @@ FORMATS: dict[str, Format] = {
         records=True,
     ),
     "tiff": Format(
-        f"{_HERE}.tiff", begins(b"II*\0", b"MM\0*", b"II+\0", b"MM\0+"), (".tif", ".tiff")
+        f"{_HERE}.tiff",
+        begins(b"II*\0", b"MM\0*", b"II+\0", b"MM\0+"),
+        (".tif", ".tiff"),
+        records=True,
     ),
     "npy": Format(f"{_HERE}.npy", _is_npy, (".npy", ".npz")),
     "nifti": Format(f"{_HERE}.nifti", _is_nifti, (".nii", ".nii.gz")),

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from virtualzarr.formats.templates.recorder import Recorder
 
 SIGNATURE = b"\x89HDF\r\n\x1a\n"
+USER_BLOCKS = (512, 1024, 2048)
+"""Where the signature is looked for in any file, before other formats are thought of."""
 _BTREE_K, _SHARED_TABLE, _FILE_SPACE = 0x13, 0x0F, 0x17
 _WIDTHS = (2, 4, 8)
 # Written by one process, or read by others meanwhile.

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from virtualzarr.formats.hdf5.superblock import SIGNATURE
+from virtualzarr.formats.hdf5.superblock import SIGNATURE, USER_BLOCKS
 from virtualzarr.formats.netcdf3.header import Header, Value
 from virtualzarr.formats.templates.recorder import UNDECODED, AttributeSlot
 from virtualzarr.manifest import Source
@@ -16,9 +16,6 @@ from virtualzarr.stores.file_heads import find_head
 if TYPE_CHECKING:
     from virtualzarr.formats.templates.recorder import Recorder
     from virtualzarr.hierarchy.group import Group
-
-# Where HDF5 files with a user block are told from others, before netCDF-3 is thought of.
-_USER_BLOCKS = (512, 1024, 2048)
 
 
 def declare(recorder: Recorder, header: Header, group: Group, source: Source) -> None:
@@ -32,9 +29,9 @@ def declare(recorder: Recorder, header: Header, group: Group, source: Source) ->
         recorder.forbid("a remote file that is not all here")
     if header.nrecords is None:
         recorder.forbid("a number of records that follows from the length of the file")
-    if size < _USER_BLOCKS[-1] + len(SIGNATURE):
+    if size < USER_BLOCKS[-1] + len(SIGNATURE):
         recorder.forbid("a file so short that longer ones might be of another format")
-    recorder.others += [(at, SIGNATURE) for at in _USER_BLOCKS]
+    recorder.others += [(at, SIGNATURE) for at in USER_BLOCKS]
     recorder.require_size(max(header.nbytes, header.nrecords or 0))
     recorder.uses.append((0, header.nbytes, 1))
     recorder.groups.append(("", 0))

@@ -140,7 +140,7 @@ class _Builder:
         if address in recorder.pinned or not slots:
             return
         joined = _join(slots)
-        address_at = self.image.locate_numbers(joined.address_at, _WIDTH)
+        address_at = self.image.locate_numbers(joined.address_at, joined.address_bytes)
         length_at = np.full_like(address_at, self.image.nbytes - 1)
         if joined.size_at is not None:
             length_at = self.image.locate_numbers(joined.size_at, joined.size_bytes)
@@ -149,7 +149,7 @@ class _Builder:
         # Which slot a cell came from shows by its address, if no two slots have the same. Those
         # without a chunk have none.
         order = np.argsort(addresses, kind="stable")
-        order = order[np.searchsorted(addresses[order], 0) :]
+        order = order[np.searchsorted(addresses[order], recorder.least_number) :]
         addresses, lengths = addresses[order], lengths[order]
         if not len(order) or (addresses[1:] == addresses[:-1]).any():
             return
@@ -173,7 +173,7 @@ class _Builder:
             self.length_at.append(length_at[numbers])
             self.constant.append(constant.astype(np.int64))
         # Counted once for all names: the index was asked for once.
-        self.free[address_at[mapped]] += 1
+        self.free[address_at[mapped, : joined.address_bytes]] += 1
         if joined.size_at is not None:
             self.free[self.image.locate_numbers(joined.size_at[mapped], joined.size_bytes)[
                 :, : joined.size_bytes]] += 1  # fmt: skip
@@ -210,10 +210,11 @@ def _is_same(value: Any, other: Any) -> bool:
 def _join(slots: list[ChunkSlots]) -> ChunkSlots:
     """Join the slots of the leaves of one index."""
     address_at = np.concatenate([some.address_at for some in slots])
-    if slots[0].size_at is None:
-        return ChunkSlots(address_at)
+    first = slots[0]
+    if first.size_at is None:
+        return ChunkSlots(address_at, address_bytes=first.address_bytes)
     sizes = [some.size_at for some in slots if some.size_at is not None]
-    return ChunkSlots(address_at, np.concatenate(sizes), slots[0].size_bytes)
+    return ChunkSlots(address_at, np.concatenate(sizes), first.size_bytes, first.address_bytes)
 
 
 def _match(

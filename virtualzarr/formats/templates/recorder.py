@@ -28,16 +28,17 @@ class ChunkSlots:
     Parameters
     ----------
     address_at : int64 array
-        Of the addresses, of 8 bytes each.
+        Of the addresses.
     size_at : int64 array, optional
         Of the lengths; None where all have the same.
-    size_bytes : int
-        Bytes that a length takes.
+    size_bytes, address_bytes : int
+        Bytes that a length takes, and an address.
     """
 
     address_at: Ints
     size_at: Ints | None = None
     size_bytes: int = 0
+    address_bytes: int = 8
 
 
 @dataclass(frozen=True)
@@ -90,6 +91,10 @@ class Recorder:
         Where the file says how long it is, in 8 bytes.
     others : list of (int, bytes)
         A file that has these bytes there is one of another format.
+    other_names : tuple of str
+        Files whose names end with one of these, in lower case, are parsed otherwise.
+    least_number : int
+        Chunks at smaller addresses, or of fewer bytes, are missing ones: of slots, none may be.
     """
 
     def __init__(self) -> None:
@@ -99,6 +104,8 @@ class Recorder:
         self.spent = self.cells = 0
         self.end_at: int | None = None
         self.others: list[tuple[int, bytes]] = []
+        self.other_names: tuple[str, ...] = ()
+        self.least_number = 0
         # Ranges of bytes, and how much oftener they are looked at: each request once more, what a
         # parser did not look at once less.
         self.uses: list[tuple[int, int, int]] = []
@@ -118,7 +125,8 @@ class Recorder:
         self._shift = 0
         self.pinned: set[int] = set()
         self.arrays: list[tuple[str, int]] = []
-        self.shapes: list[tuple[int, ...]] = []
+        # What of files that are alike is the same, and easily seen of others: no template of these.
+        self.shapes: list[tuple[Any, ...]] = []
         self.groups: list[tuple[str, int]] = []
 
     def forbid(self, reason: str) -> None:

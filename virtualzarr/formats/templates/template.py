@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -90,6 +91,7 @@ class Template:
         ]
         self.least_size = max(recorder.least_size, _find_end(group, self.plans))
         self._spent, self._cells = recorder.spent, recorder.cells
+        self._other_names, self._least_number = recorder.other_names, recorder.least_number
         self.schema = Schema.of(group, self.plans.arrays)
         self._rows = self.reference[None].copy()
         self._differences = np.empty_like(self._rows)
@@ -150,6 +152,8 @@ class Template:
         return scanned
 
     def _read_row(self, location: Location, row: Bytes) -> Source | None:
+        if self._other_names and _has_name(location.uri, self._other_names):
+            return None
         return read_row(location, self._parts, row, self._is_like)
 
     def _is_like(self, row: Bytes) -> bool:
@@ -170,8 +174,9 @@ class Template:
         alike &= self._fits(rows, sizes)
         addresses = read_numbers(rows, self.plans.address_at)
         lengths = read_numbers(rows, self.plans.length_at) + self.plans.constant
-        inside = (addresses >= 0) & (addresses < MAX_NUMBER)
-        inside &= (lengths >= 0) & (lengths < MAX_NUMBER)
+        least = self._least_number
+        inside = (addresses >= least) & (addresses < MAX_NUMBER)
+        inside &= (lengths >= least) & (lengths < MAX_NUMBER)
         inside &= np.where(inside, addresses + lengths, 0) <= sizes[:, None]
         alike &= inside.all(axis=1)
         for check in self._checks:
@@ -216,6 +221,11 @@ class Template:
                         return None
                     changed.setdefault(path, {})[each.name] = value
         return changed
+
+
+def _has_name(uri: str, ends: tuple[str, ...]) -> bool:
+    """Whether the name of a file, not that of a link to it, ends in one of some ways."""
+    return (os.path.realpath(uri) if os.path.islink(uri) else uri).lower().endswith(ends)
 
 
 def _read_addresses(rows: Bytes, at: Ints) -> Ints:

@@ -19,7 +19,7 @@ _log = logging.getLogger(__name__)
 LIMIT = 64 * 1024
 """Longest JSON of an attribute; longer ones are data rather than descriptions."""
 
-_DAMAGED = (ValueError, TypeError, LookupError, ArithmeticError, AttributeError, struct.error)
+DAMAGED = (ValueError, TypeError, LookupError, ArithmeticError, AttributeError, struct.error)
 """Errors that tifffile raises for damaged values."""
 
 _SUBFILE = 254
@@ -81,7 +81,7 @@ def tag_value(page: Any, code: int) -> Any:
     """Return a tag's value; None if it is missing or damaged, as the image may not be."""
     try:
         return page.tags.valueof(code)
-    except _DAMAGED as error:
+    except DAMAGED as error:
         _log.warning("tag %d of page %s cannot be read: %r", code, page.index, error)
         return None
 
@@ -90,7 +90,7 @@ def geo_keys(page: Any) -> dict[str, Any]:
     """Return GeoTIFF keys by name; none if they are damaged."""
     try:
         return page.geotiff_tags or {}
-    except _DAMAGED as error:
+    except DAMAGED as error:
         _log.warning("GeoTIFF keys of page %s cannot be read: %r", page.index, error)
         return {}
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from hashlib import blake2b
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +18,9 @@ from numpy.typing import NDArray
 from virtualzarr.codecs.tiff.jpeg_frame import read_jpeg_frame
 from virtualzarr.errors import UnsupportedError
 from virtualzarr.formats.tiff.layout import CONTIG, WIDTH, Segments
+
+if TYPE_CHECKING:
+    from virtualzarr.formats.templates.recorder import Recorder
 
 _DECISIVE = (
     256,
@@ -40,8 +43,8 @@ _DECISIVE = (
 )
 """Tags of shape, sample type and encoding."""
 
-_SIZES = np.zeros(256, np.int64)
-_SIZES[1:19] = (1, 1, 2, 4, 8, 1, 1, 2, 4, 8, 4, 8, 4, 0, 0, 8, 8, 8)
+SIZES = np.zeros(256, np.int64)
+SIZES[1:19] = (1, 1, 2, 4, 8, 1, 1, 2, 4, 8, 4, 8, 4, 0, 0, 8, 8, 8)
 """Bytes of a value of each TIFF data type."""
 
 _GUESS = 40
@@ -64,11 +67,26 @@ class Directories:
     file : tifffile.FileHandle or PagedFile
     reach : callable, optional
         Called with offset and length of each directory of a chain before it is read.
+    recorder : Recorder, optional
+        Is told that entries of directories are only read to get at the next one.
+
+    Attributes
+    ----------
+    compared : bool
+        Whether entries were looked at after all.
+    left : bool
+        Whether a chain of directories ended with an offset that is not in the file.
     """
 
     def __init__(
-        self, form: Any, file: Any, reach: Callable[[int, int], None] | None = None
+        self,
+        form: Any,
+        file: Any,
+        reach: Callable[[int, int], None] | None = None,
+        recorder: Recorder | None = None,
     ) -> None:
+        self.compared = self.left = False
+        self._recorder = recorder
         self.form = form
         self._file = file
         self._reach = reach
@@ -97,12 +115,15 @@ class Directories:
                 if self._reach is not None:
                     self._reach(offset, self.guess)
                 self._raw[offset], offset = self._read(file, offset)
+        self.left |= bool(offset)
         return None
 
     @property
     def guess(self) -> int:
         """Bytes that are read with the first request for a directory; most need fewer."""
         form = self.form
+        if self._recorder is not None:  # what is read is compared
+            return int(form.tagnosize)
         return int(form.tagnosize + _GUESS * form.tagsize + form.offsetsize)
 
     @property
@@ -110,13 +131,23 @@ class Directories:
         """Offsets of the directories that were read."""
         return list(self._raw)
 
+    def count_entries(self, offset: int) -> int:
+        """Return how many entries a directory of a chain has; -1 of any other."""
+        return len(self._raw[offset]) // self.form.tagsize if offset in self._raw else -1
+
     def entries(self, offsets: Sequence[int]) -> list[bytes]:
         """Return the raw entries of the directories at some offsets."""
+        self.compared = True
         with _open_for_reading(self._file) as file:
             for offset in offsets:
                 if offset not in self._raw:
                     self._raw[offset], _ = self._read(file, offset)
-        return [self._raw[offset] for offset in offsets]
+        raws = [self._raw[offset] for offset in offsets]
+        if self._recorder is not None:
+            for offset, raw in zip(offsets, raws, strict=True):
+                start = offset + self.form.tagnosize
+                self._recorder.use(start, start + len(raw))
+        return raws
 
     def tables(self, offsets: Sequence[int]) -> Iterator[tuple[NDArray[np.int64], NDArray[Any]]]:
         """Yield the entries of the directories at some offsets, for each number of entries.
@@ -173,8 +204,10 @@ class Directories:
         if count > _MAX_TAGS:
             return b"", 0
         stop = form.tagnosize + count * form.tagsize
-        if count > _GUESS:
+        if len(raw) < stop + form.offsetsize:
             raw += file.read(stop + form.offsetsize - len(raw))
+        if self._recorder is not None:
+            self._recorder.ignore(offset + form.tagnosize, offset + stop)
         entries = raw[form.tagnosize : stop]
         following = raw[stop : stop + form.offsetsize]
         return entries[: len(entries) // form.tagsize * form.tagsize], int.from_bytes(
@@ -302,7 +335,7 @@ def _table(raw: bytes, rows: int, form: Any) -> NDArray[Any]:
         table[name] = entries[name]
     # Clipped to more than any file has, so that the product with the size cannot overflow int64.
     count = np.minimum(entries["count"].astype(np.uint64), 1 << 48).astype(np.int64)
-    table["nbytes"] = _SIZES[np.minimum(entries["type"], 255)] * count
+    table["nbytes"] = SIZES[np.minimum(entries["type"], 255)] * count
     return table
 
 

@@ -5,15 +5,19 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import IO, Any, cast
+from contextlib import ExitStack, contextmanager
+from typing import IO, TYPE_CHECKING, Any, cast
 
 from virtualzarr import errors
 from virtualzarr.formats.paging import pages_of
+from virtualzarr.formats.tiff.declare import RecordedFile
 from virtualzarr.formats.tiff.directories import Directories
 from virtualzarr.formats.tiff.remote import PagedFile, read_ahead
 from virtualzarr.manifest import Source
 from virtualzarr.stores.files import is_url
+
+if TYPE_CHECKING:
+    from virtualzarr.formats.templates.recorder import Recorder
 
 _SMALL_CIRCLE = 100
 
@@ -28,10 +32,19 @@ class Files:
         Of the same file.
     directories : Directories, optional
         Of the same file.
+    recorded : RecordedFile, optional
+        The same file, if what is read of it is recorded.
     """
 
-    def __init__(self, tiff: Any, source: Source, directories: Directories | None = None) -> None:
+    def __init__(
+        self,
+        tiff: Any,
+        source: Source,
+        directories: Directories | None = None,
+        recorded: RecordedFile | None = None,
+    ) -> None:
         self.tiff = tiff
+        self.recorded = recorded
         self.uri = source.uri
         self._sources = {id(tiff): source}
         self._directories = {} if directories is None else {id(tiff): directories}
@@ -53,7 +66,9 @@ class Files:
         """Return the directories of a file that the series spans."""
         directories = self._directories.get(id(tiff))
         if directories is None:
-            directories = self._directories[id(tiff)] = Directories(tiff.tiff, tiff.filehandle)
+            recorder = None if self.recorded is None else self.recorded.recorder
+            directories = Directories(tiff.tiff, tiff.filehandle, recorder=recorder)
+            self._directories[id(tiff)] = directories
         return directories
 
     def check_chain(self) -> None:
@@ -83,18 +98,21 @@ class Files:
 
 
 @contextmanager
-def open_tiff(source: Source) -> Iterator[Files]:
-    """Open a file with tifffile.
+def open_tiff(source: Source, recorder: Recorder | None = None) -> Iterator[Files]:
+    """Open a file with tifffile; what it reads of a local one is recorded.
 
     Raises `SourceError` if it cannot be read; `MissingDependencyError` if there is no tifffile.
     """
     problem = "tifffile is needed to scan TIFF files: pip install 'virtualzarr[tiff]'"
     tifffile = errors.import_optional("tifffile", problem)
     if not is_url(source.uri):
-        with parsing(source.uri):
-            tiff = tifffile.TiffFile(source.uri)
-        with tiff:
-            yield Files(tiff, source)
+        with ExitStack() as stack:
+            with parsing(source.uri):
+                recorded = None
+                if recorder is not None:
+                    recorded = stack.enter_context(RecordedFile(source.uri, recorder))
+                tiff = stack.enter_context(tifffile.TiffFile(recorded or source.uri))
+            yield Files(tiff, source, recorded=recorded)
         source.check_unchanged()
         return
     # NDPI slides are only known by their extension: it has to be passed on.

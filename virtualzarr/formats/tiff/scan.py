@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +14,7 @@ from virtualzarr.errors import SourceError
 from virtualzarr.formats.on_error import Refusals, ScanOptions, begin_scan
 from virtualzarr.formats.tiff.attributes import file_attributes
 from virtualzarr.formats.tiff.coordinates import coordinate_arrays, page_coordinates
+from virtualzarr.formats.tiff.declare import declare
 from virtualzarr.formats.tiff.files import Files, open_tiff, parsing
 from virtualzarr.formats.tiff.multiscales import image_attributes, is_valid
 from virtualzarr.formats.tiff.ome import ImageMetadata, images_of
@@ -21,9 +22,14 @@ from virtualzarr.formats.tiff.series import axes_and_shape, series_array
 from virtualzarr.hierarchy.group import Group
 from virtualzarr.metadata.dimension_names import Dimensions
 
+if TYPE_CHECKING:
+    from virtualzarr.formats.templates.recorder import Recorder
 
-def scan(path_or_url: Any, **options: Unpack[ScanOptions]) -> Group:
-    """Scan a TIFF file into a group of virtual arrays.
+
+def scan(
+    path_or_url: Any, *, recorder: Recorder | None = None, **options: Unpack[ScanOptions]
+) -> Group:
+    """Scan a TIFF file into a group of virtual arrays; a recorder is told what that depends on.
 
     Each series of images, as tifffile groups the pages of a file, becomes an array that reads
     exactly what ``tifffile.TiffFile(path).series[i].asarray()`` reads. Arrays are named after
@@ -36,8 +42,15 @@ def scan(path_or_url: Any, **options: Unpack[ScanOptions]) -> Group:
 
     A series that cannot be virtualized is what may be skipped.
     """
-    with begin_scan(path_or_url, **options) as refusals, open_tiff(refusals.source) as files:
-        return _Scan(files, refusals).group()
+    with (
+        begin_scan(path_or_url, **options) as refusals,
+        open_tiff(refusals.source, recorder) as files,
+    ):
+        scan = _Scan(files, refusals)
+        group = scan.group()
+        if recorder is not None:
+            declare(recorder, files, scan.series)
+        return group
 
 
 Image = tuple[Array, Mapping[str, NDArray[np.float64]], Any]
@@ -51,6 +64,7 @@ class _Scan:
         self.tiff, self.uri = files.tiff, files.uri
         self.files, self.refusals = files, refusals
         self.dimensions = Dimensions()
+        self.series: list[tuple[str, Any]] = []  # of which each array is, by its path
 
     def group(self) -> Group:
         with parsing(self.uri):
@@ -114,7 +128,9 @@ class _Scan:
             where = page_coordinates(placed, lengths.get("X"), lengths.get("Y"))
             alike = len(axes) == len(shape)
             dims = self.dimensions.name(axes.lower(), shape, where) if alike else None
-            return series_array(series, shape, dims, path, self.files), where, placed
+            array = series_array(series, shape, dims, path, self.files)
+            self.series.append((path, series))
+            return array, where, placed
         return None
 
 
