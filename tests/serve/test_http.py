@@ -232,14 +232,14 @@ def test_shuffled_chunks_that_are_damaged_or_without_a_filter(tmp_path):
 def test_a_source_that_changes_while_shuffled_chunks_are_read(tmp_path, monkeypatch):
     path = write(tmp_path / "a.h5", np.ones((4, 900), "f4"), chunks=(1, 900), **CHECKED)
     app = create_app(path)
-    take = OpenFile.take
+    read = OpenFile.read
 
-    def change(self, start, nbytes):
+    def change(self, *items):
         os.utime(path, ns=(1, 1))
-        return take(self, start, nbytes)
+        return read(self, *items)
 
     refuse_engine(monkeypatch)
-    monkeypatch.setattr(OpenFile, "take", change)
+    monkeypatch.setattr(OpenFile, "read", change)
     answer = ask(app, "/v3/x/c/0/0")
     assert (answer.status, b"SourceChangedError" in answer.body) == (502, True)
 

@@ -11,12 +11,11 @@ from virtualzarr.codecs import Pipeline, make
 from virtualzarr.codecs.blosc import MAX_TYPESIZE
 from virtualzarr.codecs.core.base import Codec
 from virtualzarr.codecs.core.libraries import find_imagecodecs
+from virtualzarr.codecs.core.scratch import scratch
 from virtualzarr.codecs.shuffle import HEAD as BLOSC_HEAD
 from virtualzarr.metadata import ArrayMetadata
 from virtualzarr.metadata.create.codecs import common_serializer
 from virtualzarr.references.portable import without_gaps
-from virtualzarr.serve.cells import MAX_ENCODED_CELL
-from virtualzarr.stores.scratch import ScratchBuffer
 
 FaceName = Literal["v3", "v2", "native-grids"]
 """The faces of a dataset, as they are in URLs."""
@@ -27,9 +26,6 @@ _BLOSC_FORMATS = {"numcodecs.zlib": ("zlib", 3), "zstd": ("zstd", 4), "numcodecs
 """Names and numbers in Blosc of compressors whose streams are those of a codec."""
 
 _LZ4 = 1
-
-_packed = ScratchBuffer(MAX_ENCODED_CELL + (1 << 20))
-"""Compressed cells, each until it has its head."""
 
 _MAX_BLOCK = (2**31 - 1 - 4 * MAX_TYPESIZE) // 3
 """Bytes of a block of Blosc, at most."""
@@ -161,7 +157,7 @@ def compress_shuffled(metadata: ArrayMetadata, block: np.ndarray[Any, Any]) -> b
         return None
     # c-blosc, get_accel: how much LZ4 leaves out at each level.
     level = 10 - metadata.pipeline.codecs[-1].configuration["clevel"]
-    packed = encode(block, level=level, out=_packed.take(block.size + block.size // 128 + 64))
+    packed = encode(block, level=level, out=scratch(block.size + block.size // 128 + 64))
     head = _one_block_head(metadata, _LZ4, len(packed), block.size)
     return b"".join([head, packed]) if head else None
 

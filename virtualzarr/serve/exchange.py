@@ -352,8 +352,12 @@ class Exchange:
 
     async def _send_body(self, data: bytes | memoryview, *, last: bool) -> None:
         view = memoryview(data)
+        # Our server takes parts as they are; ASGI has bytes for them.
+        is_ours = ABORT in (self.scope.get("extensions") or {})
         for start in range(0, max(len(view), 1), _SLICE):
-            part = data if len(view) <= _SLICE else bytes(view[start : start + _SLICE])
+            part: bytes | memoryview = view[start : start + _SLICE]
+            if not is_ours:
+                part = data if len(view) <= _SLICE else bytes(part)
             more = not last or start + _SLICE < len(view)
             self.blocked_since = time.perf_counter()
             await self.send({"type": "http.response.body", "body": part, "more_body": more})

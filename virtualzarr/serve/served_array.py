@@ -17,6 +17,7 @@ from grids import Axis, RegularGrid, SeparableGrid
 from virtualzarr.array import Array
 from virtualzarr.array.chunk_source import StoreChunks, open_source
 from virtualzarr.codecs import Pipeline
+from virtualzarr.codecs.core.block import BlockCodec
 from virtualzarr.errors import CodecError, PublishError, SourceChangedError
 from virtualzarr.manifest import Manifest, Source
 from virtualzarr.manifest.sources import Sources
@@ -32,7 +33,7 @@ from virtualzarr.serve.codecs import (
     rewrap_head,
     shuffled_pipeline,
 )
-from virtualzarr.serve.source_reads import read_range
+from virtualzarr.serve.source_reads import read_briefly, read_range
 from virtualzarr.serve.tags import SourceTags, describe_encoding, digest, is_versioned, tag_cell
 from virtualzarr.stores.files import ByteFile, is_url, take_fingerprint
 from virtualzarr.stores.lru_cache import LRUCache
@@ -230,6 +231,7 @@ class ServedArray:
         self._found: LRUCache[tuple[int, ...], Piece] = LRUCache(_FOUND)
         self._described: dict[str, bytes] = {}
         self._same_codecs: bool | None = None
+        self._shuffled: dict[int, BlockCodec | None] = {}
 
     @property
     def is_ready(self) -> bool:
@@ -402,11 +404,11 @@ class ServedArray:
     ) -> bytes | None:
         """Encode a stored chunk from its shuffled bytes, if that is all it takes; else None."""
         grid = self.metadata.grid
-        pipeline = shuffled_pipeline(self.metadata, stored.array.metadata)
-        if pipeline is None or stored.is_misread(same):
+        nbytes = math.prod(grid.cell_shape(cell)) * self.metadata.itemsize
+        decoder = self._find_shuffled(stored, nbytes)
+        if decoder is None or stored.is_misread(same):
             return None
         found = stored.locate(same)
-        nbytes = math.prod(grid.cell_shape(cell)) * self.metadata.itemsize
         # What lies past the end of the array is made by the face. A chunk that is much longer than
         # what it decodes to is for the read engine to judge.
         whole = grid.cell_extent(cell) == grid.cell_shape(cell)
@@ -415,11 +417,20 @@ class ServedArray:
         file, offset, length = found
         block = _decoded.take(nbytes)
         try:
-            data = read_range(file, offset, offset + length)
-            pipeline.for_block((nbytes,), block.dtype).decode_into(data, block)
+            data = read_briefly(file, offset, offset + length)
+            decoder.decode_into(data, block)
         except CodecError:
             return None  # The read engine says what is wrong, and where.
         return compress_shuffled(self.metadata, block)
+
+    def _find_shuffled(self, stored: Stored, nbytes: int) -> BlockCodec | None:
+        """Return what gives the shuffled bytes of chunks of a size; None where nothing does."""
+        if nbytes not in self._shuffled:
+            pipeline = shuffled_pipeline(self.metadata, stored.array.metadata)
+            self._shuffled[nbytes] = (
+                None if pipeline is None else pipeline.for_block((nbytes,), np.dtype("u1"))
+            )
+        return self._shuffled[nbytes]
 
     def _read(self, stored: Stored, cell: tuple[int, ...]) -> np.ndarray[Any, Any]:
         grid, dtype = self.metadata.grid, self.metadata.dtype

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from virtualzarr.stores.files import ByteFile, Fingerprint, InlineFile, LocalFile, OpenFile
+from virtualzarr.stores.files import Buffer, ByteFile, Fingerprint, InlineFile, LocalFile, OpenFile
 from virtualzarr.stores.fingerprints import check_unchanged
 
 _STRIDE = 64 << 10
@@ -27,6 +27,19 @@ def read_range(file: ByteFile, start: int, stop: int) -> bytes:
         if stop > opened.size:
             return bytes(opened.read(start, stop))  # the error for what is not there
         return _take(file, opened, start, stop)
+
+
+def read_briefly(file: ByteFile, start: int, stop: int) -> Buffer:
+    """Return bytes of a file that the next read in the same thread may overwrite.
+
+    Raises as `read_range`.
+    """
+    if not isinstance(file, LocalFile):
+        return file.read(start, stop)
+    with file.open() as opened:
+        data = opened.read(start, stop)
+        _check_since_opened(file, opened)
+        return data
 
 
 def read_resident(file: ByteFile, start: int, stop: int) -> bytes | None:
@@ -53,11 +66,15 @@ def check_source(file: ByteFile) -> None:
 
 def _take(file: LocalFile, opened: OpenFile, start: int, stop: int) -> bytes:
     data = opened.take(start, stop - start)
+    _check_since_opened(file, opened)
+    return data
+
+
+def _check_since_opened(file: LocalFile, opened: OpenFile) -> None:
     # Opening has compared the fingerprint before; who writes now changes the date first.
     status = os.fstat(opened.descriptor)
     if (status.st_size, status.st_mtime_ns) != _known(file.fingerprint):
         check_unchanged(file.uri, file.fingerprint, Fingerprint(status.st_size, status.st_mtime_ns))
-    return data
 
 
 def _known(fingerprint: Fingerprint | None) -> tuple[int | None, int | None]:
