@@ -158,6 +158,8 @@ def _number_axis_values(columns: dict[str, NDArray[Any]]) -> list[Ints]:
 
 def _duplicate(products: Products, numbers: Ints) -> tuple[int, int] | None:
     """Return the numbers of two fields with equal coordinates; None if there are none."""
+    if len(numbers) == 1:
+        return None
     # Ranks in place of values, as stacking integers and floats would cast times: rows of one
     # integer table compare exactly.
     table = np.stack(_number_axis_values(_columns(products, numbers)), axis=1)

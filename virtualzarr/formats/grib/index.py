@@ -291,6 +291,8 @@ def note_all(starts: Ints, note: Note, error: VirtualZarrError) -> None:
 
 def unique_rows(rows: NDArray[np.uint8]) -> tuple[NDArray[Any], Ints, Ints]:
     """Return the distinct rows of bytes, where each occurs first, and each row's number of them."""
+    if len(rows) == 1:  # as in files of one message, which are many
+        return rows, np.zeros(1, np.int64), np.zeros(1, np.int64)
     # As opaque scalars: np.unique over an axis would compare structured rows of as many fields.
     scalars = np.ascontiguousarray(rows).view(np.dtype((np.void, rows.shape[1])))[:, 0]
     distinct, first, number = np.unique(scalars, return_index=True, return_inverse=True)

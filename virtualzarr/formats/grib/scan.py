@@ -162,6 +162,7 @@ class _Scan:
     def _build_group(self, node: dict[str, Any], path: str, variables: list[Variable]) -> Group:
         """Return the group of a tree of dictionaries, with its variables under empty names."""
         members: dict[str, Array | Group] = {}
+        made: dict[Any, dict[str, Array]] = {}  # coordinates, which most variables share
         for name, below in node.items():
             if name:
                 inner_path = f"{path}/{name}" if path else name
@@ -170,7 +171,10 @@ class _Scan:
             inner_path = f"{path}/{variable.name}" if path else variable.name
             grid = self.grids[variable.grid]
             array = make_array(variable, self.products, self.places, grid, self.source, inner_path)
-            beside = self._coordinates(variable, grid, path)
+            key = (variable.grid, variable.dims, variable.level_type, *variable.coordinates.items())
+            beside = made.get(key)
+            if beside is None:
+                beside = made[key] = self._coordinates(variable, grid, path)
             # The CF attribute lets xarray promote those that are no dimensions of the variable.
             metadata = array.metadata.replace(
                 attributes={**array.metadata.attributes, "coordinates": " ".join(beside)}
