@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import random
-import signal
 import subprocess
 import sys
 import threading
@@ -71,6 +70,37 @@ def run(folder: Path, counts: list[int], every: int, seed: int) -> None:
         assert same
 
 
+class Workers:
+    """Processes of Dask workers, begun again when they die, as a cluster's manager does.
+
+    Dask's own nannies do so as well, but not when their worker dies while it starts.
+    """
+
+    def __init__(self, address: str) -> None:
+        command = ["distributed.cli.dask_worker", address, "--no-nanny", "--nthreads", "1"]
+        self._command = [sys.executable, "-m", *command, "--no-dashboard"]
+        self._processes = [self._start() for _ in range(_WORKERS)]
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(self._command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+    def renew(self) -> None:
+        """Begin those again that have died."""
+        for number, process in enumerate(self._processes):
+            if process.poll() is not None:
+                self._processes[number] = self._start()
+
+    def kill(self, number: int) -> None:
+        """Kill one of them, whatever it does."""
+        self._processes[number].kill()
+        self._processes[number].wait()
+
+    def stop(self) -> None:
+        """End all of them."""
+        for number in range(len(self._processes)):
+            self.kill(number)
+
+
 class Kills:
     """Kills of random workers, each after some files were staged."""
 
@@ -78,19 +108,15 @@ class Kills:
         self.every, self.count = every, 0
         self._random, self._stop = random.Random(seed), threading.Event()
 
-    def watch(self, cluster: Any, folder: Path) -> None:
+    def watch(self, workers: Workers, folder: Path) -> None:
         """Kill workers until `stop` is called."""
         batch = vz.config.tuning.staged_files
         while not self._stop.wait(0.02):
             names = os.listdir(folder) if folder.exists() else []
-            if len(names) * batch < (self.count + 1) * self.every:
-                continue
-            # Dask does not replace those that die while they start.
-            processes = [one.process for one in cluster.workers.values() if one.process]
-            living = [one.pid for one in processes if one.status.name == "running"]
-            if living:
-                os.kill(self._random.choice(living), signal.SIGKILL)
+            if len(names) * batch >= (self.count + 1) * self.every:
+                workers.kill(self._random.randrange(_WORKERS))
                 self.count += 1
+            workers.renew()
 
     def stop(self) -> None:
         """Kill no more."""
@@ -100,11 +126,10 @@ class Kills:
 def _stage(folder: Path, archive: Path, count: int, kills: Kills | None) -> str:
     import distributed
 
-    with distributed.LocalCluster(
-        n_workers=_WORKERS, threads_per_worker=1, dashboard_address=None, silence_logs=50
-    ) as cluster:
+    with distributed.LocalCluster(n_workers=0, dashboard_address=None, silence_logs=50) as cluster:
+        workers = Workers(cluster.scheduler_address)
         if kills is not None:
-            watcher = threading.Thread(target=kills.watch, args=(cluster, folder / "staged"))
+            watcher = threading.Thread(target=kills.watch, args=(workers, folder / "staged"))
             watcher.start()
         arguments = [cluster.scheduler_address, str(folder), str(archive), str(count)]
         done = subprocess.run(
@@ -113,6 +138,7 @@ def _stage(folder: Path, archive: Path, count: int, kills: Kills | None) -> str:
         if kills is not None:
             kills.stop()
             watcher.join()
+        workers.stop()
     if done.returncode:
         raise RuntimeError(done.stderr)
     seconds, before, memory = done.stdout.split()
