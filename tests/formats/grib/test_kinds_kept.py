@@ -10,7 +10,7 @@ import pytest
 import virtualzarr as vz
 from tests.formats.grib.helpers import small
 from virtualzarr.codecs.grib.message import walk
-from virtualzarr.errors import VirtualZarrError
+from virtualzarr.errors import CodecError, VirtualZarrError
 from virtualzarr.formats.grib import grids, parameters
 from virtualzarr.ingest.detect import scan
 from virtualzarr.ingest.differences import find_difference
@@ -113,3 +113,14 @@ def test_attributes_of_one_file_are_its_own(tmp_path):
     path.write_bytes(small(1, parameterNumber=250))
     vz.open(path)[name].metadata.attributes["GRIB_parameter"].append(7)
     assert vz.open(path)[name].attrs["GRIB_parameter"] == [0, 0, 250]
+
+
+@pytest.mark.parametrize("start", [0, 33, 255])
+def test_vertical_coordinates_that_are_not_there(tmp_path, start):
+    """ecCodes reads them beyond the end of the message, which ends the process."""
+    raw = bytearray(small(1, edition=1))
+    at = 8 + int.from_bytes(raw[8:11], "big") + 3
+    raw[at : at + 2] = bytes((9, start))
+    (tmp_path / "a.grib").write_bytes(raw)
+    with pytest.raises(CodecError, match="9 vertical coordinates"):
+        scan(tmp_path / "a.grib")

@@ -87,6 +87,11 @@ def check_grid1(grid: bytes) -> None:
         raise CodecError(f"GRIB: a grid of {columns} x {rows}")
     if grid[5] in _GAUSSIAN1:
         _check_gaussian(rows, int.from_bytes(grid[25:27], "big"))
+    # Octets 4 and 5: how many vertical coordinates there are, of 4 bytes each, and in which octet
+    # they begin, behind the 32 of any grid. ecCodes reads them wherever that is.
+    levels, start = grid[3], grid[4]
+    if levels and (start < 33 or start - 1 + 4 * levels > len(grid)):
+        raise CodecError(f"GRIB: section 2 has no place for {levels} vertical coordinates")
 
 
 def _check_angles(grid: bytes) -> None:
