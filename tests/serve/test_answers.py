@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import logging
 import os
@@ -270,6 +271,27 @@ def test_requests_at_once_are_answered_in_their_order(path, calls):
         assert b"json" in client.take(b"")[0]
         assert client.take(heads[1]) == answers[1]
         assert client.ask(heads[2]) == [answers[2]]
+
+
+def test_answers_wait_for_those_before(path, monkeypatch):
+    app = create_app(path)
+    with run_in_thread(app) as url:
+        answers = ask_again(url, head_of(KEYS["encoded"]), head_of(KEYS["rewrapped"]))
+        find, may_go_on = app.delivery.find, threading.Event()
+
+        async def wait(*items):
+            while not may_go_on.is_set():
+                await asyncio.sleep(0.01)
+            return await find(*items)
+
+        monkeypatch.setattr(app.delivery, "find", wait)
+        client = Client(url)
+        client.socket.sendall(head_of(KEYS["encoded"], "A: b"))
+        time.sleep(0.1)
+        client.socket.sendall(head_of(KEYS["rewrapped"]))
+        time.sleep(0.1)
+        may_go_on.set()
+        assert [client.take(b""), client.take(b"")] == answers
 
 
 def test_requests_that_came_with_others_are_not_remembered(path, calls):
