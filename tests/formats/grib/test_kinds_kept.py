@@ -32,7 +32,7 @@ def outcome(path, raw):
 
 
 def heads(raw):
-    """Bytes of a message before its values, but for local definitions, on which ecCodes crashes."""
+    """Bytes of a message before its values, but for local definitions, which others test."""
     if raw[7] == 2:
         return [*range(16, raw.index(b"7777") - 30)]
     return [*range(8, 48), *range(8 + int.from_bytes(raw[8:11], "big"), len(raw) - 30)]
