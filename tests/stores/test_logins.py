@@ -138,3 +138,44 @@ def test_other_hosts_get_no_password(folder):
         assert not any(SECRET in str(headers) for _, _, headers in evil.requests)
         assert not any(BASIC in str(headers) for _, _, headers in evil.requests + data.requests)
         assert not any("X-Key" in headers for _, _, headers in login.requests)
+
+
+def test_sessions_are_of_one_login(folder, monkeypatch):
+    """What a server gives to one who has logged in is sent by nobody else, nor where it led."""
+    monkeypatch.setenv("OTHER_LOGIN", "other")
+    with web_server(folder) as data, web_server(folder) as login:
+        data_url = data.url.replace("127.0.0.1", "localhost")
+        data.rewrite, login.rewrite = as_data_host(login.url), as_login_host(data_url)
+        known = {f"{login.url}/oauth": {"netrc": True}}
+        assert np.array_equal(open_with(known, f"{data_url}/a.zarr")[...], DATA)
+        data.requests.clear()
+        other = {f"{login.url}/oauth": {"bearer": "env:OTHER_LOGIN"}}
+        for options in ({"credentials": other}, {}, {"headers": {"X-Name": "other"}}):
+            with pytest.raises(SourceError, match="401"):
+                RemoteFile(Location.of(f"{data_url}/a.zarr/zarr.json", options)).read(0, 4)
+        assert data.requests
+        assert not any("Cookie" in headers for _, _, headers in data.requests)
+        # Those of the same login share it.
+        login.requests.clear()
+        assert np.array_equal(open_with(known, f"{data_url}/a.zarr")[...], DATA)
+        assert not login.requests
+
+
+def test_sessions_of_hosts_that_redirects_lead_to_are_of_one_login(folder):
+    """Also where options are sent that are no credentials by prefix."""
+    with web_server(folder) as data, web_server(folder) as other:
+        other_url = other.url.replace("127.0.0.1", "localhost")
+
+        def lead_on(request, *answer):
+            return 302, {"Location": f"{other_url}{request.path}"}, b""
+
+        def greet(request, code, headers, body):
+            return code, {**headers, "Set-Cookie": "redirected=first; Path=/"}, body
+
+        data.rewrite, other.rewrite = lead_on, greet
+        url = f"{data.url}/a.zarr/zarr.json"
+        for name in ("first", "second"):
+            other.requests.clear()
+            RemoteFile(Location.of(url, {"headers": {"X-Name": name}})).read(0, 4)
+            assert other.requests
+            assert not any("redirected" in str(headers) for _, _, headers in other.requests)

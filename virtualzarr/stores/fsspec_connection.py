@@ -32,6 +32,7 @@ from virtualzarr.stores.retry import TransientError, retry_blocking
 from virtualzarr.stores.s3 import without_own_retries
 from virtualzarr.stores.transport import Answer, Transport, transport_for
 from virtualzarr.stores.uris import is_url, is_web, split_archives
+from virtualzarr.stores.web_sessions import with_own_session
 
 T = TypeVar("T")
 
@@ -58,6 +59,8 @@ def filesystem(location: Location) -> tuple[Any, str]:
     uri, options = location.uri, without_keyring(location.storage_options)
     if uri.startswith(("s3://", "s3a://")) and "::" not in uri:
         options = without_own_retries(options)
+    if is_web(uri) and "::" not in uri:
+        options = with_own_session(options, find_keyring(location.storage_options))
     try:
         fs, path = fsspec.core.url_to_fs(uri, **with_request_loop(uri, options))
     except ImportError as error:

@@ -37,6 +37,7 @@ from virtualzarr.stores.retry import (
     retry,
 )
 from virtualzarr.stores.uris import is_below, origin_of, without_query
+from virtualzarr.stores.web_sessions import SessionMaker
 
 MISSING_STATUSES = (404, 410)
 """All other failures say nothing of whether a file is there."""
@@ -73,6 +74,7 @@ class HttpTransport(AsyncTransport):
         self._options = location.storage_options or {}
         self._prefixes = location.redirects
         self._keyring = keyring
+        self._redirected_session = SessionMaker(fs._fs_token)
 
     def entries(self, url: str) -> list[Entry]:
         """Return the files and folders that a page links to and that lie directly below it."""
@@ -220,7 +222,9 @@ class HttpTransport(AsyncTransport):
             return self._fs
         from fsspec.implementations.http import HTTPFileSystem
 
-        return HTTPFileSystem(**without_credentials(self._options), loop=self._fs.loop)
+        # Shared by requests of one file system, which is that of one login, and by no others.
+        options = {**without_credentials(self._options), "get_client": self._redirected_session}
+        return HTTPFileSystem(**options, loop=self._fs.loop)
 
 
 def _sign(target: Any, credential: Credential | None) -> Any:
