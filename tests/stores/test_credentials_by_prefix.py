@@ -463,3 +463,47 @@ def test_nothing_shows_secrets(server, tmp_path, monkeypatch, caplog, kind):
 def test_split_urls_that_are_none():
     assert split_url("https://[bad/a") is None
     assert split_url("relative/path") is None
+
+
+@pytest.mark.parametrize("name", ["a.zarr", "shards.zarr"])
+def test_chunks_in_memory_are_of_one_login(tmp_path, monkeypatch, name):
+    """Those of object stores share a file system, which has no credentials by prefix."""
+    pytest.importorskip("s3fs")
+    shards = {"shards": (4, 10)} if name == "shards.zarr" else {}
+    zarr.create_array(tmp_path / name, data=DATA, chunks=(2, 5), **shards)
+    for login in ("FIRST", "OTHER"):
+        monkeypatch.setenv(f"{login}_KEY", login)
+        monkeypatch.setenv(f"{login}_SECRET", SECRET)
+    with running() as server:
+        for path in (tmp_path / name).rglob("*"):
+            if path.is_file():
+                server.store(f"bucket/{path.relative_to(tmp_path)}", path.read_bytes(), {})
+        perform, chunk_requests = server.perform, []
+
+        def perform_if_allowed(method, path, headers, body):
+            if "/c/" in path:
+                chunk_requests.append(path)
+                if "Credential=OTHER/" in headers["Authorization"]:
+                    return 403, {}, b"<Error><Code>AccessDenied</Code></Error>"
+            return perform(method, path, headers, body)
+
+        server.perform = perform_if_allowed
+        cache = vz.ChunkCache(1 << 20)
+
+        def open_as(login):
+            names = {"key": f"env:{login}_KEY", "secret": f"env:{login}_SECRET"}
+            options = {
+                "client_kwargs": {"endpoint_url": server.url},
+                "credentials": {"s3://bucket": names},
+            }
+            return vz.open(
+                f"s3://bucket/{name}", storage_options=options, cache=cache,
+                recheck_cached_data=False,
+            )  # fmt: skip
+
+        assert np.array_equal(open_as("FIRST")[...], DATA)
+        count = len(chunk_requests)
+        assert np.array_equal(open_as("FIRST")[...], DATA)
+        assert len(chunk_requests) == count
+        with pytest.raises(VirtualZarrError):
+            open_as("OTHER")[...]

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
+import secrets
 
 from virtualzarr.stores.credentials import Keyring, without_keyring
 from virtualzarr.stores.location import Location
+
+_KEY = secrets.token_bytes(32)
+"""With which logins are named, so that names tell nothing of what is in them."""
 
 _VARIABLES = (
     "AWS_PROFILE",
@@ -50,3 +55,13 @@ def describe_access(location: Location, keyring: Keyring | None) -> bytes | None
         return json.dumps(told, sort_keys=True).encode()
     except (TypeError, ValueError):
         return None
+
+
+def name_login(text: str) -> str:
+    """Return the name, in this process, of a login that a text describes, which is secret."""
+    return hashlib.blake2b(text.encode(), key=_KEY, digest_size=16).hexdigest()
+
+
+def login_of(keyring: Keyring | None) -> str | None:
+    """Return the name of the login by a keyring; None without one."""
+    return None if keyring is None else name_login(repr(keyring.describe()))

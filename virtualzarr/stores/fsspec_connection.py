@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, ClassVar, TypeVar
 from urllib.parse import urlsplit
 from weakref import WeakKeyDictionary
 
 from virtualzarr.errors import MissingDependencyError, UnsupportedError, VirtualZarrError
-from virtualzarr.stores.access import describe_access
+from virtualzarr.stores.access import describe_access, login_of
 from virtualzarr.stores.async_transport import AsyncTransport
 from virtualzarr.stores.credentials import (
     Credential,
@@ -105,6 +105,7 @@ class Connection:
         self._transport = transport_for(self._fs, self.location, self._keyring)
         self._process = os.getpid()
         self._access: bytes | None = _UNKNOWN
+        self._login = login_of(self._keyring)
 
     def _open(self) -> tuple[Any, str]:
         members, archive = split_archives(self.location.uri)
@@ -127,6 +128,12 @@ class Connection:
     def tells_versions(self) -> bool:
         """Whether each answer says of which version of a file it is."""
         return isinstance(self._transport, AsyncTransport)
+
+    @property
+    def scope(self) -> Hashable:
+        """What tells the file system and the login from others in this process."""
+        # One file system of fsspec serves all logins by prefix, which are none of its options.
+        return self._fs, self._login
 
     def describe_access(self) -> bytes | None:
         """Return what tells the service and the login from others, which is secret.

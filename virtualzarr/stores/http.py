@@ -11,6 +11,7 @@ from typing import Any
 from urllib.parse import urldefrag, urljoin
 
 from virtualzarr.errors import AccessError, SourceError, SourceNotFoundError
+from virtualzarr.stores.access import name_login
 from virtualzarr.stores.async_transport import AsyncTransport, range_header
 from virtualzarr.stores.credentials import (
     Credential,
@@ -74,7 +75,7 @@ class HttpTransport(AsyncTransport):
         self._options = location.storage_options or {}
         self._prefixes = location.redirects
         self._keyring = keyring
-        self._redirected_session = SessionMaker(fs._fs_token)
+        self._redirected_session = SessionMaker(name_login(fs._fs_token))
 
     def entries(self, url: str) -> list[Entry]:
         """Return the files and folders that a page links to and that lie directly below it."""

@@ -6,15 +6,11 @@ Credentials by prefix are none of these, and hosts to which redirects lead are a
 
 from __future__ import annotations
 
-import hashlib
-import secrets
 from collections.abc import Mapping
 from typing import Any
 
+from virtualzarr.stores.access import login_of
 from virtualzarr.stores.credentials import Keyring
-
-_KEY = secrets.token_bytes(32)
-"""With which logins are named, so that names tell nothing of what is in them."""
 
 
 class SessionMaker:
@@ -23,17 +19,17 @@ class SessionMaker:
     Parameters
     ----------
     login : str
-        Names the login; fsspec tells file systems apart by the `repr` of their options.
+        Names the login, without its secrets: fsspec tells file systems apart by the `repr` of
+        their options.
     make : callable, optional
         What makes sessions otherwise.
     """
 
     def __init__(self, login: str, make: Any = None) -> None:
-        self._name = hashlib.blake2b(login.encode(), key=_KEY, digest_size=16).hexdigest()
-        self._make = make
+        self._login, self._make = login, make
 
     def __repr__(self) -> str:
-        return f"SessionMaker({self._name}, {self._make!r})"
+        return f"SessionMaker({self._login}, {self._make!r})"
 
     async def __call__(self, **options: Any) -> Any:  # noqa: D102
         from fsspec.implementations.http import get_client
@@ -43,7 +39,7 @@ class SessionMaker:
 
 def with_own_session(options: Mapping[str, Any], keyring: Keyring | None) -> dict[str, Any]:
     """Return options of fsspec by which the credentials of a keyring have sessions of their own."""
-    if keyring is None:
+    login = login_of(keyring)
+    if login is None:
         return dict(options)
-    login = repr(keyring.describe())
     return {**options, "get_client": SessionMaker(login, options.get("get_client"))}

@@ -85,7 +85,7 @@ class CachedBlocks:
             # The index that was read says nothing of the version that sub-chunks are read from.
             if self.is_shard and always:
                 return None
-            connection: Hashable = (file.connection._fs, file.fingerprint)
+            connection: Hashable = (file.connection.scope, file.fingerprint)
         elif isinstance(file, LocalFile):
             connection = file.fingerprint
         else:

@@ -193,7 +193,7 @@ def _index_version(file: ByteFile, since: float) -> SourceVersion | None:
         return pinned if usable and config.verify_sources else None
     connection: Hashable = fingerprint
     if isinstance(file, RemoteFile):
-        connection = file.connection._fs, fingerprint
+        connection = file.connection.scope, fingerprint
     if fingerprint is not None and config.verify_sources and _is_distinct(fingerprint):
         # Sub-chunks that the index locates are read from this very version, or not at all.
         version = SourceVersion(file.uri, connection, fingerprint, checked_at)
