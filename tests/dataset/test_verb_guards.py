@@ -35,7 +35,7 @@ def check_noticed(test, *arguments):
 
 
 def test_files_that_another_commit_added(monkeypatch, tmp_path):
-    monkeypatch.setattr(editing, "refuse_files", lambda change, *others: change)
+    monkeypatch.setattr(editing, "refuse_files", lambda change, *others, **options: change)
     check_noticed(test_verbs.test_the_same_file_from_two_writers_without_coordinates, tmp_path)
 
 
