@@ -13,6 +13,7 @@ from tests.dataset.racing import append, read_rows
 from tests.dataset.s3_server import running
 from tests.dataset.simulation import rows_of
 from tests.dataset.test_dataset import write
+from virtualzarr.dataset import upkeep
 from virtualzarr.dataset.commit import commit, create
 from virtualzarr.dataset.create import create_dataset
 from virtualzarr.dataset.head import BLOCKS, read_head, read_version
@@ -23,7 +24,7 @@ from virtualzarr.dataset.status import describe_status
 from virtualzarr.dataset.tables import choose_all
 from virtualzarr.dataset.vacuum import vacuum
 from virtualzarr.dataset.verbs import set_tag
-from virtualzarr.errors import VersionExpiredError
+from virtualzarr.errors import MetadataError, VersionExpiredError
 from virtualzarr.stores.location import Location
 
 FOREIGN = [
@@ -155,3 +156,44 @@ def test_time_spans_are_texts_as_well(tmp_path):
     dataset.vacuum(older_than="0s", grace=timedelta(0))
     with pytest.raises(VersionExpiredError):
         vz.open(tmp_path / "d", version=1)["time"][...]
+
+
+def test_a_commit_is_done_though_a_vacuum_takes_what_its_merge_would_read(tmp_path, monkeypatch):
+    """The merge comes after the commit, which no error of it may deny."""
+    for number in range(4):
+        write(tmp_path / f"{number}.h5", 4 * number, 4)
+    create_dataset(tmp_path / "d", tmp_path / "0.h5", "time")
+    with vz.config.tuning.set(merge_fan_in=100):
+        vz.Dataset(tmp_path / "d").append(tmp_path / "1.h5")
+    merge = vz.Dataset.merge
+
+    def merge_late(dataset):
+        # What the dataset's last version names is gone when it comes to read it.
+        with monkeypatch.context() as patch:
+            patch.setattr(vz.Dataset, "merge", lambda other: other)
+            vz.Dataset(tmp_path / "d").append(tmp_path / "3.h5")
+        vz.Dataset(tmp_path / "d").vacuum(1, grace="0s")
+        return merge(dataset)
+
+    monkeypatch.setattr(vz.Dataset, "merge", merge_late)
+    with vz.config.tuning.set(merge_fan_in=3):
+        dataset = vz.Dataset(tmp_path / "d").append(tmp_path / "2.h5")
+    with pytest.raises(VersionExpiredError):
+        dataset.group["air"][...]
+    assert vz.open(tmp_path / "d")["time"][...].tolist() == list(range(16))
+
+
+def test_a_commit_is_done_though_its_merge_meets_damage(tmp_path, monkeypatch):
+    for number in range(3):
+        write(tmp_path / f"{number}.h5", 4 * number, 4)
+    create_dataset(tmp_path / "d", tmp_path / "0.h5", "time")
+    with vz.config.tuning.set(merge_fan_in=100):
+        vz.Dataset(tmp_path / "d").append(tmp_path / "1.h5")
+
+    def meet_damage(*arguments):
+        raise MetadataError("a segment is damaged")
+
+    monkeypatch.setattr(upkeep, "merge", meet_damage)
+    with vz.config.tuning.set(merge_fan_in=3), pytest.warns(UserWarning, match="commit was done"):
+        dataset = vz.Dataset(tmp_path / "d").append(tmp_path / "2.h5")
+    assert dataset.group["time"][...].tolist() == list(range(12))

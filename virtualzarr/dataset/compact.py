@@ -183,7 +183,7 @@ def compact(
         regions, rows = regions + 1, rows + stop - start
         rewritten += again.get((start, stop), 0)
     if keep == "both" and regions:
-        merge_due_layers(dataset.refresh())
+        merge_due_layers(dataset)
     return CompactReport(regions, rows, nbytes, remaining, rewritten, waiting)
 
 

@@ -37,7 +37,7 @@ from virtualzarr.dataset.values import to_time_span
 from virtualzarr.dataset.verbs import roll_back, set_tag
 from virtualzarr.dataset.version import DatasetVersion
 from virtualzarr.dataset.write_elements import request_write
-from virtualzarr.errors import CommitUnknownError, SourceError
+from virtualzarr.errors import CommitUnknownError, VirtualZarrError
 from virtualzarr.ingest.scan_files import Paths
 from virtualzarr.keywords import strict_keywords
 
@@ -490,7 +490,7 @@ class Dataset(DatasetVersion):
             head = self._place.run(commit(self.head, change, name, is_first=commit_id is None))
         try:
             return self._at(head)
-        except SourceError as error:
+        except VirtualZarrError as error:
             # It is done, which no error may deny.
             raise CommitUnknownError(
                 f"the commit {name!r} was done, but the store does not say what it left: {error}",

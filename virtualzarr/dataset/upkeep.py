@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from virtualzarr.config import config
 from virtualzarr.dataset.commit import Change
 from virtualzarr.dataset.dead_data import trim_data
-from virtualzarr.dataset.layer_merge import find_due_layers, merge_layer
-from virtualzarr.dataset.merge import find_due, find_small, merge
+from virtualzarr.dataset.layer_merge import DueLayer, find_due_layers, merge_layer
+from virtualzarr.dataset.merge import Due, find_due, find_small, merge
 from virtualzarr.dataset.operations import Protocol
 from virtualzarr.dataset.vacuum import VacuumReport, take_out_names, vacuum
 from virtualzarr.errors import (
@@ -19,6 +21,8 @@ from virtualzarr.errors import (
     MismatchError,
     SourceError,
     VersionExpiredError,
+    VirtualZarrError,
+    warn_caller,
 )
 
 if TYPE_CHECKING:
@@ -29,30 +33,42 @@ T = TypeVar("T")
 
 def merge_due_segments(dataset: Dataset) -> Dataset:
     """Merge once if it is time to; see `Dataset.merge`."""
-    try:
+    with _after_commit():
         opener = dataset.open_segment
         find = find_due(dataset.snapshot, dataset.dimension, coordinates=opener.coordinates)
         due = _find(dataset, find)
-        if due is None:
-            return dataset
-        change = merge(due, dataset.schema.axes, opener, opener.coordinates)
-        return _try_to_commit(dataset, change)
-    except SourceError:
-        # What made it due was done, and must not look as if it was not.
-        return dataset
+        if due is not None:
+            return _try_to_commit(
+                dataset, lambda: merge(due, dataset.schema.axes, opener, opener.coordinates)
+            )
+    return dataset
 
 
 def merge_due_layers(dataset: Dataset) -> None:
-    """Merge segments of layers where they have become many."""
-    with suppress(SourceError):  # as above
-        _merge_layers(dataset, config.tuning.merge_fan_in)
+    """Merge segments of layers of the newest version where they have become many."""
+    with _after_commit():
+        _merge_layers(dataset.refresh(), config.tuning.merge_fan_in)
+
+
+@contextmanager
+def _after_commit() -> Iterator[None]:
+    """Raise nothing: what made a merge due was done, and must not look as if it was not."""
+    try:
+        yield
+    except SourceError:
+        pass  # a later merge does it
+    except VirtualZarrError as error:
+        warn_caller(f"the commit was done; small segments were not merged: {error}", UserWarning)
 
 
 def _merge_layers(dataset: Dataset, least: int) -> Dataset:
     for due in _find(dataset, find_due_layers(dataset.snapshot, dataset.dimension, least)) or []:
-        change = merge_layer(due, dataset.schema.axes, dataset.open_segment)
-        dataset = _try_to_commit(dataset, change)
+        dataset = _try_to_commit(dataset, partial(_merge_layer, dataset, due))
     return dataset
+
+
+def _merge_layer(dataset: Dataset, due: DueLayer) -> Change:
+    return merge_layer(due, dataset.schema.axes, dataset.open_segment)
 
 
 def vacuum_dataset(
@@ -67,8 +83,7 @@ def vacuum_dataset(
     # Those that it makes itself do not push others out of the ones that are kept.
     version = newest.version
     for due in _find(newest, find_small(newest.snapshot, newest.dimension)) or []:
-        change = merge(due, newest.schema.axes, newest.open_segment)
-        newest = _try_to_commit(newest, change)
+        newest = _try_to_commit(newest, partial(_merge_small, newest, due))
     newest = _merge_layers(newest, 2)
     with suppress(MismatchError):
         newest = newest.commit_change(take_out_names(newest.dimension))
@@ -83,8 +98,13 @@ def _find(dataset: Dataset, protocol: Protocol[T]) -> T | None:
         return None
 
 
-def _try_to_commit(dataset: Dataset, change: Change) -> Dataset:
+def _merge_small(dataset: Dataset, due: Due) -> Change:
+    return merge(due, dataset.schema.axes, dataset.open_segment)
+
+
+def _try_to_commit(dataset: Dataset, prepare: Callable[[], Change]) -> Dataset:
+    """Commit a merge, unless others were quicker; also with a vacuum of what it would read."""
     try:
-        return dataset.commit_change(change)
+        return dataset.commit_change(prepare())
     except (MismatchError, CommitFailedError, CommitUnknownError, VersionExpiredError):
         return dataset  # a later merge does it
