@@ -168,6 +168,7 @@ def test_shuffled_chunks_get_a_head_of_blosc(tmp_path, dtype, shuffle, compressi
 
 
 CHECKED = {"shuffle": True, "compression": "gzip", "fletcher32": True}
+SHUFFLED = {"shuffle": True, "compression": "lzf"}
 
 
 def refuse_engine(monkeypatch):
@@ -185,7 +186,7 @@ def test_shuffled_chunks_are_not_shuffled_back(tmp_path, monkeypatch, dtype, noi
     if not noise:
         numbers = (numbers.cumsum(axis=1) // 3000).astype("u1")
     values = numbers.view(dtype).reshape(5, 40, 30)
-    array = vz.open(write(tmp_path / "a.h5", values, chunks=(1, 40, 20), **CHECKED))["x"]
+    array = vz.open(write(tmp_path / "a.h5", values, chunks=(1, 40, 20), **SHUFFLED))["x"]
     app = create_app(array)
     codecs = json.loads(ask(app, "/v3/zarr.json").body)["codecs"]
     served = app.entries[""].snapshot.faces["v3"].arrays[""].metadata
@@ -213,15 +214,51 @@ def test_shuffled_chunks_are_not_shuffled_back(tmp_path, monkeypatch, dtype, noi
     assert b'kind="encoded"' in ask(app, "/metrics").body
 
 
-def test_shuffled_chunks_that_are_damaged_or_without_a_filter(tmp_path):
+@pytest.mark.parametrize("dtype", ["<f4", "<f8", ">i2", "u1"])
+@pytest.mark.parametrize("shuffle", [True, False])
+def test_chunks_with_checksums_are_checked_and_sent_without(tmp_path, monkeypatch, dtype, shuffle):
+    numbers = np.random.default_rng(0).integers(0, 4, (5, 30, 40))
+    values = numbers.astype(dtype)
+    options = CHECKED | {"shuffle": shuffle, "chunks": (1, 30, 25)}
+    array = vz.open(write(tmp_path / "a.h5", values, **options))["x"]
+    app = create_app(array)
+    refuse_engine(monkeypatch)
+    for number in range(5):
+        for column in range(2):
+            body = ask(app, f"/v3/c/{number}/0/{column}").body
+            assert len(body) == 24 + int(array.manifest.length[number, 0, column]) - 4
+            part = values[number, :, 25 * column : 25 * column + 25]
+            for decode in (numcodecs.blosc.decompress, imagecodecs.blosc_decode):
+                decoded = np.frombuffer(decode(body), dtype).reshape(30, 25)
+                np.testing.assert_array_equal(decoded[:, : part.shape[1]], part)
+            again = ask(app, f"/v3/c/{number}/0/{column}", headers={"range": "bytes=10-40"})
+            assert (again.status, again.body) == (206, body[10:41])
+            length = ask(app, f"/v3/c/{number}/0/{column}", "HEAD").headers["content-length"]
+            assert int(length) == len(body)
+    assert b'kind="rewrapped"' in ask(app, "/metrics").body
+
+
+def test_large_chunks_with_checksums_are_not_read_whole(tmp_path):
+    """They are cut, so that a request takes little memory."""
+    path = write(tmp_path / "a.h5", np.ones((2, 3 << 20), "f4"), chunks=(1, 3 << 20), **CHECKED)
+    app = create_app(path)
+    served = app.entries[""].snapshot.faces["v3"].arrays["x"]
+    assert not served.choice.rewraps
+    assert np.prod(served.metadata.grid.chunk_shape) * 4 <= 8 << 20
+
+
+@pytest.mark.parametrize("compression", ["gzip", "lzf"])
+def test_shuffled_chunks_that_are_damaged_or_without_a_filter(tmp_path, compression):
+    checked = CHECKED | {"compression": compression}
     values = (np.arange(4 * 900) // 7).astype("f4").reshape(4, 900)
     with h5py.File(tmp_path / "a.h5", "w") as file:
-        x = file.create_dataset("x", data=values, chunks=(1, 900), **CHECKED)
+        x = file.create_dataset("x", data=values, chunks=(1, 900), **checked)
+        y = file.create_dataset("y", data=values, chunks=(1, 900), compression=compression)
         stored = x.id.read_direct_chunk((0, 0))[1]
         x.id.write_direct_chunk((0, 0), stored[:-1] + bytes([stored[-1] ^ 1]))
         x.id.write_direct_chunk((1, 0), stored[:40] + bytes(30) + stored[70:])
         # Without the shuffle and the checksum.
-        x.id.write_direct_chunk((2, 0), zlib.compress(values[2]), filter_mask=0b101)
+        x.id.write_direct_chunk((2, 0), y.id.read_direct_chunk((2, 0))[1], filter_mask=0b101)
     app = create_app(vz.open(tmp_path / "a.h5")["x"])
     assert [ask(app, f"/v3/c/{k}/0").status for k in range(4)] == [502, 502, 200, 200]
     for number in (2, 3):
@@ -229,8 +266,9 @@ def test_shuffled_chunks_that_are_damaged_or_without_a_filter(tmp_path):
         assert bytes(numcodecs.blosc.decompress(body)) == values[number].tobytes()
 
 
-def test_a_source_that_changes_while_shuffled_chunks_are_read(tmp_path, monkeypatch):
-    path = write(tmp_path / "a.h5", np.ones((4, 900), "f4"), chunks=(1, 900), **CHECKED)
+@pytest.mark.parametrize("options", [CHECKED, SHUFFLED])
+def test_a_source_that_changes_while_shuffled_chunks_are_read(tmp_path, monkeypatch, options):
+    path = write(tmp_path / "a.h5", np.ones((4, 900), "f4"), chunks=(1, 900), **options)
     app = create_app(path)
     read = OpenFile.read
 
@@ -303,7 +341,7 @@ def write(path, values, **options):
 
 @pytest.mark.parametrize(
     "options",
-    [{"compression": "gzip", "fletcher32": True}, {"compression": "lzf"}],
+    [{"compression": "lzf", "fletcher32": True}, {"compression": "lzf"}],
 )
 def test_a_source_that_changes_before_it_is_encoded_is_a_failure(tmp_path, monkeypatch, options):
     """Also of chunks that are encoded: they may be of blocks of two versions."""

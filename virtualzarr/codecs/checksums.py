@@ -12,6 +12,9 @@ import numpy as np
 from virtualzarr.codecs.core.base import Buffer, BytesBytes, as_u1, as_view
 from virtualzarr.codecs.core.libraries import find_imagecodecs
 
+SIZE = 4
+"""Bytes of a checksum."""
+
 
 class Checksum(BytesBytes):
     """Four little-endian bytes of checksum before or after the data."""
@@ -39,17 +42,17 @@ class Checksum(BytesBytes):
 
     def compute_encoded_size(self, size: int | None) -> int | None:
         """Return four bytes more."""
-        return None if size is None else size + 4
+        return None if size is None else size + SIZE
 
     def decode(self, data: Buffer, size: int | None, limit: int) -> Buffer:
         """Verify and return the data without copying them."""
         view = as_view(data)
-        if len(view) < 4:
+        if len(view) < SIZE:
             raise self.error(f"{len(view)} bytes are too few to hold a checksum")
-        if size is not None and len(view) - 4 != size:
-            raise self.size_error(len(view) - 4, size)
+        if size is not None and len(view) - SIZE != size:
+            raise self.size_error(len(view) - SIZE, size)
         start = self.at_start
-        data, stored = (view[4:], view[:4]) if start else (view[:-4], view[-4:])
+        data, stored = (view[SIZE:], view[:SIZE]) if start else (view[:-SIZE], view[-SIZE:])
         # Verified on every read: the codec is there for nothing else (codecs/crc32c).
         if not self.accepts(int.from_bytes(stored, "little"), data):
             raise self.error(
@@ -60,7 +63,7 @@ class Checksum(BytesBytes):
     def encode(self, data: Buffer) -> Buffer:
         """Return the data with their checksum."""
         raw = bytes(as_u1(data))
-        check = self.checksum(raw).to_bytes(4, "little")
+        check = self.checksum(raw).to_bytes(SIZE, "little")
         return check + raw if self.at_start else raw + check
 
     def decoding_key(self, dtype: np.dtype[Any]) -> Hashable:
@@ -151,7 +154,7 @@ def _numcodecs_checksums() -> tuple[Callable[..., int], Callable[..., int]]:
     from numcodecs.jenkins import jenkins_lookup3
 
     def fletcher32(data: Buffer) -> int:
-        return int.from_bytes(bytes(Fletcher32().encode(data))[-4:], "little")
+        return int.from_bytes(bytes(Fletcher32().encode(data))[-SIZE:], "little")
 
     return fletcher32, lambda data, value: int(jenkins_lookup3(as_u1(data), value))
 

@@ -9,6 +9,8 @@ import numpy as np
 
 from virtualzarr.codecs import Pipeline, make
 from virtualzarr.codecs.blosc import MAX_TYPESIZE
+from virtualzarr.codecs.checksums import SIZE as CHECKSUM_SIZE
+from virtualzarr.codecs.checksums import Checksum
 from virtualzarr.codecs.core.base import Codec
 from virtualzarr.codecs.core.libraries import find_imagecodecs
 from virtualzarr.codecs.core.scratch import scratch
@@ -64,9 +66,10 @@ def rewrapped_pipeline(metadata: ArrayMetadata) -> Pipeline | None:
     """Return the chain of v3 whose chunks are those of an array behind a head, or None.
 
     A Blosc buffer of one block is a head and then what its compressor gives for shuffled bytes. So
-    are the chunks of most HDF5 files, which few clients have the codecs for, but for the head.
+    are the chunks of most HDF5 files, which few clients have the codecs for, but for the head and
+    the checksum that some have at the end.
     """
-    serializer, *compressors = metadata.pipeline.codecs
+    serializer, *compressors = _without_checksum(metadata.pipeline)
     size = 1
     if compressors and compressors[0].name == "numcodecs.shuffle":
         size = compressors.pop(0).configuration.get("elementsize", 4) or 1
@@ -80,6 +83,16 @@ def rewrapped_pipeline(metadata: ArrayMetadata) -> Pipeline | None:
     shuffle = "shuffle" if size > 1 else "noshuffle"
     blosc = make("blosc", cname=cname, clevel=1, shuffle=shuffle, typesize=size, blocksize=0)
     return Pipeline([serializer, blosc])
+
+
+def find_checksum(pipeline: Pipeline) -> Checksum | None:
+    """Return the codec that puts a checksum behind all that others encode, or None."""
+    last = pipeline.codecs[-1]
+    return last if isinstance(last, Checksum) and not last.at_start else None
+
+
+def _without_checksum(pipeline: Pipeline) -> list[Codec]:
+    return list(pipeline.codecs[:-1] if find_checksum(pipeline) else pipeline.codecs)
 
 
 def rewrap_head(metadata: ArrayMetadata, stored: Pipeline, nbytes: int, decoded: int) -> bytes:
@@ -96,7 +109,9 @@ def rewrap_head(metadata: ArrayMetadata, stored: Pipeline, nbytes: int, decoded:
     decoded : int
         Bytes of the cell. Readers refuse what gives more or fewer.
     """
-    _, number = _BLOSC_FORMATS[stored.codecs[-1].name]
+    if find_checksum(stored) is not None:
+        nbytes -= CHECKSUM_SIZE
+    _, number = _BLOSC_FORMATS[_without_checksum(stored)[-1].name]
     return _one_block_head(metadata, number, nbytes, decoded)
 
 
@@ -104,7 +119,7 @@ def _one_block_head(metadata: ArrayMetadata, number: int, nbytes: int, decoded: 
     # Blosc takes a block of as many bytes as it decodes to for one that is not compressed, and
     # buffers are never longer than their content and a head without the rest of ours. C-Blosc2
     # takes one of no bytes for zeros.
-    if nbytes == 0 or nbytes + BLOSC_HEAD >= decoded or decoded > _MAX_BLOCK:
+    if nbytes <= 0 or nbytes + BLOSC_HEAD >= decoded or decoded > _MAX_BLOCK:
         return b""
     size = metadata.pipeline.codecs[-1].configuration["typesize"]
     # c-blosc, README_CHUNK_FORMAT: of the flags, 1 is shuffled, 16 is not split by bytes.

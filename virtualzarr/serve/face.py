@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import threading
 from collections.abc import Mapping, Sequence
@@ -30,6 +31,7 @@ from virtualzarr.serve.cells import (
 from virtualzarr.serve.codecs import (
     FaceName,
     encoding_pipeline,
+    find_checksum,
     is_in_every_client,
     rewrapped_pipeline,
     zarr_format_of,
@@ -212,11 +214,18 @@ class Face:
         passes = is_in_every_client(metadata, self.name) and not encodes
         pipeline, rewraps = metadata.pipeline, False
         if not passes:
-            # Cells of short arrays with one axis are several chunks: those are encoded anew.
             other = None if encodes or self.name == "v2" else rewrapped_pipeline(metadata)
-            rewraps = other is not None and not self._is_one_cell(array)
+            rewraps = other is not None and self._may_rewrap(array)
             pipeline = other if rewraps and other else encoding_pipeline(metadata, self.name)
         return Choice(self._choose_lengths(array, passes or rewraps), pipeline, rewraps)
+
+    def _may_rewrap(self, array: Array) -> bool:
+        """Tell whether chunks of an array are cells, and small enough if they are to be checked."""
+        # Cells of short arrays with one axis are several chunks: those are encoded anew.
+        if self._is_one_cell(array):
+            return False
+        nbytes = math.prod(self._choose_lengths(array, True)) * array.metadata.itemsize
+        return nbytes <= MAX_ENCODED_CELL or find_checksum(array.metadata.pipeline) is None
 
     def _choose_lengths(self, array: Array, passes: bool) -> tuple[int, ...]:
         grid, itemsize = array.grid, array.metadata.itemsize
