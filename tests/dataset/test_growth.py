@@ -15,11 +15,13 @@ from tests.dataset.simulation import Store, coordinates_of, merge, rows_of, run
 from virtualzarr.dataset.commit import commit, create
 from virtualzarr.dataset.create import create_dataset
 from virtualzarr.dataset.dataset import Dataset
+from virtualzarr.dataset.file_names import hash_uri
 from virtualzarr.dataset.file_versions import hash_version
 from virtualzarr.dataset.head import find_version, read_head, read_version
 from virtualzarr.dataset.limits import LIMITS
 from virtualzarr.dataset.operations import Get, Put, Replace
 from virtualzarr.dataset.row_tables import read_contents
+from virtualzarr.dataset.snapshot import as_names
 from virtualzarr.dataset.verbs import Rows, Stored, add_rows, drop_rows
 from virtualzarr.errors import MismatchError, VersionExpiredError
 
@@ -49,7 +51,8 @@ class Meter:
 
 def new_rows(low, uri=None):
     segment = Stored("segments", json.dumps([(low, 0)]).encode())
-    files = ((uri or f"/data/{low}.nc", 0, 1, hash_version(4096, 10**18 + low, "")),)
+    version = hash_version(4096, 10**18 + low, "")
+    files = as_names([(hash_uri(uri or f"/data/{low}.nc"), 0, 1, version)])
     return Rows("time", segment, 1, np.array([low]), files=files)
 
 

@@ -424,12 +424,14 @@ def test_names_of_new_files_are_left_out_when_tables_are_merged(monkeypatch):
 
 
 def test_versions_of_files_are_lost_when_rows_are_folded(monkeypatch):
-    mutate(monkeypatch, file_names.move_files, "n, version.decode()", 'n, ""')
+    mutate(monkeypatch, file_names.move_files, "n, version)", 'n, "")')
     assert is_noticed(verbs=60)
 
 
 def test_versions_of_files_are_not_stored_in_tables(monkeypatch):
-    mutate(monkeypatch, file_names.NameTable.encode, 'items["version"] == b""', "True")
+    stored = "np.ascontiguousarray(items[name])"
+    lost = f'{stored} if name != "version" else np.zeros(len(items), "S8")'
+    mutate(monkeypatch, file_names.NameTable.encode, stored, lost)
     assert is_noticed(verbs=60)
 
 
@@ -490,7 +492,7 @@ MUTATIONS = {
     "layers of other lengths": (layers.delete_layer, " and e.layer.key == key", ""),
     "files of rows that get other ids": (
         row_replacement.replace_rows,
-        "yield from move_files(state, dimension, item.ids, first)", "()",
+        "yield from move_files(state, dimension, item.ids, first)", "as_names()",
     ),
     "objects of the newest epoch": (
         vacuum.vacuum, "and epoch < head.snapshot.epoch", "and epoch <= head.snapshot.epoch"

@@ -100,8 +100,8 @@ def test_rows_that_were_written_in_a_gap(monkeypatch, tmp_path, dataset):
 
 
 def test_rows_that_came_without_a_file(monkeypatch, tmp_path):
-    nameless = ", *((NO_FILE, *pair, UNKNOWN) for pair in dict.fromkeys(nameless))"
-    mutate(monkeypatch, Addition._name_rows, nameless, ",")
+    nameless = "items += [(NO_FILE, *pair, UNKNOWN) for pair in dict.fromkeys(nameless)]"
+    mutate(monkeypatch, Addition._name_rows, nameless, "pass")
     check_noticed(test_verbs.test_rows_of_groups_without_files_stand_for_no_gap, tmp_path)
 
 

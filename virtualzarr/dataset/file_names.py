@@ -27,19 +27,21 @@ from virtualzarr.dataset.row_search import find_ids
 from virtualzarr.dataset.row_tables import encode_columns, read_runs, split_columns
 from virtualzarr.dataset.runs import Runs
 from virtualzarr.dataset.segment import name_source
-from virtualzarr.dataset.snapshot import FileNames, FileRows, Snapshot
+from virtualzarr.dataset.snapshot import (
+    FileNames,
+    Names,
+    Snapshot,
+    as_names,
+    as_tuples,
+    hash_to_hex,
+)
 from virtualzarr.dataset.tables import Choice, Pack, Summaries, Table, choose_all
-
-_NAMES = np.dtype([("hash", "S32"), ("first", "<i8"), ("count", "<i8"), ("version", "S16")])
-"""Hashes are hexadecimal in memory: that sorts like what is stored, and has no zeros at its end."""
 
 _COLUMNS = np.dtype("V16"), np.dtype("<i8"), np.dtype("<i8")
 _ALL_COLUMNS = (*_COLUMNS, np.dtype("V8"))
 
 _WITH_VERSIONS = b"\x01"
 """Ends a leaf that has versions: those of before have none, and whole numbers of 8 bytes."""
-
-_NO_VERSION = b"0" * 16
 
 
 RowsOfFile = tuple[int, int, str]
@@ -69,13 +71,8 @@ class NameTable(Table[NDArray[Any]]):
 
     def encode(self, items: NDArray[Any]) -> bytes:
         """Return a leaf."""
-        versions = np.where(items["version"] == b"", _NO_VERSION, items["version"])
-        return encode_columns(
-            [
-                *(_to_bytes(items["hash"]), items["first"], items["count"], _to_bytes(versions)),
-                np.frombuffer(_WITH_VERSIONS, "u1"),
-            ]
-        )
+        columns = [np.ascontiguousarray(items[name]) for name in items.dtype.names or ()]
+        return encode_columns([*columns, np.frombuffer(_WITH_VERSIONS, "u1")])
 
     def decode(self, data: bytes) -> NDArray[Any]:
         """Return the items of a leaf."""
@@ -85,50 +82,39 @@ class NameTable(Table[NDArray[Any]]):
             hashes, first, count, versions = split_columns(raw[:-1], _ALL_COLUMNS)
         else:
             hashes, first, count = split_columns(raw, _COLUMNS)
-        items = np.zeros(len(first), _NAMES)
-        items["hash"] = _to_hexadecimal(hashes, "S32")
-        items["first"], items["count"] = first, count
+        items = np.zeros(len(first), as_names().dtype)
+        items["hash"], items["first"], items["count"] = hashes.view("S16"), first, count
         if has_versions:
-            items["version"] = _to_hexadecimal(versions, "S16")
-            items["version"][items["version"] == _NO_VERSION] = b""
+            items["version"] = versions.view("S8")
         return items
 
     def join(self, parts: Sequence[NDArray[Any]]) -> NDArray[Any]:
         """Return items of several leaves, one after the other."""
-        return np.concatenate([np.empty(0, _NAMES), *parts])
+        return np.concatenate([as_names(), *parts])
 
     def summarize(self, items: NDArray[Any]) -> tuple[Any, ...]:
         """Return the summary of a leaf."""
-        return items["hash"][0].decode(), items["hash"][-1].decode(), len(items)
+        return hash_to_hex(items["hash"][0]), hash_to_hex(items["hash"][-1]), len(items)
 
     def combine(self, summaries: Summaries) -> tuple[Any, ...]:
         """Return the summary of a node with such children."""
         return summaries[0][0], summaries[-1][1], sum(summary[2] for summary in summaries)
 
 
-def _to_bytes(texts: NDArray[Any]) -> NDArray[Any]:
-    data = bytes.fromhex(b"".join(texts.tolist()).decode())
-    return np.frombuffer(data, f"V{texts.itemsize // 2}")
-
-
-def _to_hexadecimal(column: NDArray[Any], dtype: str) -> NDArray[Any]:
-    return np.frombuffer(column.tobytes().hex().encode(), dtype)
-
-
 NAMES = NameTable(1, 1)
 """For reading, which depends on no limits."""
 
 
-def _as_items(files: Sequence[FileRows]) -> NDArray[Any]:
-    return np.array([tuple(item) for item in files], _NAMES)
+def _as_hashes(names: Iterable[str]) -> NDArray[Any]:
+    return np.array([bytes.fromhex(name) for name in names], "S16")
 
 
 def at_hashes(hashes: NDArray[Any]) -> Choice:
     """Choose children that may have any of some hashes, which increase."""
 
     def choose(summaries: Summaries, start: int) -> tuple[Sequence[int], int]:
-        low = hashes.searchsorted(np.array([summary[0] for summary in summaries], "S32"), "left")
-        high = hashes.searchsorted(np.array([summary[1] for summary in summaries], "S32"), "right")
+        low = hashes.searchsorted(_as_hashes(summary[0] for summary in summaries), "left")
+        high = hashes.searchsorted(_as_hashes(summary[1] for summary in summaries), "right")
         return np.flatnonzero(low < high).tolist(), start
 
     return choose
@@ -162,16 +148,16 @@ def read_names(
     names = state.names.get(dimension)
     if names is None or not by_hash:
         return {}
-    hashes = np.array(sorted(by_hash), "S32")
-    parts = [_as_items(names.tail)]
+    hashes = _as_hashes(sorted(by_hash))
+    parts = [as_names(names.tail)]
     for root in names.tables:
         items, _ = yield from NAMES.scan(root, at_hashes(hashes))
         parts.append(items)
     hits = np.concatenate(parts)
     hits = hits[np.isin(hits["hash"], hashes)]
     rows: dict[str, list[RowsOfFile]] = {}
-    for name, first, count, version in hits.tolist():
-        rows.setdefault(by_hash[name.decode()], []).append((first, count, version.decode()))
+    for name, first, count, version in as_tuples(hits):
+        rows.setdefault(by_hash[name], []).append((first, count, version))
     return rows
 
 
@@ -214,23 +200,20 @@ def _are_live(
     return live.tolist()
 
 
-def move_files(
-    state: Snapshot, dimension: str, old: Runs, first: int
-) -> Protocol[tuple[FileRows, ...]]:
+def move_files(state: Snapshot, dimension: str, old: Runs, first: int) -> Protocol[Names]:
     """Return the files of rows that get ids which go on from one, as those of new rows.
 
     This reads the names of all files: where rows get other ids, many bytes are written anyway.
     """
     items = yield from _read_all(state, dimension)
     moved = []
-    for name, low, count, version in items[is_live(items, old)].tolist():
+    for name, low, count, version in as_tuples(items[is_live(items, old)]):
         # Rows of others that lie between them now are left out.
         start, stop = old.locate_ids(low, count)
         moved += [
-            (name.decode(), first + at, n, version.decode())
-            for at, n in Runs(start, stop - start).join().pairs
+            (name, first + at, n, version) for at, n in Runs(start, stop - start).join().pairs
         ]
-    return tuple(dict.fromkeys(moved))
+    return as_names(dict.fromkeys(moved))
 
 
 def find_shared(
@@ -243,7 +226,7 @@ def find_shared(
     """Tell of ranges of ids whether other files have ids in them, or may have."""
     items = yield from _read_all(state, dimension)
     hashes = [*hash_names(uris, folder, "", MAYBE), hash_uri(NO_FILE)]
-    others = items[~np.isin(items["hash"], np.array(hashes, "S32"))]
+    others = items[~np.isin(items["hash"], _as_hashes(hashes))]
     ends = others["first"] + others["count"]
     return [bool(((others["first"] < low + count) & (ends > low)).any()) for low, count in pairs]
 
@@ -260,7 +243,7 @@ def have_files(
 
 def _read_all(state: Snapshot, dimension: str) -> Protocol[NDArray[Any]]:
     names = state.names.get(dimension, FileNames())
-    parts = [_as_items(names.tail)]
+    parts = [as_names(names.tail)]
     for root in names.tables:
         parts.append((yield from NAMES.scan(root, choose_all))[0])
     return np.concatenate(parts)
@@ -272,16 +255,15 @@ def is_live(items: NDArray[Any], runs: Runs) -> NDArray[np.bool_]:
 
 
 def add_files(
-    state: Snapshot, dimension: str, files: Sequence[FileRows], pack: Pack, limits: Limits
+    state: Snapshot, dimension: str, files: Names, pack: Pack, limits: Limits
 ) -> Protocol[tuple[FileNames, bool]]:
     """Return the names with more of them, and whether tables are others."""
     names = state.names.get(dimension, FileNames())
-    names = replace(names, tail=(*names.tail, *files))
-    if len(names.tail) <= limits.names:
-        return names, False
+    new = np.concatenate([as_names(names.tail), files])
+    if len(new) <= limits.names:
+        return replace(names, tail=as_tuples(new)), False
     table = NameTable(limits.leaf_names, limits.fan_out)
     tables = list(names.tables)
-    new = _as_items(names.tail)
     for start in range(0, len(new), limits.most_names):
         tables.append((yield from _write(table, new[start : start + limits.most_names], pack)))
     due = _find_due(tables, limits)

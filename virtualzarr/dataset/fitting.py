@@ -35,13 +35,13 @@ from virtualzarr.dataset.describe import (
     find_growing,
     read_coordinates,
 )
-from virtualzarr.dataset.file_names import MAYBE, NO_FILE
+from virtualzarr.dataset.file_names import MAYBE, NO_FILE, hash_uri
 from virtualzarr.dataset.file_rows import Ranges, find_file_rows, list_others
 from virtualzarr.dataset.file_versions import UNKNOWN, version_of
 from virtualzarr.dataset.merge import group_chunks
 from virtualzarr.dataset.schema import Schema
 from virtualzarr.dataset.segment import DATA, Cells, pack
-from virtualzarr.dataset.snapshot import ChunkRuns, Named
+from virtualzarr.dataset.snapshot import ChunkRuns, Named, Names, as_names
 from virtualzarr.dataset.verbs import Rows, Stored
 from virtualzarr.errors import MismatchError, UnsupportedError
 from virtualzarr.hierarchy.group import Group
@@ -144,10 +144,10 @@ class Addition:
                 versions.setdefault(source.uri, {})[version_of(source)] = None
         return {uri: [*each] for uri, each in versions.items()}
 
-    def _name_rows(self, files: FileRanges) -> tuple[tuple[str, int, int, str], ...]:
+    def _name_rows(self, files: FileRanges) -> Names:
         """Return names of files, each with rows that came from it: first, count and version."""
         if self.is_gap:
-            return ()  # rows without a name stand for gaps
+            return as_names()  # rows without a name stand for gaps
         named = {uri: ranges for uri, ranges in files.items() if ranges is not None}
         others = [
             uri
@@ -174,7 +174,8 @@ class Addition:
             # These rows may be of any of them.
             names = (self.schema.name_file(uri, self.folder) for uri in others)
             items += [(f"{MAYBE}{name}", 0, self.count, UNKNOWN) for name in names]
-        return (*items, *((NO_FILE, *pair, UNKNOWN) for pair in dict.fromkeys(nameless)))
+        items += [(NO_FILE, *pair, UNKNOWN) for pair in dict.fromkeys(nameless)]
+        return as_names((hash_uri(name), first, count, v) for name, first, count, v in items)
 
     def _is_own(self, uri: str) -> bool:
         return bool(self.folder) and uri.startswith(f"{self.folder}/{DATA}/")

@@ -28,7 +28,6 @@ from virtualzarr.errors import (
     UnsupportedError,
     VersionExpiredError,
 )
-from virtualzarr.metadata.json_documents import dumps_json
 from virtualzarr.stores.upgraded import is_dataset_root
 
 T = TypeVar("T")
@@ -210,13 +209,14 @@ class Head:
         record = yield from change_parts(self.snapshot, record, index, limits)
         snapshot = self.snapshot.apply(record)
         document = record.to_json()
-        if len(dumps_json(document, indent=None)) > limits.record_bytes:
-            named = yield from log.add(objects.encode(document))
+        raw = objects.dump(document)
+        if len(raw) > limits.record_bytes:
+            named = yield from log.add(objects.compress(raw))
             # What history shows of it is there even when its version has expired.
             about = {
                 name: value
                 for name, value in record.about.items()
-                if len(dumps_json(value)) <= limits.record_bytes // 4
+                if len(objects.dump(value)) <= limits.record_bytes // 4
             }
             document = {
                 "commit": record.commit,
@@ -275,7 +275,9 @@ def change_parts(state: Snapshot, record: Record, pack: Pack, limits: Limits) ->
         if are_new:
             names[dimension] = stored_names
     parts = Parts(rows, entries if is_new else None, names)
-    return replace(record, parts=parts) if parts != Parts() else record
+    # What tables of names have is not written twice: a commit may bring a million.
+    left = {name: items for name, items in record.files.items() if name not in names}
+    return replace(record, parts=parts, files=left) if parts != Parts() else record
 
 
 def read_head(known: Head | None = None) -> Protocol[Head]:

@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from virtualzarr.dataset.commit import Change, record
 from virtualzarr.dataset.head import Head, change_parts
 from virtualzarr.dataset.limits import LIMITS
@@ -81,7 +83,9 @@ def _join_records(first: Record, second: Record) -> Record:
         added=(*(e for e in first.added if e.key not in second.removed), *second.added),
         removed=(*first.removed, *(key for key in second.removed if key not in keys)),
         files={
-            dimension: (*first.files.get(dimension, ()), *second.files.get(dimension, ()))
+            dimension: np.concatenate(
+                [part.files[dimension] for part in (first, second) if dimension in part.files]
+            )
             for dimension in dict.fromkeys([*first.files, *second.files])
         },
         schema=second.schema or first.schema,

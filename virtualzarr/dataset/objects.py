@@ -24,9 +24,42 @@ _NAME = re.compile(
 """Names of objects, also of files that are being written: nothing else is of a dataset."""
 
 
+_BLOCK = 4096
+
+
+def dump(document: Any) -> bytes:
+    """Return a document as JSON; long lists in blocks, as Python makes a text of each item first.
+
+    Examples
+    --------
+    >>> dump({"files": ["a", "b"]})
+    b'{"files": ["a", "b"]}'
+    """
+    if not _is_long(document):
+        return dumps_json(document, indent=None, allow_nan=False)
+    if isinstance(document, dict):
+        members = (dump(name) + b": " + dump(value) for name, value in document.items())
+        return b"{" + b", ".join(members) + b"}"
+    starts = range(0, len(document), _BLOCK)
+    blocks = (dump(document[start : start + _BLOCK])[1:-1] for start in starts)
+    return b"[" + b", ".join(blocks) + b"]"
+
+
+def _is_long(document: Any) -> bool:
+    if isinstance(document, dict):
+        return all(isinstance(name, str) for name in document) and any(
+            map(_is_long, document.values())
+        )
+    return isinstance(document, list | tuple) and len(document) > _BLOCK
+
+
 def encode(document: Any, level: int = 3) -> bytes:
     """Return a document as JSON, compressed at a level of Zstandard."""
-    raw = dumps_json(document, indent=None, allow_nan=False)
+    return compress(dump(document), level)
+
+
+def compress(raw: bytes, level: int = 3) -> bytes:
+    """Return bytes that are compressed at a level of Zstandard."""
     # With a checksum: nothing names the head by a digest.
     data: bytes = zstandard.ZstdCompressor(level, write_checksum=True).compress(raw)
     return data

@@ -25,7 +25,7 @@ from virtualzarr.dataset.row_tables import read_runs
 from virtualzarr.dataset.runs import Runs, Splice
 from virtualzarr.dataset.schema import OutdatedError
 from virtualzarr.dataset.segment import list_other_runs, list_own_objects, pack
-from virtualzarr.dataset.snapshot import Record, Snapshot
+from virtualzarr.dataset.snapshot import Record, Snapshot, as_names
 from virtualzarr.errors import MismatchError
 from virtualzarr.hierarchy.group import Group
 from virtualzarr.virtual.rechunk import get_axes
@@ -160,13 +160,14 @@ def replace_rows(item: StoredAgain, is_filled: bool = False) -> Change:
         splice = Splice(start, count, ((first, count),))
         files = yield from move_files(state, dimension, item.ids, first)
         if is_filled:
-            files = (*files, (hash_uri(NO_FILE), first, count, UNKNOWN))
+            nameless = as_names([(hash_uri(NO_FILE), first, count, UNKNOWN)])
+            files = np.concatenate([files, nameless])
         new_record = yield from record(head, {})
         return replace(
             new_record,
             splices={dimension: (splice,)},
             added=(entry,),
-            files={dimension: files} if files else {},
+            files={dimension: files} if len(files) else {},
         )
 
     return change

@@ -229,7 +229,16 @@ def _run_by(
             for message, category in caught:
                 warn_caller(message, category)
             bar.update(len(batches[number].files))
-            yield number, staged
+            yield number, _with_own_names(staged, batches[number])
+
+
+def _with_own_names(staged: Staged, batch: Batch) -> Staged:
+    """Return what a worker sent with the texts of names that are in this process already."""
+    if staged.rows is None:
+        return staged
+    own = {name: name for name in batch.files}
+    names = tuple(own.get(name, name) for name in staged.rows.files)
+    return replace(staged, rows=replace(staged.rows, files=names))
 
 
 def _examine(batch: Batch) -> list[str]:

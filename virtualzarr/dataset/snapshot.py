@@ -9,9 +9,12 @@ Source: ``specs/dataset.md``, *Snapshots*.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from virtualzarr.dataset.entry import ChunkRuns, Entry
 from virtualzarr.dataset.named import Named, Node
@@ -20,7 +23,7 @@ from virtualzarr.errors import MetadataError
 
 __all__ = [
     "FORMAT", "ChunkRuns", "Entries", "Entry", "FileNames", "FileRows", "Named", "Parts", "Record",
-    "Snapshot", "StoredRows",
+    "Snapshot", "StoredRows", "as_names", "as_tuples", "hash_to_hex",
 ]  # fmt: skip
 
 FORMAT = 2
@@ -28,6 +31,32 @@ FORMAT = 2
 FileRows = tuple[str, int, int, str]
 """A source file: the hash of its URI, the id of its first row, how many rows it has, and which
 version of the file they came from, as far as that is known (``file_versions``)."""
+
+Names = NDArray[Any]
+"""Many of these, as an array: a commit may bring those of a million files."""
+
+_NAMES = np.dtype([("hash", "S16"), ("first", "<i8"), ("count", "<i8"), ("version", "S8")])
+"""Bytes that numpy compares, and takes zeros from the end of where it gives them to Python."""
+
+
+def as_names(files: Iterable[FileRows] = ()) -> Names:
+    """Return names as an array, which has the fields hash, first, count and version."""
+    from_hex = bytes.fromhex
+    items = [(from_hex(name), first, count, from_hex(v)) for name, first, count, v in files]
+    return np.array(items, _NAMES)
+
+
+def as_tuples(names: Names) -> tuple[FileRows, ...]:
+    """Return what `as_names` was given."""
+    return tuple(
+        (hash_to_hex(name), first, count, version.ljust(8, b"\0").hex() if version else "")
+        for name, first, count, version in names.tolist()
+    )
+
+
+def hash_to_hex(name: bytes) -> str:
+    """Return a hash of an array of names as it is in JSON."""
+    return name.ljust(16, b"\0").hex()
 
 
 def _to_json(node: Node | None) -> list[Any] | None:
@@ -198,7 +227,7 @@ class Parts:
         return {name: value for name, value in document.items() if value}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Record:
     """What one commit changed: enough to make its version from the one before.
 
@@ -215,8 +244,8 @@ class Record:
     added : sequence of Entry
     removed : sequence of (int, str)
         Keys of the entries that go.
-    files : mapping of str to sequence of FileRows
-        Source files that come, by growing dimension.
+    files : mapping of str to array
+        Source files that come, by growing dimension, where `parts` have no names of it.
     floors : mapping
         By growing dimension, the least coordinate that rows may have from now on.
     schema : Named, optional
@@ -241,7 +270,7 @@ class Record:
     splices: Mapping[str, tuple[Splice, ...]] = field(default_factory=dict)
     added: tuple[Entry, ...] = ()
     removed: tuple[tuple[int, str], ...] = ()
-    files: Mapping[str, tuple[FileRows, ...]] = field(default_factory=dict)
+    files: Mapping[str, Names] = field(default_factory=dict)
     floors: Mapping[str, Any] = field(default_factory=dict)
     schema: Named | None = None
     tags: Mapping[str, int | None] = field(default_factory=dict)
@@ -265,7 +294,7 @@ class Record:
             },
             tuple(map(Entry.from_json, document.get("added", ()))),
             tuple((int(number), str(name)) for number, name in document.get("removed", ())),
-            {name: _files(files) for name, files in document.get("files", {}).items()},
+            {n: as_names(_files(files)) for n, files in document.get("files", {}).items()},
             document.get("floors", {}),
             None if schema is None else Named.from_json(schema),
             document.get("tags", {}),
@@ -288,7 +317,7 @@ class Record:
             },
             "added": [entry.to_json() for entry in self.added],
             "removed": [list(key) for key in self.removed],
-            "files": {name: _files_to_json(files) for name, files in self.files.items()},
+            "files": {n: _files_to_json(as_tuples(files)) for n, files in self.files.items()},
             "floors": dict(self.floors),
             "schema": None if self.schema is None else self.schema.to_json(),
             "tags": dict(self.tags),
@@ -369,7 +398,7 @@ class Snapshot:
         for dimension, files in record.files.items():
             if dimension not in parts.names:
                 old = names.get(dimension, FileNames())
-                names[dimension] = replace(old, tail=(*old.tail, *files))
+                names[dimension] = replace(old, tail=(*old.tail, *as_tuples(files)))
         tags = {**self.tags, **record.tags}
         leases = {n: until for n, until in self.leases.items() if n not in record.tags}
         return Snapshot(

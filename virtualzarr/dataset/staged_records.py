@@ -22,12 +22,16 @@ from virtualzarr.dataset.file_versions import tells_versions, version_of
 from virtualzarr.dataset.named import Named
 from virtualzarr.dataset.operations import Get, Protocol, Put
 from virtualzarr.dataset.schema import Schema
+from virtualzarr.dataset.snapshot import as_names, as_tuples
 from virtualzarr.dataset.staging import StagedRows
 from virtualzarr.errors import SourceError
 from virtualzarr.ingest.ledger import SCANNER, find_release
 from virtualzarr.ingest.versions import WEAK_SECONDS
 from virtualzarr.manifest import Source
 from virtualzarr.metadata import dumps_json
+
+_FORMAT = 2
+"""Records of other forms have other names."""
 
 
 @dataclass(frozen=True)
@@ -98,7 +102,7 @@ def _rows_to_json(rows: StagedRows) -> dict[str, Any]:
         ],
         "schema": None if rows.schema is None else rows.schema.to_json(),
         "files": list(rows.files),
-        "file_rows": [list(item) for item in rows.file_rows],
+        "names": as_tuples(rows.names),
         "is_whole": rows.is_whole,
         "overlap": rows.overlap,
     }  # fmt: skip
@@ -115,7 +119,7 @@ def _rows_from_json(document: Mapping[str, Any]) -> StagedRows:
         entry.chunks, entry.grids,
         None if document["schema"] is None else Named.from_json(document["schema"]),
         tuple(document["files"]),
-        tuple((str(n), int(at), int(size), str(v)) for n, at, size, v in document["file_rows"]),
+        as_names((str(n), int(at), int(size), str(v)) for n, at, size, v in document["names"]),
         bool(document["is_whole"]), document["overlap"], entry.cells,
     )  # fmt: skip
 
@@ -151,7 +155,7 @@ class BatchKey:
             return None
         # Dates and the like have no form in JSON, and are said by what Python shows of them.
         inputs = dumps_json(
-            [SCANNER, find_release(), *self.uris, self.dimension, self.schema, self.first,
+            [_FORMAT, SCANNER, find_release(), *self.uris, self.dimension, self.schema, self.first,
              self.relative, repr(sorted(described.items())), repr(sorted(self.settings.items()))]
         )  # fmt: skip
         return f"staged/{epoch}-{sha256(inputs).hexdigest()[:16]}"

@@ -15,7 +15,7 @@ from virtualzarr.dataset.additions import join_options, with_remembered
 from virtualzarr.dataset.editing import Addable, Edit, Request, find_unfilled, refuse_files
 from virtualzarr.dataset.fitting import Addition
 from virtualzarr.dataset.operations import Get, Protocol
-from virtualzarr.dataset.snapshot import ChunkRuns, Named
+from virtualzarr.dataset.snapshot import ChunkRuns, Named, Names
 from virtualzarr.dataset.verbs import Rows, Stored, add_rows
 from virtualzarr.errors import MismatchError, UnsupportedError
 
@@ -46,8 +46,8 @@ class StagedRows:
     schema : Named, optional
         In whose terms the references are.
     files : sequence of str
-    file_rows : sequence of (str, int, int, str)
-        Names of these files, with the first row that came from each, how many did, and versions.
+    names : array
+        Those of these files, see `Rows`.
     is_whole : bool
         Whether the rows are all that these files have: each may be in the dataset only once.
     overlap : {"raise", "first", "last"}
@@ -63,7 +63,7 @@ class StagedRows:
     grids: Mapping[str, tuple[ChunkRuns, ...]]
     schema: Named | None
     files: tuple[str, ...]
-    file_rows: tuple[tuple[str, int, int, str], ...]
+    names: Names
     is_whole: bool
     overlap: Overlap
     cells: int = 0
@@ -72,7 +72,7 @@ class StagedRows:
         """Return the rows as a commit adds them."""
         return Rows(
             self.dimension, segment, self.count, self.coordinates, self.chunks, self.schema,
-            self.grids, self.file_rows, self.cells,
+            self.grids, self.names, self.cells,
         )  # fmt: skip
 
     def __repr__(self) -> str:

@@ -17,7 +17,6 @@ from virtualzarr.choices import Duplicates, Overlap
 from virtualzarr.dataset import objects
 from virtualzarr.dataset.commit import Change, record
 from virtualzarr.dataset.entry import ChunkRuns, Entry
-from virtualzarr.dataset.file_names import hash_uri
 from virtualzarr.dataset.head import Head, read_version
 from virtualzarr.dataset.named import Named
 from virtualzarr.dataset.operations import Protocol
@@ -26,11 +25,12 @@ from virtualzarr.dataset.runs import Splice
 from virtualzarr.dataset.schema import Schema, merge_schemas, read_base_schema, read_schema
 from virtualzarr.dataset.snapshot import (
     FileNames,
-    FileRows,
+    Names,
     Parts,
     Record,
     Snapshot,
     StoredRows,
+    as_names,
 )
 from virtualzarr.errors import BelowFloorError, MismatchError
 
@@ -80,9 +80,8 @@ class Rows:
         The schema in whose terms the references are; None if it does not matter.
     grids : mapping
         See `Entry`.
-    files : sequence of (str, int, int, str)
-        URIs of source files, with the first row that came from each and how many did, and the
-        version of the file.
+    files : array
+        Names of source files, as `as_names` returns them, with rows that are counted from 0.
     cells : int
         See `Entry`.
     """
@@ -94,7 +93,7 @@ class Rows:
     chunks: tuple[Any, ...] = ()
     schema: Named | None = None
     grids: Mapping[str, tuple[ChunkRuns, ...]] = field(default_factory=dict)
-    files: tuple[tuple[str, int, int, str], ...] = ()
+    files: Names = field(default_factory=as_names)
     cells: int = 0
 
     def entry(self, named: Named, sequence: int, first: int) -> Entry:
@@ -102,14 +101,13 @@ class Rows:
         ids = {self.dimension: (first, self.count)}
         return Entry(named, sequence, ids, self.bounds(), self.chunks, self.grids, cells=self.cells)
 
-    def named_files(self, first: int) -> dict[str, tuple[FileRows, ...]]:
+    def named_files(self, first: int) -> dict[str, Names]:
         """Return the source files as records have them, given the id of the first row."""
-        if not self.files:
+        if not len(self.files):
             return {}
-        files = (
-            (hash_uri(uri), first + row, count, version) for uri, row, count, version in self.files
-        )
-        return {self.dimension: tuple(files)}
+        files = self.files.copy()
+        files["first"] += first
+        return {self.dimension: files}
 
     def bounds(self) -> dict[str, tuple[Any, Any]]:
         """Return the first and last coordinate, as an entry has them."""
