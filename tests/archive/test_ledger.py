@@ -158,9 +158,9 @@ def log_scans(monkeypatch, log):
         note(sum(one is not None for one in read_files))
         return read_files
 
-    def log_parse(self, file):
+    def log_parse(self, file, *others):
         note(1)
-        return parse(self, file)
+        return parse(self, file, *others)
 
     monkeypatch.setattr(Template, "read", log_read)
     monkeypatch.setattr(template_cache.TemplateCache, "_parse", log_parse)

@@ -54,6 +54,26 @@ def test_files_of_several_kinds_that_alternate(tmp_path):
     _check(files, results)
 
 
+@pytest.mark.parametrize("products", [5, 10])
+def test_many_products_in_turns(tmp_path, products):
+    """More than are tried for each file: which one comes next is known from the last time."""
+    count = 6 * products
+    files = [_write(tmp_path / f"{n}.h5", n, 6 + 3 * (n % products)) for n in range(count)]
+    cache, results = _scan(files)
+    # Twice to make templates, and once to know which one follows the last.
+    assert cache.nparsed <= 2 * products + 5
+    assert cache.nparsed + cache.nalike == count
+    _check(files, results)
+
+
+def test_products_in_random_order(tmp_path):
+    kinds = np.random.default_rng(0).integers(0, 8, 120)
+    files = [_write(tmp_path / f"{n}.h5", n, 6 + 3 * int(kind)) for n, kind in enumerate(kinds)]
+    cache, results = _scan(files)
+    assert cache.nparsed + cache.nalike == 120
+    _check(files, results)
+
+
 def test_a_file_in_a_thousand_is_audited(tmp_path, monkeypatch):
     monkeypatch.setattr(template_cache, "_AUDITED", 2)
     files = [_write(tmp_path / f"{number}.h5", number) for number in range(12)]

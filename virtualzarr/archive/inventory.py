@@ -8,6 +8,7 @@ import re
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Literal
 
 from virtualzarr.archive.anomalies import Kind, as_kind
@@ -143,7 +144,7 @@ def _take_noted(
             kind, text = entry.error
             reports[number] = FileReport(files[number], size, None, (as_kind(kind), text))
         elif reporter.decode and (row := ledger.load(entry)):
-            reports[number] = reporter.report(files[number], version, row)
+            reports[number] = reporter.report(files[number], version, row, is_noted=True)
         elif reporter.decode:
             continue
         elif entry.facts is not None and entry.properties is not None:
@@ -151,7 +152,7 @@ def _take_noted(
             reports[number] = FileReport(files[number], size, facts)
         elif row := ledger.load(entry):
             # Virtualized before, but not surveyed: facts are noted, too.
-            report = reports[number] = reporter.report(files[number], version, row)
+            report = reports[number] = reporter.report(files[number], version, row, is_noted=True)
             if _is_final(report):
                 _note(ledger, report, version, row)
         noted += reports[number] is not None
@@ -187,18 +188,15 @@ class _Reporter:
         self._storage_options = options.get("storage_options")
         self._rows = RowFacts()
 
-    def report(self, file: str, version: Version, item: Item) -> FileReport:
+    def report(self, file: str, version: Version, item: Item, is_noted: bool = False) -> FileReport:
         """Return the facts of what was scanned, if the file is still as it was."""
         try:
             if isinstance(item, VirtualZarrError):
                 raise item
-            # Rows of files that are alike are of HDF5, of which alone there are templates.
-            is_alike = isinstance(item, Row) and item.source is not None
-            format = self._format or ("hdf5" if is_alike else detect(file, self._storage_options))
             if isinstance(item, Row):
-                facts = self._rows.of(item, format)
+                facts = self._rows.of(item, partial(self._find_format, file), is_noted)
             else:
-                facts = FileFacts.of(item, format)
+                facts = FileFacts.of(item, self._find_format(file))
             now = take_version(file, self._storage_options)
         except VirtualZarrError as error:
             return _report_error(file, version.size, error)
@@ -212,6 +210,9 @@ class _Reporter:
             group = item.group() if isinstance(item, Row) else item
             return replace(report, damage=list(find_damage(group, file, self.decode)))
         return report
+
+    def _find_format(self, file: str) -> str:
+        return self._format or detect(file, self._storage_options)
 
 
 def _report_error(file: str, size: int | None, error: VirtualZarrError) -> FileReport:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, BinaryIO
 
@@ -44,12 +44,15 @@ class RowFacts:
         # By schema, and by those of its attributes that are compared and others in a row.
         self._plans: dict[tuple[int, Compared], _Plan] = {}
 
-    def of(self, row: Row, format: str) -> FileFacts:
-        """Return the facts of a row."""
+    def of(self, row: Row, find_format: Callable[[], str], is_noted: bool = False) -> FileFacts:
+        """Return the facts of a row.
+
+        Rows of one schema are of files of one format, but for those that a ledger has (`is_noted`).
+        """
         key = id(row.schema), _pick_compared(row)
         plan = self._plans.get(key)
-        if plan is None or row.source is None or plan.format != format:
-            facts = FileFacts.of(row.group(), format)
+        if plan is None or row.source is None or (is_noted and plan.format != find_format()):
+            facts = FileFacts.of(row.group(), find_format())
             if row.source is not None and row.source.data is None:
                 while len(self._plans) >= _MOST_SCHEMAS:
                     del self._plans[next(iter(self._plans))]
@@ -101,17 +104,17 @@ class _Plan:
         for array, node in _list_arrays(row.schema):
             columns = array.columns
             first, second = add_places((0, 0), array.manifest)
-            # Without columns, the references are those of the schema: the same in every file.
             if columns is None:
+                # The references are those of the schema: to the same places in every file.
                 fixed = (fixed[0] + first, fixed[1] + second)
-                continue
-            numbers = np.arange(columns.start, columns.stop)
-            starts.append(numbers)
-            if columns.has_lengths:
-                lengths.append(numbers)
             else:
-                fixed = (fixed[0], fixed[1] + second)
-            if array.path in facts.axes:
+                numbers = np.arange(columns.start, columns.stop)
+                starts.append(numbers)
+                if columns.has_lengths:
+                    lengths.append(numbers)
+                else:
+                    fixed = (fixed[0], fixed[1] + second)
+            if array.path in facts.axes and array.refers_to_file:
                 chunks = _locate_chunks(array, row)
                 data = None if chunks is None else _read_chunks(chunks, row)
                 coordinates.append(
@@ -164,20 +167,17 @@ def _concatenate(numbers: list[NDArray[np.int64]]) -> NDArray[np.int64]:
 
 def _locate_chunks(array: ArraySchema, row: Row) -> list[tuple[int, int]] | None:
     """Return address and length of each chunk of a coordinate; None if there are many."""
-    columns, source = array.columns, row.source
-    assert columns is not None
-    assert source is not None
-    if not 0 < columns.stop - columns.start <= _MOST_CHUNKS or source.location.is_remote:
+    assert row.source is not None
+    if not 0 < array.manifest.ncells <= _MOST_CHUNKS or row.source.location.is_remote:
         return None
-    some = slice(columns.start, columns.stop)
-    if columns.has_lengths:
-        lengths = row.lengths[some]
-    else:
-        flat = np.asarray(array.manifest.length).reshape(-1)
-        lengths = flat if columns.cells is None else flat[columns.cells]
-    if int(lengths.min()) < 0 or int(lengths.sum()) > MAX_COORDINATE_BYTES:
+    manifest = array.build_manifest(Sources([row.source]), row.addresses, row.lengths)
+    stored = np.asarray(manifest.source).reshape(-1) >= 0
+    addresses, lengths = (
+        np.asarray(column).reshape(-1)[stored] for column in (manifest.offset, manifest.length)
+    )
+    if int(lengths.min(initial=0)) < 0 or int(lengths.sum()) > MAX_COORDINATE_BYTES:
         return None
-    return list(zip(row.addresses[some].tolist(), lengths.tolist(), strict=True))
+    return list(zip(addresses.tolist(), lengths.tolist(), strict=True))
 
 
 def _read_chunks(chunks: list[tuple[int, int]], row: Row) -> list[bytes]:
@@ -204,7 +204,7 @@ def _read_axis(coordinate: _Coordinate, row: Row, data: list[bytes] | None) -> A
     node = Array.from_manifest(metadata, manifest, array.path, CachePolicy())
     shape = getattr(metadata.grid, "chunk_shape", None)
     # Whole chunks that were read already are decoded by hand: an array costs more than that.
-    if data is None or len(data) != 1 or shape is None or manifest.decoder is not None:
+    if data is None or manifest.ncells != 1 or shape is None or manifest.decoder is not None:
         return AxisFacts.of(node.read(), node)
     block = metadata.pipeline.for_block(shape, metadata.dtype, metadata.fill_value).decode(data[0])
     return AxisFacts.of(block[tuple(slice(n) for n in metadata.shape)], node)

@@ -70,10 +70,16 @@ class ArraySchema:
     layout: FileLayout | None
     columns: ChunkColumns | None
 
+    @property
+    def refers_to_file(self) -> bool:
+        """Whether chunks are in the file: else they are in the references, or nowhere."""
+        sources = self.manifest.sources
+        return bool(len(sources)) and not sources[0].is_inline
+
     def build_manifest(self, sources: Sources | None, addresses: Ints, lengths: Ints) -> Manifest:
         """Return where the chunks are in a file, which `sources` are; None for the schema's own."""
         old, columns = self.manifest, self.columns
-        if sources is None or not len(old.sources) or old.sources[0].is_inline:
+        if sources is None or not self.refers_to_file:
             return old
         offset, length = old.offset, old.length
         if columns is not None:

@@ -156,6 +156,18 @@ class Template:
             return None
         return read_row(location, self._parts, row, self._is_like)
 
+    @property
+    def nfirst(self) -> int:
+        """Bytes of a file that `begins_like` compares."""
+        return self._parts[0][1] + self._first
+
+    def begins_like(self, head: Bytes) -> bool:
+        """Whether the first bytes of a file may be those of one that it fits."""
+        pointer, start, *_ = self._parts[0]
+        if pointer >= 0:  # they are elsewhere in each file
+            return True
+        return len(head) >= self.nfirst and self._is_like(head[start : self.nfirst])
+
     def _is_like(self, row: Bytes) -> bool:
         """Whether the first run is that of the recorded file, which most other files end at."""
         first = self._first
@@ -231,6 +243,18 @@ def _has_name(uri: str, ends: tuple[str, ...]) -> bool:
 def _read_addresses(rows: Bytes, at: Ints) -> Ints:
     """Return the numbers of 8 bytes at places of rows, shape (rows, places)."""
     return read_numbers(rows, at[:, None] + np.arange(8))
+
+
+def read_head(location: Location, nbytes: int) -> Bytes | None:
+    """Return the first bytes of a file, as many as there are; None if it cannot be read."""
+    head = find_head(location)
+    if head is not None:
+        return np.frombuffer(head.data[:nbytes], np.uint8)
+    try:
+        with open(location.uri, "rb") as file:
+            return np.frombuffer(file.read(nbytes), np.uint8)
+    except OSError:  # a scan says what is wrong with the file
+        return None
 
 
 def read_row(
