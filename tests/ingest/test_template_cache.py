@@ -66,6 +66,16 @@ def test_many_products_in_turns(tmp_path, products):
     _check(files, results)
 
 
+@pytest.mark.parametrize("size", [1, 5, 7])
+def test_files_that_come_in_several_lists(tmp_path, size):
+    files = [_write(tmp_path / f"{n}.h5", n, 6 + 3 * (n % 3)) for n in range(42)]
+    cache = TemplateCache(_OPTIONS)
+    parts = [files[k : k + size] for k in range(0, 42, size)]
+    results = [one for part in parts for one in cache.scan_each(part)]
+    assert (cache.nparsed, cache.nalike) == (6, 36)
+    _check(files, results)
+
+
 def test_products_in_random_order(tmp_path):
     kinds = np.random.default_rng(0).integers(0, 8, 120)
     files = [_write(tmp_path / f"{n}.h5", n, 6 + 3 * int(kind)) for n, kind in enumerate(kinds)]

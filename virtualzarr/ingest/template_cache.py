@@ -68,6 +68,7 @@ class TemplateCache:
         """Yield what came of each file in order, or what is wrong with it."""
         ready: dict[int, Row] = {}
         tried: dict[int, set[int]] = {}
+        self._last.clear()  # numbers of other lists of files
         for number, file in enumerate(files):
             scanned = ready.pop(number, None)
             if scanned is None and self._is_tried():
