@@ -1,4 +1,4 @@
-"""Survey of files patched from real ones: `python -m benchmarks.real_surveys DATA COUNT FOLDER`.
+"""Survey of files patched from real ones: `python -m benchmarks._real_surveys DATA COUNT FOLDER`.
 
 Ten small real files are ten products. Their copies differ in the values of time and of its bounds,
 and, where these are stored uncompressed, in the data. Printed are seconds of the processor, peak
