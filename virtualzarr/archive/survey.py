@@ -292,9 +292,10 @@ def _digest_bytes(name: str, limit: int | None) -> bytes:
     """Return the digest of a file's first bytes and its last, or of all."""
     digest = blake2b(digest_size=16)
     with open(name, "rb") as file:
-        if limit is not None:
+        size = os.fstat(file.fileno()).st_size
+        if limit is not None and size > 2 * limit:
             digest.update(file.read(limit))
-            file.seek(max(os.path.getsize(name) - limit, 0))
+            file.seek(size - limit)
         while block := file.read(_BLOCK):
             digest.update(block)
     return digest.digest()
