@@ -6,7 +6,8 @@ import os
 import signal
 import threading
 import time
-from concurrent.futures import BrokenExecutor, ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import BrokenExecutor, Executor, ProcessPoolExecutor, ThreadPoolExecutor
+from contextlib import contextmanager
 from multiprocessing import get_context
 from pathlib import Path
 
@@ -338,6 +339,40 @@ def test_vacuum_deletes_what_no_commit_names(paths, tmp_path):
         damaged.write_bytes(data)
         dataset = dataset.append(paths[1:], parallel=pool)
     assert dataset.group["time"][...].tolist() == [*range(4 * FILES)]
+
+
+@contextmanager
+def use_ray():
+    """The executor that the documentation shows."""
+    ray = pytest.importorskip("ray")
+
+    class RayExecutor(Executor):
+        def submit(self, fn, /, *args, **kwargs):
+            return ray.remote(lambda: fn(*args, **kwargs)).remote().future()
+
+    ray.init(num_cpus=2, include_dashboard=False, logging_level="error")
+    try:
+        yield RayExecutor()
+    finally:
+        ray.shutdown()
+
+
+@contextmanager
+def use_lithops():
+    """Lithops on this machine."""
+    futures = pytest.importorskip("lithops.concurrent.futures")
+    with futures.LocalhostExecutor() as executor:
+        yield executor
+
+
+@pytest.mark.parametrize("use", [use_ray, use_lithops])
+def test_other_engines(paths, tmp_path, use):
+    whole = vz.create_dataset(tmp_path / "whole", paths, "time")
+    with use() as executor:
+        dataset = vz.create_dataset(tmp_path / "d", paths[:4], "time", parallel=executor)
+        dataset = dataset.append(paths[4:], parallel=executor)
+    for path, array in list_arrays(whole.group).items():
+        np.testing.assert_array_equal(dataset.group[path][...], array[...])
 
 
 def test_dask(few, tmp_path):
