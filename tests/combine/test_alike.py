@@ -241,3 +241,13 @@ def test_chunks_listed_along_other_axes(through_batches):
         groups.append(vz.Group({}, {"v": array}))
     assert vz.concat(groups, dim="t")["v"][:, 0].tolist() == [0, 0, 1, 1, 2, 2, 3, 3]
     assert through_batches.nequal
+
+
+@pytest.mark.parametrize("shape", [(1, 0), (1, 3), (3, 3)])
+def test_shards_that_are_joined_by_their_sub_chunks(shape, through_batches):
+    array = vz.create_array({}, shape=shape, dtype="i2", chunks=(1, 1), shards=(2, 2))
+    array[...] = np.arange(np.prod(shape)).reshape(shape)
+    shards = vz.concat([array], 0)
+    joined = vz.concat([shards, shards], 0)
+    np.testing.assert_array_equal(joined[...], np.concatenate([array[...]] * 2))
+    assert joined.chunks == (1, 1)

@@ -334,7 +334,8 @@ def _is_usual(runs: Sequence[Run], options: ParsedOptions) -> bool:
             for name in OME_ATTRIBUTES
         ):
             return False
-        if run.count > 1 and any(has_shards(array) for _, array in iter_arrays(run.group)):
+        # They may be joined by their sub-chunks, whose edges are not those of the inputs.
+        if any(has_shards(array) for _, array in iter_arrays(run.group)):
             return False
     # Missing variables are made as long as each input is.
     paths = [{path for path, _ in run.group.members(None)} for run in runs]
