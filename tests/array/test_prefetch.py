@@ -91,3 +91,22 @@ def test_folders_are_no_chunks(stored):
 def test_other_stores_read_the_same(stored):
     contents = {key: LocalStore(stored).get(key) for key, _ in LocalStore(stored).list()}
     np.testing.assert_array_equal(vz.open(MemoryStore(contents))[...], VALUES)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_sub_chunks_that_one_request_reads(tmp_path, threads, monkeypatch):
+    monkeypatch.setattr(vz.config, "threads", threads)
+    array = vz.create_array(
+        tmp_path / "a", shape=(40, 100), shards=(20, 50), chunks=(5, 10), dtype="i4",
+        compressors=[SHUFFLE, ZSTD],
+    )  # fmt: skip
+    array[...] = VALUES
+    for selection in (np.s_[...], np.s_[3:, 7:], np.s_[::7, ::3], np.s_[::-1, 60]):
+        np.testing.assert_array_equal(vz.open(tmp_path / "a")[selection], VALUES[selection])
+    path = tmp_path / "a/c/1/1"
+    data = bytearray(path.read_bytes())
+    data[data.index(b"\x28\xb5\x2f\xfd", 40) + 12] ^= 0xFF  # in the second sub-chunk
+    path.write_bytes(data)
+    with pytest.raises(CodecError, match=r"zstd.*a/c/1/1, chunk 4\.6"):
+        vz.open(tmp_path / "a")[...]
+    np.testing.assert_array_equal(vz.open(tmp_path / "a")[:20], VALUES[:20])

@@ -62,7 +62,7 @@ def test_small_parts_take_ranges(folder):
         assert np.array_equal(array[14:18, 2:9], VALUES[14:18, 2:9])
         assert None not in ranges(server)
         with vz.config.set(stream_bytes=2 * 16 * 16 * 4):
-            assert np.array_equal(vz.open(f"{server.url}/a")[...], VALUES)
+            assert np.array_equal(vz.open(f"{server.url}/a")[1:], VALUES[1:])
         assert len([span for span in ranges(server) if span is None]) == 2 + 1  # and the document
 
 

@@ -30,7 +30,11 @@ from virtualzarr.array.read.cached_blocks import CachedBlocks
 from virtualzarr.array.read.chunk_cache import resolve_cache
 from virtualzarr.array.read.engine import read
 from virtualzarr.array.read.layers import read_layers
-from virtualzarr.array.read.shards import elements_of_blocks, resolve_shards
+from virtualzarr.array.read.shards import (
+    elements_of_blocks,
+    project_whole_shards,
+    resolve_shards,
+)
 from virtualzarr.array.resize import append, check_direction, lock_resizing, resize
 from virtualzarr.array.write import write, writing_grid
 from virtualzarr.errors import SourceNotFoundError, VirtualZarrError, as_memory_error
@@ -214,10 +218,15 @@ class Array(ArrayProperties, Indexable, Publishable):
         if (layers := getattr(self.chunk_source, "layers", None)) is not None:
             return read_layers(self, layers, selection, mode, out)
         metadata, source = self._resolve_shards()
-        if mode == "block" and metadata is not self.metadata:
+        cache, lookup, projection = resolve_cache(self.cache_policy), None, None
+        # A missing sub-chunk is an error only where each is looked up.
+        if cache is None and self.fill_missing and metadata is not self.metadata:
+            projection = project_whole_shards(self.metadata, self.chunk_source, selection, mode)
+        if projection is not None:
+            metadata, source = self.metadata, self.chunk_source
+        elif mode == "block" and metadata is not self.metadata:
             # Blocks are shards, which the resolved grid does not have: select their elements.
             selection, mode = elements_of_blocks(self.grid, selection), "basic"
-        cache, lookup = resolve_cache(self.cache_policy), None
         if cache is not None:
             # A function: reads that are faster uncached never call it, and so check no versions.
             lookup = partial(CachedBlocks, cache, self.cache_policy.data_valid_since())
@@ -225,7 +234,7 @@ class Array(ArrayProperties, Indexable, Publishable):
             return read(
                 metadata,
                 source,
-                metadata.grid.project(selection, mode),
+                projection or metadata.grid.project(selection, mode),
                 variable=self.path,
                 fill_missing=self.fill_missing,
                 out=out,

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from functools import cached_property, lru_cache
+from itertools import repeat
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -77,6 +78,7 @@ class Sharding(ArrayBytes):
     """
 
     needs_fill = True
+    decodes_in_place = True
 
     def validate(self) -> None:
         """Build the two pipelines; check that the index has a fixed size."""
@@ -161,21 +163,39 @@ class Sharding(ArrayBytes):
         """Return the block of a whole shard."""
         shard, view = self.shard(spec.shape), as_view(data)
         index = shard.read_index(shard.slice_index(view), len(view))
-        inner = self.pipeline.for_block(self.chunk_shape, spec.dtype, spec.fill)
-        stored = np.flatnonzero(index.offset >= 0)
         # Filled only if a sub-chunk is missing: otherwise every element is written anyway.
-        if len(stored) < shard.entries:
+        if (index.offset < 0).any():
             block = full_block(spec.shape, default_fill(spec), spec.dtype)
         else:
             block = allocate(spec.shape, spec.dtype)
-        starts = index.offset[stored].tolist()
-        stops = (index.offset + index.length)[stored].tolist()
-        for i, start, stop in zip(stored.tolist(), starts, stops, strict=True):
+        self._decode_stored(shard, index, view, spec, block)
+        return block
+
+    def decode_into(self, data: Buffer, spec: ChunkSpec, out: Block) -> None:
+        """Decode a whole shard into an array of its shape."""
+        shard, view = self.shard(spec.shape), as_view(data)
+        index = shard.read_index(shard.slice_index(view), len(view))
+        if (index.offset < 0).any():
+            out[...] = default_fill(spec)
+        self._decode_stored(shard, index, view, spec, out)
+
+    def _decode_stored(
+        self, shard: Shard, index: Index, view: memoryview, spec: ChunkSpec, out: Block
+    ) -> None:
+        """Decode the sub-chunks that are stored."""
+        stored = np.flatnonzero(index.offset >= 0)
+        starts, stops = index.offset[stored], (index.offset + index.length)[stored]
+        encoded = [view[i:j] for i, j in zip(starts.tolist(), stops.tolist(), strict=True)]
+        inner = self.pipeline.for_block(self.chunk_shape, spec.dtype, spec.fill)
+        batches = self.pipeline.batch_decoder(self.chunk_shape, spec.dtype, spec.fill)
+        steps = zip(repeat(False), encoded) if batches is None else batches.decode(encoded)
+        places = zip(stored.tolist(), shard.iter_slices(stored), steps, strict=True)
+        for i, place, (is_begun, data) in places:
+            codec = batches.others if batches and is_begun else inner
             try:
-                inner.decode_into(view[start:stop], block[shard.sub_chunk_slices(i)])
+                codec.decode_into(data, out[place])
             except CodecError as error:
                 raise self.error(f"sub-chunk {shard.coordinates(i)}: {error.message}") from error
-        return block
 
     def encode(self, block: Block, spec: ChunkSpec) -> Buffer:
         """Return a shard with the sub-chunks that hold more than the fill value."""
@@ -183,8 +203,8 @@ class Sharding(ArrayBytes):
         inner = self.pipeline.for_block(self.chunk_shape, spec.dtype, spec.fill)
         fill = default_fill(spec)
         parts: dict[int, Buffer] = {}
-        for i in range(shard.entries):
-            part = block[shard.sub_chunk_slices(i)]
+        for i, place in enumerate(shard.iter_slices(np.arange(shard.entries))):
+            part = block[place]
             if not is_filled(part, fill):
                 parts[i] = inner.encode(part)
         return shard.join(parts)
@@ -262,10 +282,15 @@ class Shard:
         position = np.unravel_index(i, self.counts) if self.counts else ()
         return tuple(int(position[axis]) for axis in inverse(tuple(self.codec.order)))
 
-    def sub_chunk_slices(self, i: int) -> tuple[Any, ...]:
-        """Return where in the block of the shard the sub-chunk of an entry lies: a view of it."""
-        chosen = zip(self.coordinates(i), self.codec.chunk_shape, strict=True)
-        return (*(slice(k * n, k * n + n) for k, n in chosen), ...)
+    def iter_slices(self, entries: npt.NDArray[np.int64]) -> Iterator[tuple[Any, ...]]:
+        """Yield where in the block of the shard the sub-chunks of entries lie: views of it."""
+        position = np.unravel_index(entries, self.counts) if self.counts else ()
+        along = [position[axis] for axis in inverse(tuple(self.codec.order))]
+        slices = [
+            [slice(start, start + edge) for start in (number * edge).tolist()]
+            for number, edge in zip(along, self.codec.chunk_shape, strict=True)
+        ]
+        return zip(*slices, repeat(...)) if slices else repeat((...,), len(entries))
 
     def too_short_error(self, size: int) -> CodecError:
         """Return the error for a shard that has no room for its index."""

@@ -124,9 +124,18 @@ class AnswerStream:
         self._start_requests()
 
     def _flush(self) -> None:
-        if self._came:
-            self._answers.put(self._came)
-            self._came = []
+        """Hand over what came, together as long as it is little."""
+        batch: list[tuple[int, Outcome]] = []
+        nbytes = 0
+        for number, outcome in self._came:
+            batch.append((number, outcome))
+            nbytes += self._queued[number].nbytes
+            if nbytes >= config.batch_bytes:
+                self._answers.put(batch)
+                batch, nbytes = [], 0
+        if batch:
+            self._answers.put(batch)
+        self._came = []
 
     def _release(self, numbers: Sequence[int]) -> None:
         self._nbytes -= sum(self._queued[number].nbytes for number in numbers)

@@ -9,7 +9,7 @@ prefetched where they are small files.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import repeat
@@ -31,12 +31,13 @@ from virtualzarr.array.read.output import (
     shift_selection,
 )
 from virtualzarr.array.read.partial_shards import plan_partial_shards
-from virtualzarr.array.read.prefetch import BatchDecode, plan_prefetch
+from virtualzarr.array.read.prefetch import plan_prefetch
 from virtualzarr.array.read.streaming import run_streamed
 from virtualzarr.array.read.strided import plan_strided_reads
 from virtualzarr.array.read.tasks import CoalescedReads, fill_missing_chunk, plan_partial_reads
 from virtualzarr.array.thread_pools import Task, group_by_bytes, run_shared, run_tasks
 from virtualzarr.codecs import BlockCodec
+from virtualzarr.codecs.core.pipeline import BatchDecoder
 from virtualzarr.config import config
 from virtualzarr.errors import (
     BadReferenceError,
@@ -146,6 +147,7 @@ class ReadRequest:
     fill_missing: bool
     cache_lookup: CacheLookup | None = None
     is_nested: bool = False
+    batch_decoder: BatchDecoder | None = None
     cached: CachedBlocks | None = None
     replaced: dict[int, SourceChangedError] = field(default_factory=dict)  # by number of the file
     missing: list[int] = field(default_factory=list)  # some that were filled, also by requests anew
@@ -315,6 +317,9 @@ class ReadRequest:
         # count as one that several chunks share.
         plan = plan_reads(*ranges, gap=self.gap, limit=self.limit, kind=codec_index)
         shared = self._shares_block_with_next(chunks[plan.order]) if plan.repeats else None
+        are_small_files = located.read_small is not None
+        if self.cached is None and shared is None and (are_small_files or len(plan) < len(chunks)):
+            self.batch_decoder = self._batch_decoder()
         if len(plan) == 1:
             return [CoalescedReads(self, plan, chunks, 0, 1, shared)]
         # Bounded, so that the sum of absurd sizes does not overflow.
@@ -328,11 +333,10 @@ class ReadRequest:
             CoalescedReads(self, plan, chunks, first, last, shared)
             for first, last in self.group_reads(np.append(0, np.cumsum(sizes))[plan.first])
         ]
-        small_files = located.read_small is not None and self.cached is None
-        decode_batch = self._batch_decoder() if small_files else None
-        if decode_batch is None:
+        if not are_small_files or self.batch_decoder is None:
             return [*batches]
-        return plan_prefetch(self, [batch.iter_files for batch in batches], decode_batch)
+        files = [batch.iter_files for batch in batches]
+        return plan_prefetch(self, files, self.batch_decoder.decode_last)
 
     def group_reads(self, bounds: NDArray[np.int64]) -> list[tuple[int, int]]:
         """Group reads for one task each, given the bytes decoded before each read, and in all."""
@@ -346,21 +350,31 @@ class ReadRequest:
             codec.strided and codec.max_nbytes < TINY_CHUNK for codec, _ in self.block_codecs
         )
 
-    def _batch_decoder(self) -> BatchDecode | None:
+    def _batch_decoder(self) -> BatchDecoder | None:
         """Return what decodes the last codec of many chunks at once, or None if nothing does.
 
         The last of `block_codecs` then decodes the other codecs.
         """
-        pipeline, (codec, shape) = self.metadata.pipeline, self.block_codecs[0]
-        decode = getattr(pipeline.codecs[-1], "decode_many", None)
-        several = len(self.block_codecs) > 1 or self.located.decoder is not None
-        if decode is None or several or codec.nbytes >= config.tuning.small_chunk_bytes:
+        codec, shape = self.block_codecs[0]
+        if len(self.block_codecs) > 1 or self.located.decoder is not None:
             return None
-        others = pipeline.without(-1).for_block(shape, codec.dtype, self.fill)
-        if others.encoded_size is None:
+        # Large files are decoded as they are read.
+        is_large = codec.nbytes >= config.tuning.small_chunk_bytes
+        if is_large and self.located.read_small is not None:
             return None
-        self.block_codecs.append((others, shape))
-        return partial(decode, size=others.encoded_size)
+        decoder = self.metadata.pipeline.batch_decoder(shape, codec.dtype, self.fill)
+        if decoder is not None:
+            self.block_codecs.append((decoder.others, shape))
+        return decoder
+
+    def decode_in_batches(
+        self, codec_index: Sequence[int], chunks: Sequence[Buffer]
+    ) -> Iterator[tuple[int, Buffer]]:
+        """Yield what is to be decoded of each chunk, and the number of the codec that does it."""
+        if self.batch_decoder is None:
+            return zip(codec_index, chunks, strict=True)
+        steps = zip(codec_index, self.batch_decoder.decode(chunks), strict=True)
+        return ((-1 if is_begun else codec, chunk) for codec, (is_begun, chunk) in steps)
 
     def _shares_block_with_next(self, chunks: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Tell for each of some chunks whether the next is a part of the same stored block."""

@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from grids import BoxProjection, ChunkGrid, Projection, RegularGrid, SeparableGrid
+from grids import Axis, BoxProjection, ChunkGrid, Mode, Projection, RegularGrid, SeparableGrid
 from grids.grouping import group_keys, rank_rows
-from grids.selection import Box, Strided, resolve
+from grids.selection import Box, Indexed, Strided, resolve
 from virtualzarr.array.chunk_source import ChunkSource, LocatedChunks
 from virtualzarr.array.read.cache_policy import ALWAYS_REVALIDATE, CachePolicy
 from virtualzarr.array.read.chunk_cache import resolve_cache
@@ -24,6 +24,9 @@ from virtualzarr.metadata import ArrayMetadata
 from virtualzarr.stores.read_only import unwrap
 
 Int64 = NDArray[np.int64]
+
+_MANY_SHARDS = 8
+"""From so many on, as much comes side by side as if each was requested in pieces."""
 
 
 def resolve_shards(
@@ -51,6 +54,44 @@ def elements_of_blocks(grid: ChunkGrid, selection: Any) -> tuple[slice, ...]:
     assert isinstance(box, Box)
     ranges = [item for item in box.items if isinstance(item, Strided)]
     return tuple(slice(item.start, item.start + item.count) for item in ranges)
+
+
+def project_whole_shards(
+    metadata: ArrayMetadata, chunks: ChunkSource, selection: Any, mode: Mode
+) -> Projection | None:
+    """Project a selection of whole remote shards, each of which is to be read as a chunk.
+
+    It is one request then, and decoded while others come; their sub-chunks are located only when
+    the indexes of all are there. None where the selection cuts shards, or pieces of each in
+    several requests come sooner.
+    """
+    grid, is_shard = metadata.grid, metadata.pipeline.serializer.needs_fill
+    if not is_shard or not isinstance(grid, RegularGrid) or metadata.dtype.hasobject:
+        return None
+    if not _is_remote(chunks) or _has_decoders(chunks):
+        return None
+    box = resolve(selection, grid.axes, mode)
+    if not isinstance(box, Box) or not all(map(_is_of_whole_cells, grid.axes, box.items)):
+        return None
+    projection = BoxProjection(grid.axes, box)
+    nbytes = math.prod(grid.chunk_shape) * metadata.dtype.itemsize
+    is_small = nbytes <= config.remote_read * min(len(projection), _MANY_SHARDS)
+    return projection if is_small else None
+
+
+def _is_of_whole_cells(axis: Axis, item: Strided | Indexed) -> bool:
+    """Tell whether a selection along an axis has some cells, and all of each."""
+    if not isinstance(item, Strided) or item.step != 1 or not item.count:
+        return False
+    first, stop = axis.cell_of(item.start), item.start + item.count
+    last = axis.cell_of(stop - 1)
+    return axis.start(first) == item.start and stop == min(
+        axis.start(last) + axis.edge(last), axis.extent
+    )
+
+
+def _is_remote(chunks: ChunkSource) -> bool:
+    return bool(getattr(unwrap(getattr(chunks, "store", None)), "remote", False))
 
 
 def _has_decoders(chunks: ChunkSource) -> bool:
@@ -110,8 +151,6 @@ class ShardedChunks:
         self.grid = grid
         self.codec = codec
         self.cache_policy = cache_policy
-        shape = grid.chunk_shape if isinstance(grid, RegularGrid) else (2**62,)
-        self._shard_nbytes = math.prod(shape) * itemsize
         self._layout = lru_cache(maxsize=256)(partial(_shard_layout, grid, codec))
         self._sample: Index | None = None  # of a remote shard: others mostly are like it
 
@@ -168,7 +207,7 @@ class ShardedChunks:
         cells = projection.cells(positions)
         chunk_numbers = np.arange(len(cells)) if positions is None else positions
         # Of remote shards, more than the index may be worth fetching: that is for several.
-        may_guess = to_read and self._is_remote()
+        may_guess = to_read and _is_remote(self.shards)
         if len(cells) == 1 and not may_guess:
             return self._locate_one(projection, cells[0].tolist(), chunk_numbers, since)
         grouped = self.group_by_shard(cells)
@@ -195,9 +234,6 @@ class ShardedChunks:
         stored = np.flatnonzero(offset >= 0)
         ranges = Index(offset[stored], length[stored])
         return self._make_located(projection, reader, chunk_numbers[stored], row[stored], ranges)
-
-    def _is_remote(self) -> bool:
-        return bool(getattr(unwrap(getattr(self.shards, "store", None)), "remote", False))
 
     def _plan_fetches(
         self, grouped: GroupedSubchunks, located: LocatedChunks, shards: list[Shard]

@@ -209,12 +209,14 @@ class CoalescedReads:
                 # encoded.
                 limit = request.max_lengths[codecs[0]] if stop < 0 else None
                 data = memoryview(file.read(start, None if stop < 0 else stop, limit))
-            for i, begin, end, codec, part, is_shared in zip(
-                numbers, begins, ends, codecs, parts, shared, strict=True
+            encoded = [data[begin:end] for begin, end in zip(begins, ends, strict=True)]
+            blocks = request.decode_in_batches(codecs, encoded)
+            for i, (codec, chunk), part, is_shared in zip(
+                numbers, blocks, parts, shared, strict=True
             ):
                 if is_shared and block is None:
-                    block = request.decode_shared_block(i, codec, data[begin:end])
-                request.decode_into_output(i, codec, data[begin:end], part, block)
+                    block = request.decode_shared_block(i, codec, chunk)
+                request.decode_into_output(i, codec, chunk, part, block)
                 block = block if is_shared else None
                 done += 1
         except SourceNotFoundError as error:

@@ -345,6 +345,8 @@ class ArrayBytes(Codec):
     kind = "array_bytes"
     # Decoding depends on the array's fill value.
     needs_fill: ClassVar[bool] = False
+    # `decode_into` writes into an array of any strides without making another.
+    decodes_in_place: ClassVar[bool] = False
 
     def check_edges(self, edges: Sequence[Sequence[int] | npt.NDArray[np.int64]]) -> None:
         """Raise `CodecError` unless blocks with any of these edges, by axis, can be encoded."""
@@ -356,6 +358,10 @@ class ArrayBytes(Codec):
     def decode(self, data: Buffer, spec: ChunkSpec) -> Block:
         """Return the array (shape and native dtype as `spec`)."""
         raise NotImplementedError
+
+    def decode_into(self, data: Buffer, spec: ChunkSpec, out: Block) -> None:
+        """Decode into an array, of the shape and native dtype of `spec`."""
+        out[...] = self.decode(data, spec)
 
     def encode(self, block: Block, spec: ChunkSpec) -> Buffer:
         """Return the bytes of `block`."""

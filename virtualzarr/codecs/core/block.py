@@ -256,6 +256,11 @@ class BlockCodec:
         if type(data) is not bytes:
             data = as_view(data)
         if not self._plain:
+            if select is None and self._can_decode_in_place(out):
+                for step in self._steps:
+                    data = step(data)
+                self._serializer.decode_into(data, self._inner, out)
+                return
             block = self._decode_by_arrays(data)
             if out.ndim:
                 out[...] = block if select is None else block[select]
@@ -270,6 +275,11 @@ class BlockCodec:
             self._copy_elements(data, out, select)
         else:
             self._decode_last(self._last, data, out, select)
+
+    def _can_decode_in_place(self, out: Block) -> bool:
+        """Tell whether the serializer can write into `out`, and nothing is to be undone then."""
+        is_same = out.dtype == self._inner.dtype and not out.dtype.hasobject
+        return self._serializer.decodes_in_place and is_same and not self._undo
 
     def _decode_unshuffled(self, last: Into, data: Buffer, out: Block, select: Any) -> None:
         """Undo a shuffle of all elements, in `out` itself where its memory allows."""

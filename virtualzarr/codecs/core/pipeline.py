@@ -2,20 +2,59 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
-from functools import lru_cache
-from typing import Any
+import math
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache, partial
+from itertools import repeat
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from virtualzarr.codecs.core import v2
-from virtualzarr.codecs.core.base import ArrayArray, ArrayBytes, BytesBytes, Codec
+from virtualzarr.codecs.core.base import ArrayArray, ArrayBytes, Buffer, BytesBytes, Codec
 from virtualzarr.codecs.core.block import BlockCodec
 from virtualzarr.codecs.core.byte_order import native
 from virtualzarr.codecs.core.registry import codec_from_v3, make
 from virtualzarr.codecs.transpose import Transpose
+from virtualzarr.config import config
 from virtualzarr.errors import MetadataError, UnsupportedError
+
+_LARGE = 64 * 1024
+"""Blocks of so many bytes are decoded one by one as fast."""
+
+
+class BatchDecoder(NamedTuple):
+    """Decodes many blocks: the last codec of all of them at once, then the others of each.
+
+    Threads that decode one small block after the other take turns for the interpreter, which costs
+    more than decoding does.
+
+    Attributes
+    ----------
+    decode_last : callable
+        Takes encoded blocks, and gives what the others decode, or None where the blocks have to be
+        decoded one by one.
+    others : BlockCodec
+    """
+
+    decode_last: Callable[[Sequence[Buffer]], Sequence[Buffer] | None]
+    others: BlockCodec
+
+    def decode(self, chunks: Sequence[Buffer]) -> Iterator[tuple[bool, Buffer]]:
+        """Yield what the last codec makes of each chunk, or the chunk where it has to do it alone.
+
+        The first of each pair tells whether it did.
+        """
+        # Bounded: what a batch decodes to is in memory together.
+        size = max(config.batch_bytes // max(self.others.nbytes, 1), 1)
+        for first in range(0, len(chunks), size):
+            batch = chunks[first : first + size]
+            decoded = self.decode_last(batch)
+            if decoded is None:
+                yield from zip(repeat(False), batch)
+            else:
+                yield from zip(repeat(True), decoded)
 
 
 class Pipeline:
@@ -97,6 +136,18 @@ class Pipeline:
         if fill is None or not self.serializer.needs_fill:
             return _compile(self, tuple(shape), dtype)
         return _compile(self, tuple(shape), dtype, _Fill(fill, dtype))
+
+    def batch_decoder(
+        self, shape: Sequence[int], dtype: Any, fill: Any = None
+    ) -> BatchDecoder | None:
+        """Return what decodes many blocks together; None if the last codec cannot, or need not."""
+        decode = getattr(self.codecs[-1], "decode_many", None)
+        nbytes = math.prod(shape) * np.dtype(dtype).itemsize
+        if decode is None or nbytes >= _LARGE:
+            return None
+        others = self.without(-1).for_block(shape, dtype, fill)
+        size = others.encoded_size
+        return None if size is None else BatchDecoder(partial(decode, size=size), others)
 
     def check_edges(self, edges: Sequence[Sequence[int] | npt.NDArray[np.int64]]) -> None:
         """Refuse blocks that cannot be encoded.
