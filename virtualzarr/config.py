@@ -33,6 +33,9 @@ class Config(Settings):
         answered, and for 5 % of them at most.
     total_retry_seconds : float
         A request is not repeated later than this after it was made first.
+    stall_seconds : float
+        A request over HTTP counts as failed, and is repeated, when nothing has come for so long;
+        unless `timeout` is among the options.
     open_sources : int
         Files of one manifest that are kept ready: each takes far more memory than its references.
     local_gap, remote_gap : int
@@ -93,6 +96,7 @@ class Config(Settings):
     retry_seconds: float = 0.1
     max_retry_seconds: float = 20.0
     total_retry_seconds: float = 120.0
+    stall_seconds: float = 50.0
     hedge_requests: bool = True
     open_sources: int = 4096
     local_gap: int = 32 * 1024

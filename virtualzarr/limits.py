@@ -107,6 +107,8 @@ class Limits(Settings):
     document_bytes : int
         Bytes of a metadata document that is compressed in a zip file, or comes from a server, or of
         a small reference file that is compressed.
+    unannounced_bytes : int
+        Bytes of an answer over HTTP whose length the server does not tell before.
 
     Examples
     --------
@@ -131,6 +133,7 @@ class Limits(Settings):
     repeated_links: int = 10_000
     chunk_queries: int = 10_000
     document_bytes: int = 1 << 28
+    unannounced_bytes: int = 1 << 30
 
     def check(self, limit: str, count: int, items: str, variable: str | None = None) -> None:
         """Refuse a count above a limit.

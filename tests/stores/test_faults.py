@@ -1,6 +1,7 @@
 """Servers that fail now and then: what is read is right, or an error; never a fill value."""
 
 import asyncio
+import threading
 
 import h5py
 import numpy as np
@@ -416,3 +417,103 @@ def test_long_documents_of_any_file_system():
         with pytest.raises(UnsupportedError, match=r"limits\.document_bytes.*zarr\.json"):
             store.get("zarr.json")
     assert len(store.get("zarr.json")) == 2000
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_bodies_that_never_end_are_not_read(tmp_path, impatient, whole):
+    write_hdf5(tmp_path / "a.h5")
+    sent = []
+
+    def rewrite(request, status, headers, body):
+        if request.command != "GET":
+            return status, headers, body
+        sent.append(0)
+        headers |= {"Content-Length": None, "Transfer-Encoding": "chunked", "Connection": "close"}
+        request.send_response(status)
+        for name, value in headers.items():
+            if value is not None:
+                request.send_header(name, value)
+        request.end_headers()
+        part = b"10000\r\n" + bytes(1 << 16) + b"\r\n"
+        while sent[-1] < 1 << 29:
+            try:
+                request.wfile.write(part)
+            except OSError:  # nobody reads on
+                break
+            sent[-1] += 1 << 16
+        raise ConnectionError
+
+    with (
+        web_server(tmp_path, rewrite=rewrite) as server,
+        vz.config.limits.set(unannounced_bytes=1 << 20),
+        vz.config.set(retries=1),
+    ):
+        file = RemoteFile(Location(f"{server.url}/a.h5"), None)
+        with pytest.raises(
+            UnsupportedError if whole else SourceError,
+            match=r"limits\.unannounced_bytes.*a\.h5"
+            if whole
+            else "8 bytes were announced and more",
+        ):
+            file.connection.fetch(file.connection.path, file.uri, 0, None if whole else 8)
+    assert max(sent) < 1 << 28
+
+
+def test_a_length_that_is_not_that_of_the_range_is_not_read(tmp_path, impatient):
+    write_hdf5(tmp_path / "a.h5")
+
+    def rewrite(request, status, headers, body):
+        long = {"Content-Length": str(1 << 40)} if status == 206 else {}
+        return status, headers | long, body
+
+    with web_server(tmp_path, rewrite=rewrite) as server:
+        file = RemoteFile(Location(f"{server.url}/a.h5"), None)
+        with pytest.raises(SourceError, match=rf"8 bytes were announced and {1 << 40} came"):
+            file.connection.fetch(file.connection.path, file.uri, 0, 8)
+
+
+@pytest.mark.parametrize("begun", [False, True])
+def test_a_server_that_falls_silent_is_asked_again(tmp_path, impatient, begun):
+    data = write_hdf5(tmp_path / "a.h5")
+    silent, released = [], threading.Event()
+
+    def rewrite(request, status, headers, body):
+        if len(silent) < 2 and request.command == "GET":
+            silent.append(request.path)
+            if begun:
+                request.send_response(status)
+                for name, value in (headers | {"Content-Length": str(len(body))}).items():
+                    request.send_header(name, value)
+                request.end_headers()
+                request.wfile.write(body[:1])
+            released.wait(60)
+            raise ConnectionError
+        return status, headers, body
+
+    with web_server(tmp_path, rewrite=rewrite) as server, vz.config.set(stall_seconds=0.3):
+        try:
+            assert (vz.open(f"{server.url}/a.h5")["v"][...] == data).all()
+        finally:
+            released.set()
+    assert len(silent) == 2
+
+
+def test_timeouts_of_the_caller_are_kept(tmp_path, impatient):
+    write_hdf5(tmp_path / "a.h5")
+    released = threading.Event()
+
+    def rewrite(request, *answer):
+        released.wait(60)
+        return answer
+
+    aiohttp = pytest.importorskip("aiohttp")
+    with web_server(tmp_path, rewrite=rewrite) as server, vz.config.set(retries=0):
+        try:
+            for options in (
+                {"timeout": 0.2},
+                {"client_kwargs": {"timeout": aiohttp.ClientTimeout(total=0.2)}},
+            ):
+                with pytest.raises(SourceError, match=r"TimeoutError.*a\.h5"):
+                    vz.open(f"{server.url}/a.h5", storage_options=options)
+        finally:
+            released.set()

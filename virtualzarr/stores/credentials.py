@@ -290,8 +290,8 @@ def split_url(url: str) -> tuple[object, ...] | None:
     --------
     >>> split_url("https://Host.org/a//b/?x=1")
     ('https', 'host.org', 443, 'a', 'b')
-    >>> split_url("https://host.org/a/%252e%252e/b") is None
-    True
+    >>> split_url("https://host.org/a%2Fb"), split_url("https://host.org/a/%252e%252e/b")
+    (('https', 'host.org', 443, 'a/b'), None)
     """
     if "::" in url or "://" not in url:
         return None
@@ -299,15 +299,21 @@ def split_url(url: str) -> tuple[object, ...] | None:
         parts = urlsplit(url if is_web(url) else url.replace("?", "%3F").replace("#", "%23"))
     except ValueError:
         return None
-    path = parts.path
-    while (plain := unquote(path)) != path:
-        path = plain
-    segments = [segment for segment in path.replace("\\", "/").split("/") if segment]
-    if "." in segments or ".." in segments:
+    # A quoted slash is part of a segment here, and ends none; a server that takes it for a slash
+    # could still go up by it.
+    segments = [_unquote_all(segment) for segment in parts.path.split("/") if segment]
+    steps = "/".join(segments).replace("\\", "/").split("/")
+    if "." in steps or ".." in steps:
         return None
     origin = origin_of(url)
     # Buckets are no hosts, but prefixes are of one of them.
     return *origin, *([] if origin[1] else [parts.netloc]), *segments
+
+
+def _unquote_all(text: str) -> str:
+    while (plain := unquote(text)) != text:
+        text = plain
+    return text
 
 
 _EMPTY = Keyring({})

@@ -10,6 +10,7 @@ from html.parser import HTMLParser
 from typing import Any
 from urllib.parse import urldefrag, urljoin
 
+from virtualzarr.config import config
 from virtualzarr.errors import AccessError, SourceError, SourceNotFoundError
 from virtualzarr.stores.access import name_login
 from virtualzarr.stores.async_transport import AsyncTransport, range_header
@@ -177,6 +178,7 @@ class HttpTransport(AsyncTransport):
             for name in ("allow_redirects", "max_redirects", "raise_for_status"):
                 options.pop(name, None)
             session = await fs.set_session()
+            options.setdefault("timeout", _timeout_of(session))
             origin = origin_of(str(target))
             window, hedge = window_of(session, origin), hedge_of(session, origin)
             send = partial(
@@ -226,6 +228,23 @@ class HttpTransport(AsyncTransport):
         # Shared by requests of one file system, which is that of one login, and by no others.
         options = {**without_credentials(self._options), "get_client": self._redirected_session}
         return HTTPFileSystem(**options, loop=self._fs.loop)
+
+
+def _timeout_of(session: Any) -> Any:
+    """Return how long requests of a session may take, unless who made it said so.
+
+    A server that sends nothing more would keep a read waiting for minutes, and leave no time to ask
+    it again.
+    """
+    from aiohttp import ClientTimeout
+    from aiohttp.client import DEFAULT_TIMEOUT
+
+    given = session.timeout
+    if given != DEFAULT_TIMEOUT:
+        return given
+    return ClientTimeout(
+        given.total, sock_connect=given.sock_connect, sock_read=config.stall_seconds
+    )
 
 
 def _sign(target: Any, credential: Credential | None) -> Any:
@@ -367,17 +386,26 @@ def _check_range(
 
 
 async def _read_body(response: Any, url: str, length: int | None, limit: int | None) -> bytes:
-    """Return the body, which must have the length that is known, and at limit so many bytes."""
-    if length is None and limit is not None:
-        data = bytearray()
-        # Of unknown length: counted as it comes, so that no server fills the memory.
-        async for part in response.content.iter_any():
-            data += part
+    """Return the body, which must have the length that is known, and at most limit bytes."""
+    announced = _content_length(response)
+    if length is not None and announced not in (None, length):
+        raise _length_error(url, length, announced)
+    if announced is not None:
+        content: bytes = await response.read()  # aiohttp reads no more than was announced
+        return content
+    data = bytearray()
+    # Counted as it comes, so that no server fills the memory.
+    async for part in response.content.iter_any():
+        data += part
+        if length is None:
             check_length(url, len(data), limit)
-        return bytes(data)
-    content: bytes = await response.read()
-    if length is not None and len(content) != length:
-        raise TransientError(
-            SourceError(f"{length} bytes were announced and {len(content)} came", file=url)
-        )
-    return content
+            config.limits.check("unannounced_bytes", len(data), "bytes of unannounced length")
+        elif len(data) > length:
+            raise _length_error(url, length, "more")
+    if length is not None and len(data) != length:
+        raise _length_error(url, length, len(data))
+    return bytes(data)
+
+
+def _length_error(url: str, length: int, came: object) -> TransientError:
+    return TransientError(SourceError(f"{length} bytes were announced and {came} came", file=url))
