@@ -13,6 +13,8 @@ from difflib import get_close_matches
 from importlib import import_module
 from typing import Any
 
+from virtualzarr.redaction import hide_secrets
+
 _PACKAGE = re.compile(r"(virtualzarr|grids|contextlib)(\.|$)")
 
 
@@ -40,11 +42,21 @@ class VirtualZarrError(Exception):
         variable: str | None = None,
         chunk: str | None = None,
     ) -> None:
-        super().__init__(message)
-        self.message = message
+        # Here, and not where it is shown: errors are logged, pickled and sent to trackers.
+        self.message = hide_secrets(message)
+        super().__init__(self.message)
         self.file = file
         self.variable = variable
         self.chunk = chunk
+
+    @property
+    def file(self) -> str | None:
+        """The file or URL, without secrets."""
+        return self._file
+
+    @file.setter
+    def file(self, file: str | None) -> None:
+        self._file = None if file is None else hide_secrets(file)
 
     def at(
         self, *, file: str | None = None, variable: str | None = None, chunk: str | None = None
@@ -270,6 +282,7 @@ def warn_caller(message: str, category: type[Warning] = SkippedVariableWarning) 
     """Warn of something at the line that called this package, however deep it was noticed."""
     global _nwarnings
     _nwarnings += 1
+    message = hide_secrets(message)
     caught = getattr(_collected, "caught", None)
     if caught is not None:
         caught.append((message, category))

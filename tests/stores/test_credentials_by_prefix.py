@@ -21,7 +21,7 @@ from tests.dataset.s3_server import running
 from tests.stores.test_credentials import shown
 from tests.stores.webserver import web_server
 from virtualzarr.dataset.arrivals import list_folder
-from virtualzarr.errors import AccessError, SourceError, VirtualZarrError
+from virtualzarr.errors import AccessError, PublishError, SourceError, VirtualZarrError
 from virtualzarr.integrations.dask import to_dask
 from virtualzarr.stores import FsspecStore
 from virtualzarr.stores.credentials import FILE_VARIABLE, Keyring, find_keyring, split_url
@@ -511,3 +511,58 @@ def test_chunks_in_memory_are_of_one_login(tmp_path, monkeypatch, name):
         assert len(chunk_requests) == count
         with pytest.raises(VirtualZarrError):
             open_as("OTHER")[...]
+
+
+def secret_url(server, name, kind):
+    if kind == "login":
+        return f"{server.url}/{name}".replace("://", f"://me:{SECRET}@")
+    return f"{server.url}/{name}?x=1&X-Amz-Signature={SECRET}"
+
+
+@pytest.mark.parametrize("kind", ["login", "signature"])
+def test_secrets_in_urls_are_not_shown(server, tmp_path, caplog, kind):
+    caplog.set_level(logging.DEBUG, logger="virtualzarr")
+    url = secret_url(server, "private/a.h5", kind)
+    group = vz.virtualize(url)
+    assert np.array_equal(group["v"][...], DATA)
+    assert any(SECRET in path + str(headers) or "Authorization" in headers
+               for _, path, headers in server.requests)  # fmt: skip
+    xr = pytest.importorskip("xarray")
+    opened = xr.open_dataset(url, engine="virtualzarr")
+    texts = [group["v"]._repr_html_(), str(opened.encoding), repr(vz.survey([url]))]
+    texts += [str(part) for part in (group["v"].info, group.info, group)]
+    for rewrite in (
+        lambda request, *answer: (403, {}, b""),
+        lambda request, *answer: (404, {}, b""),
+        lambda request, status, headers, body: (200, {"X": "x" * 100_000}, body),
+        lambda request, status, headers, body: (status, headers, body[:-1]),
+    ):
+        server.rewrite = rewrite
+        for work in (lambda: group["v"][...], lambda: vz.open(url), lambda: vz.virtualize(url)):
+            with vz.config.set(retries=0), pytest.raises(VirtualZarrError) as raised:
+                work()
+            texts += [shown(raised.value), str(pickle.dumps(raised.value))]
+    assert not [text for text in [*texts, caplog.text] if SECRET in text]
+
+
+@pytest.mark.parametrize("kind", ["login", "signature"])
+@pytest.mark.parametrize("name", ["refs.json", "refs.parquet", "refs.zarr", "air.dataset"])
+def test_secrets_in_urls_are_not_published(server, tmp_path, kind, name):
+    url, path = secret_url(server, "private/a.h5", kind), tmp_path / name
+
+    def publish():
+        if name.endswith(".dataset"):
+            vz.create_dataset(path, url, "time")
+        else:
+            vz.virtualize(url).publish(path)
+
+    with pytest.raises(PublishError, match=r"credentials for a prefix.*a\.h5"):
+        publish()
+    assert not find_secret(tmp_path)
+
+
+def test_secrets_in_urls_are_not_appended(server, tmp_path):
+    dataset = vz.create_dataset(tmp_path / "air.dataset", f"{server.url}/private/a.h5", "time")
+    with pytest.raises(PublishError, match="credentials for a prefix"):
+        dataset.append(secret_url(server, "private/a.h5", "login"))
+    assert not find_secret(tmp_path)

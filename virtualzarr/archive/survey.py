@@ -20,6 +20,7 @@ from virtualzarr.archive.strands import find_strands
 from virtualzarr.ingest.ledger import Ledger, scan_options, strip_secrets
 from virtualzarr.ingest.scan_files import Paths, find_files, natural_key
 from virtualzarr.keywords import strict_keywords
+from virtualzarr.redaction import hide_secrets
 from virtualzarr.stores.files import is_url
 
 _BLOCK = 1 << 20
@@ -91,7 +92,7 @@ class Survey:
         counts = sorted(Counter(anomaly.kind for anomaly in single).items())
         words = ", ".join(f"{count:,} {kind}" for kind, count in counts)
         lines.append(f"anomalies: {words or 'none'}")
-        return "\n".join([*lines, *(f"  {anomaly}" for anomaly in single)])
+        return hide_secrets("\n".join([*lines, *(f"  {anomaly}" for anomaly in single)]))
 
 
 @strict_keywords()

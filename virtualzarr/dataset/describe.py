@@ -19,6 +19,7 @@ from virtualzarr.metadata import KeyEncoding
 from virtualzarr.metadata.portable import find_missing, to_portable_v3
 from virtualzarr.references.native.save import SIMPLE, is_writable
 from virtualzarr.references.native.save import check_described as check_array_described
+from virtualzarr.references.public_urls import check_public
 from virtualzarr.virtual.axis_slices import AxisSlices
 from virtualzarr.virtual.from_store import as_virtual, build_manifest
 from virtualzarr.virtual.rechunk import apply_axis_slices, get_axes, with_decoder, without_shards
@@ -132,5 +133,6 @@ def describe_commit(verb: str, message: str | None, files: Sequence[str] = ()) -
     if message:
         about["message"] = message
     if files:
+        check_public(files)
         about["files"] = list(files)
     return about

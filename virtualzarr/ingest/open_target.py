@@ -21,6 +21,7 @@ from virtualzarr.hierarchy.resolve import Mode, check_mode
 from virtualzarr.ingest.detect import find_format, scan
 from virtualzarr.keywords import strict_keywords
 from virtualzarr.metadata.create import ArrayParams
+from virtualzarr.redaction import hide_secrets
 from virtualzarr.stores.adapt import adapt
 from virtualzarr.stores.fsspec import share_documents
 from virtualzarr.virtual.element_bytes import view_as_bytes
@@ -139,7 +140,8 @@ def open(
             format = "zarr"
         format = format or find_format(target, mode, storage_options)
         if isinstance(target, str | os.PathLike):
-            _log.debug("opening %s as %s, mode %s", target, format, mode)
+            shown = hide_secrets(os.fspath(target))
+            _log.debug("opening %s as %s, mode %s", shown, format, mode)
         for_zarr: Any = {"use_consolidated": use_consolidated, "metadata_key": metadata_key}
         for_datasets: Any = {"version": version, "at": at, "tag": tag}
         _check_options(target, format, mode, for_zarr, for_datasets)

@@ -20,6 +20,7 @@ from virtualzarr.hierarchy.inventory import list_arrays, list_sources
 from virtualzarr.ingest.open_target import open as open_node
 from virtualzarr.keywords import strict_keywords
 from virtualzarr.manifest import Source
+from virtualzarr.redaction import hide_secrets
 from virtualzarr.stores.digests import is_comparable_digest, require_size, sample_digest
 from virtualzarr.stores.files import take_fingerprint
 from virtualzarr.stores.fingerprints import differences, is_comparable
@@ -63,7 +64,7 @@ class CheckReport:
         lines = [", ".join(f"{len(files):,} {name}" for name, files in counts.items())]
         lines += [f"  changed: {uri}: {why}" for uri, why in self.changed.items()]
         lines += [f"  missing: {uri}" for uri in self.missing]
-        return "\n".join(lines)
+        return hide_secrets("\n".join(lines))
 
 
 @strict_keywords()

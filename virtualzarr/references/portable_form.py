@@ -15,6 +15,7 @@ from virtualzarr.errors import PublishError, SourceError, SourceNotFoundError
 from virtualzarr.hierarchy.group import Group
 from virtualzarr.hierarchy.inventory import list_arrays, list_sources, list_zarr_formats
 from virtualzarr.metadata import ArrayMetadata
+from virtualzarr.redaction import hide_secrets
 from virtualzarr.references.form import (
     AppendRequest,
     Capabilities,
@@ -185,7 +186,12 @@ class PortableForm(ReferenceForm):
             )
         copied = read_copied_sources(opened.receipt, location)
         new = select_new(opened.node, request, copied)
-        _log.info("%s: %d of %d files are to be added", location.uri, len(new), len(request.files))
+        _log.info(
+            "%s: %d of %d files are to be added",
+            hide_secrets(location.uri),
+            len(new),
+            len(request.files),
+        )
         if not new:
             return None
         node = join_published(opened.node, new, request.dim, request.join_options)

@@ -20,11 +20,13 @@ from virtualzarr.combine.cf_packing import CFPacking
 from virtualzarr.errors import MetadataError, PublishError, VirtualZarrError
 from virtualzarr.manifest import Source, Sources
 from virtualzarr.metadata import TypedFloat, TypedInt
+from virtualzarr.redaction import hide_secrets
 from virtualzarr.references import portable
 from virtualzarr.references.array_plan import ArrayPlan
 from virtualzarr.references.form import Capabilities
 from virtualzarr.references.materialize import copy_chunks, with_copies
 from virtualzarr.references.plan import Plan
+from virtualzarr.references.public_urls import check_public
 from virtualzarr.references.receipt import find_copied_sources, make_receipt
 from virtualzarr.references.report import Counts, PublishReport
 from virtualzarr.stores.atomic_files import AtomicFile, resolve_links
@@ -118,6 +120,8 @@ def write_plan(
         Files of which these had everything copied.
     """
     can, uri = form.capabilities, location.uri
+    copied = [*copied]
+    _check_public(plan, copied)
     if digests:
         add_digests(plan)
     if not can.any_file_name:
@@ -145,7 +149,7 @@ def write_plan(
         written = form.write(task)
     if written.copied_bytes:
         stored = Copies(uri, written.copied_bytes)
-    _log.info("wrote %d references to %s", counts.references, uri)
+    _log.info("wrote %d references to %s", counts.references, hide_secrets(uri))
     return PublishReport(
         path=uri,
         zarr_format=plan.zarr_format,
@@ -240,7 +244,7 @@ def _store_copies(plan: Plan, location: Location, can: Capabilities) -> Copies:
     copies: list[tuple[ArrayPlan, tuple[Any, Any, Any]]] = []
     beside = resolve_links(location.uri)
     count = sum(len(array.misread) for array in arrays)
-    _log.info("%s: %d chunks are decoded and stored anew", location.uri, count)
+    _log.info("%s: %d chunks are decoded and stored anew", hide_secrets(location.uri), count)
     # All copies go to one file: few objects to move along, and one source in the references.
     with AtomicFile(location.with_uri(beside), digest=True) as target:
         for array in arrays:
@@ -347,6 +351,13 @@ def _make_relative(plan: Plan, as_relative: Callable[[Source], Source]) -> None:
     for array in plan.arrays.values():
         sources = Sources(map(as_relative, array.manifest.sources))
         array.manifest = array.manifest.replace(sources=sources)
+
+
+def _check_public(plan: Plan, copied: Iterable[Source]) -> None:
+    """Refuse sources whose URLs have secrets; arrays share tables of them."""
+    tables = {id(array.manifest.sources): array.manifest.sources for array in plan.arrays.values()}
+    for table in (copied, *tables.values()):
+        check_public(source.uri for source in table)
 
 
 def _notes_on_sources(plan: Plan, uri: str) -> list[str]:

@@ -11,6 +11,7 @@ from typing import Any
 
 from virtualzarr.config import config
 from virtualzarr.errors import SourceChangedError, SourceError, SourceNotFoundError
+from virtualzarr.redaction import hide_secrets
 
 # Each file system of fsspec has names of its own for the same things.
 _TAG_NAMES = ("ETag", "etag")
@@ -201,13 +202,21 @@ def hide_request_headers(error: BaseException | None) -> None:
         seen.add(id(error))
         request: Any = getattr(error, "request_info", None)
         if request is not None:
-            urls = request.url.with_query(None), request.real_url.with_query(None)
+            urls = _as_bare(request.url), _as_bare(request.real_url)
             bare = type(request)(urls[0], request.method, {}, urls[1])
             changed: Any = error
             # Earlier responses of the same request have its headers, too.
             changed.request_info, changed.history = bare, ()
             error.args = (bare, (), *error.args[2:])
+        if any(isinstance(text, str) for text in error.args):
+            error.args = tuple(
+                hide_secrets(text) if isinstance(text, str) else text for text in error.args
+            )
         error = error.__cause__ or error.__context__
+
+
+def _as_bare(url: Any) -> Any:
+    return url.with_query(None).with_user(None)
 
 
 def as_source_error(error: Exception, uri: str) -> SourceError:

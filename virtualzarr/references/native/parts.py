@@ -34,6 +34,7 @@ from virtualzarr.references.native.save_columns import (
     save_texts,
 )
 from virtualzarr.references.native.storage_transformer import FOLDER, VERSION
+from virtualzarr.references.public_urls import check_public
 from virtualzarr.stores import Store
 from virtualzarr.stores.files import ByteFile
 from virtualzarr.stores.fingerprints import Fingerprint
@@ -208,6 +209,7 @@ def _copy_sources(
 def _save_sources(store: Store, folder: str, sources: Sources, shorten: bool) -> dict[str, Any]:
     home = folder_of(store, "/".join(folder.split("/")[:-2]))
     uris = [source.uri for source in sources]
+    check_public(uris)
     if shorten:
         uris = [relative(uri, home) if uri else uri for uri in uris]
     sizes = [NO_SIZE if source.size is None else source.size for source in sources]
