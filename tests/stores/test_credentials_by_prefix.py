@@ -530,7 +530,9 @@ def test_secrets_in_urls_are_not_shown(server, tmp_path, caplog, kind):
     xr = pytest.importorskip("xarray")
     opened = xr.open_dataset(url, engine="virtualzarr")
     texts = [group["v"]._repr_html_(), str(opened.encoding), repr(vz.survey([url]))]
-    texts += [str(part) for part in (group["v"].info, group.info, group)]
+    manifest = group["v"].manifest
+    parts = manifest, manifest.sources, manifest.sources[0], Location.of(url), group["v"].info
+    texts += [str(part) for part in (*parts, group.info, group)]
     for rewrite in (
         lambda request, *answer: (403, {}, b""),
         lambda request, *answer: (404, {}, b""),

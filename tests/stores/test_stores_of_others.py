@@ -15,6 +15,7 @@ import xarray as xr
 import zarr
 
 import virtualzarr as vz
+from tests.stores.webserver import web_server
 from virtualzarr.errors import AccessError, SourceChangedError, SourceError, UnsupportedError
 from virtualzarr.integrations.xarray_backend import VirtualZarrBackendEntrypoint
 from virtualzarr.stores import MemoryStore, open_store
@@ -225,3 +226,21 @@ def test_several_files_in_the_engine(tmp_path, several):
     with xr.open_dataset(target, engine=ENGINE, concat_dim="time") as dataset:
         assert np.array_equal(dataset["v"], DATA[:3])
         assert dataset["time"].values.tolist() == [0, 1, 2]
+
+
+def test_mappings_of_urls_are_read_as_urls(folder, monkeypatch):
+    monkeypatch.setattr(vz.config, "retry_seconds", 0.002)
+    with web_server(folder, rate=0.3, faults=(503, "reset")) as server:
+        mapping = fsspec.get_mapper(f"{server.url}/g.zarr")
+        assert (vz.open(mapping)["a"][...] == DATA).all()
+        group = vz.open(mapping)
+        server.rate, server.rewrite = 0.0, lambda request, *answer: (500, {}, b"")
+        with vz.config.set(retries=0), pytest.raises(SourceError, match=f"500.*{server.url}"):
+            group["a"][...]
+
+
+def test_mappings_that_cache_stay_mappings(folder):
+    with web_server(folder) as server:
+        mapping = fsspec.get_mapper(f"simplecache::{server.url}/g.zarr")
+        assert isinstance(open_store(mapping), MemoryStore)
+        assert (vz.open(mapping)["a"][...] == DATA).all()

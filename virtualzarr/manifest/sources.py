@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from virtualzarr.errors import UnsupportedError
+from virtualzarr.redaction import hide_secrets
 from virtualzarr.stores.archive import MemberChecksums
 from virtualzarr.stores.files import Fingerprint, take_fingerprint
 from virtualzarr.stores.fingerprints import check_unchanged
@@ -61,6 +62,10 @@ class Source:
     not_after_ns: int | None = field(default=None, repr=False)
     digest: str | None = field(default=None, repr=False, compare=False)
     redirects: tuple[str, ...] | None = field(default=None, repr=False, compare=False)
+
+    def __repr__(self) -> str:
+        version = f"size={self.size}, mtime_ns={self.mtime_ns}, etag={self.etag!r}"
+        return f"Source(uri={hide_secrets(self.uri)!r}, {version})"
 
     @classmethod
     def from_file(
@@ -174,7 +179,8 @@ class Sources(Sequence[Source]):
         return hash(self._rows)
 
     def __repr__(self) -> str:
-        names = [source.uri or f"{source.size} inline bytes" for source in self._rows[:3]]
+        rows = self._rows[:3]
+        names = [hide_secrets(source.uri) or f"{source.size} inline bytes" for source in rows]
         ellipsis = ", ..." if len(self) > 3 else ""
         return f"Sources({len(self)}: {', '.join(names)}{ellipsis})"
 

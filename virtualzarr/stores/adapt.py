@@ -13,6 +13,9 @@ from virtualzarr.stores.zarr_python import ZarrPythonStore
 
 _REFERENCE = ("reference://::", "reference::")
 
+_PLAIN_PROTOCOLS = frozenset(["file", "http", "https", "s3", "gs", "gcs", "az", "abfs"])
+"""Of whose file systems options and a URL say all; others are over a further one."""
+
 Adapted = tuple[Any, Mapping[str, Any] | None]
 
 
@@ -42,6 +45,8 @@ def adapt(target: Any, storage_options: Mapping[str, Any] | None = None) -> Adap
         return _adapt_obstore(target, storage_options)
     if "zarr" in roots or "icechunk" in roots:
         return _adapt_zarr(target, storage_options)
+    if "fsspec.mapping.FSMap" in kinds:
+        return _adapt_mapping(target, storage_options)
     if hasattr(target, "fs") and isinstance(getattr(target, "path", None), str):
         return _adapt_fsspec(target.fs, target.path, storage_options)
     if hasattr(target, "read") and hasattr(target, "seek"):
@@ -91,6 +96,15 @@ def _adapt_zarr(target: Any, options: Mapping[str, Any] | None) -> Adapted:
     if hasattr(store, "get_partial_values"):
         return ZarrPythonStore(store, path), options
     return target, options
+
+
+def _adapt_mapping(mapping: Any, options: Mapping[str, Any] | None) -> Adapted:
+    """Return the folder or URL that a mapping of fsspec is over, where that says all of it."""
+    protocol = mapping.fs.protocol
+    names = {protocol} if isinstance(protocol, str) else {*protocol}
+    if names & _PLAIN_PROTOCOLS:
+        return _adapt_fsspec(mapping.fs, mapping.root, options)
+    return mapping, options
 
 
 def _adapt_fsspec(fs: Any, path: str, options: Mapping[str, Any] | None) -> Adapted:

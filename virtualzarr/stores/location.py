@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from virtualzarr.errors import AccessError, BadReferenceError
+from virtualzarr.redaction import hide_secrets
 from virtualzarr.stores.credentials import names_of
 from virtualzarr.stores.uris import (
     ANYWHERE,
@@ -89,6 +90,9 @@ right, say so with allowed= [file /etc/passwd]
     redirects: tuple[str, ...] | None = field(default=None, repr=False)
     # "s3://" and the like, once a URL of that protocol was allowed: documents name many.
     _usable: set[str] = field(default_factory=set, init=False, repr=False, compare=False)
+
+    def __repr__(self) -> str:
+        return f"Location(uri={hide_secrets(self.uri)!r})"
 
     @classmethod
     def of(
