@@ -5,6 +5,8 @@ import os
 import shutil
 from datetime import datetime
 
+import h5py
+import numpy as np
 import pytest
 
 import virtualzarr as vz
@@ -139,6 +141,21 @@ def test_errors_of_access_are_no_faults_of_files():
     assert classify_error("https://host/a.nc", None, timeout) == "unreachable"
     with pytest.raises(MissingDependencyError):
         classify_error("a.grib", 1, MissingDependencyError("install eccodes"))
+
+
+@pytest.mark.parametrize("length", [100, 200_000])
+def test_copies_have_the_same_bytes_everywhere(tmp_path, length):
+    """Not only at both ends, and not only the same metadata and size."""
+    files = []
+    for name, odd in (("a", None), ("b", None), ("c", length // 2), ("d", 0), ("e", length - 1)):
+        with h5py.File(tmp_path / f"{name}.h5", "w") as file:
+            values = np.zeros(length, "u1")
+            if odd is not None:
+                values[odd] = 1
+            file["data"] = values
+        files.append(str(tmp_path / f"{name}.h5"))
+    assert ("same content twice", ("a.h5", "b.h5"), "") in told(vz.survey(files))
+    assert sum(each.kind == "same content twice" for each in vz.survey(files).anomalies) == 1
 
 
 def test_files_that_are_twice_there_are_told(tmp_path, alike):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby, pairwise
 from statistics import median
@@ -79,11 +79,11 @@ def _step_between(a: AxisFacts, b: AxisFacts) -> int | None:
 
 def _find_segments(placed: Placed, between: Sequence[int | None]) -> list[_Segment]:
     """Return stretches of files with one step each; none if no step can be claimed."""
-    counts: list[Counter[int]] = []
+    counts: list[dict[int, int]] = []
     for number, (_, axis) in enumerate(placed):
-        steps = Counter(dict(axis.steps or ()))
+        steps = dict(axis.steps or ())
         if number < len(between) and (step := between[number]):
-            steps[step] += 1
+            steps[step] = steps.get(step, 0) + 1
         counts.append(steps)
     runs = _find_step_runs(counts)
     if len(runs) < 2:
@@ -99,10 +99,10 @@ def _find_segments(placed: Placed, between: Sequence[int | None]) -> list[_Segme
     return segments
 
 
-def _find_step_runs(counts: Sequence[Counter[int]]) -> list[tuple[int, int]]:
+def _find_step_runs(counts: Sequence[Mapping[int, int]]) -> list[tuple[int, int]]:
     """Return the first file and the step of each run of files that clearly have one step."""
     # Only files of which the step is clear say where it changes; what is between belongs before.
-    main = [steps.most_common(1)[0][0] if steps else None for steps in counts]
+    main = [max(steps, key=steps.__getitem__) if steps else None for steps in counts]
     least = max(3, -(-len(counts) // 1000))
     runs: list[tuple[int, int]] = []
     number = 0
@@ -111,16 +111,17 @@ def _find_step_runs(counts: Sequence[Counter[int]]) -> list[tuple[int, int]]:
         number += length
         if not step or length < least or (runs and runs[-1][1] == step):
             continue
-        if sum(steps[step] for steps in counts[start:number]) >= MIN_STEPS:
+        if sum(steps.get(step, 0) for steps in counts[start:number]) >= MIN_STEPS:
             runs.append((start if runs else 0, step))
     return runs
 
 
-def _add_counts(counts: Iterable[Counter[int]]) -> Counter[int]:
-    total: Counter[int] = Counter()
+def _add_counts(counts: Iterable[Mapping[int, int]]) -> Counter[int]:
+    total: dict[int, int] = {}
     for steps in counts:
-        total.update(steps)
-    return total
+        for step, count in steps.items():
+            total[step] = total.get(step, 0) + count
+    return Counter(total)
 
 
 def _format_step(step: int, placed: Placed) -> str:

@@ -15,6 +15,7 @@ from virtualzarr.archive.anomalies import Kind, as_kind
 from virtualzarr.archive.axis import AxisFacts
 from virtualzarr.archive.damage import find_damage
 from virtualzarr.archive.facts import FileFacts, digest_text
+from virtualzarr.archive.garbage import collections
 from virtualzarr.archive.row_facts import RowFacts
 from virtualzarr.batches import Row
 from virtualzarr.errors import (
@@ -35,6 +36,7 @@ from virtualzarr.ingest.scan_files import Item, count_skipped, scan_items
 from virtualzarr.ingest.versions import Version, take_version
 from virtualzarr.stores.files import is_url
 from virtualzarr.stores.location import Location
+from virtualzarr.stores.uris import resolve_uri
 
 _TRUNCATED = re.compile(r"truncated|cut off|the file ends at")
 _NO_PERMISSION = re.compile(r"permission denied|forbidden|\b40[13]\b", re.IGNORECASE)
@@ -84,7 +86,10 @@ def take_inventory(
     reports: list[FileReport | None] = [None] * len(files)
     versions = _take_versions(files, reports, listed, options.get("storage_options"))
     reporter = _Reporter(options, decode)
-    nreused = 0 if ledger is None else _take_noted(files, versions, reports, ledger, reporter)
+    nreused = 0
+    if ledger is not None:
+        with collections.put_off():
+            nreused = _take_noted(files, versions, reports, ledger, reporter)
     unscanned = [number for number, report in enumerate(reports) if report is None]
     with warnings.catch_warnings():
         # What is skipped is reported of each file and variable.
@@ -129,7 +134,7 @@ def _take_noted(
     reporter: _Reporter,
 ) -> int:
     """Put reports of files that the ledger has into their places; return how many."""
-    uris = [Location.of(file).uri for file in files]
+    uris = [resolve_uri(file) for file in files]
     entries = ledger.find(uris, versions)
     hashes = {entry.properties for entry in entries if entry and entry.properties}
     properties = ledger.load_properties(hashes)

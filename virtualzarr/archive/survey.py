@@ -6,13 +6,15 @@ import os
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from hashlib import blake2b
+from functools import partial
+from hashlib import blake2b, file_digest
 from typing import Any, Literal
 
 from virtualzarr.archive.anomalies import Anomaly
 from virtualzarr.archive.axis_checks import check_axis, check_names
 from virtualzarr.archive.classes import Classes
 from virtualzarr.archive.eras import Era, find_eras
+from virtualzarr.archive.garbage import collections
 from virtualzarr.archive.inventory import FileReport, take_inventory
 from virtualzarr.archive.moments import format_position
 from virtualzarr.archive.order import Axes, choose_dim, find_axis, sort_files
@@ -23,8 +25,7 @@ from virtualzarr.keywords import strict_keywords
 from virtualzarr.redaction import hide_secrets
 from virtualzarr.stores.files import is_url
 
-_BLOCK = 1 << 20
-_HEAD = 1 << 16
+_END = 1 << 16
 
 
 @dataclass(frozen=True, repr=False)
@@ -171,6 +172,14 @@ def _survey(
         decode=options["decode"],
         listed=options["listed"],
     )
+    with collections.put_off():
+        return _compare(files, reports, nreused, dim)
+
+
+def _compare(
+    files: Sequence[str], reports: list[FileReport], nreused: int, dim: str | None
+) -> Survey:
+    """Return what reports of files say of the archive."""
     reports.sort(key=lambda report: natural_key(report.uri))
     scanned = [report for report in reports if report.facts is not None]
     anomalies = _collect_errors(reports)
@@ -278,25 +287,28 @@ def _find_copies(scanned: Sequence[FileReport]) -> list[tuple[str, ...]]:
 
 
 def _group_by_bytes(names: Sequence[str]) -> list[tuple[str, ...]]:
-    heads: dict[bytes, list[str]] = {}
+    ends: dict[tuple[int, int], list[str]] = {}
     for name in names:
-        heads.setdefault(_digest_bytes(name, _HEAD), []).append(name)
+        ends.setdefault(_hash_ends(name), []).append(name)
     by_digest: dict[bytes, list[str]] = {}
-    for some in heads.values():
+    for some in ends.values():
         if len(some) > 1:
             for name in some:
-                by_digest.setdefault(_digest_bytes(name, None), []).append(name)
+                by_digest.setdefault(_digest_bytes(name), []).append(name)
     return [tuple(some) for some in by_digest.values() if len(some) > 1]
 
 
-def _digest_bytes(name: str, limit: int | None) -> bytes:
-    """Return the digest of a file's first bytes and its last, or of all."""
-    digest = blake2b(digest_size=16)
-    with open(name, "rb") as file:
+def _hash_ends(name: str) -> tuple[int, int]:
+    """Return the size of a file, and a hash of its first bytes and its last, or of all."""
+    with open(name, "rb", buffering=0) as file:
         size = os.fstat(file.fileno()).st_size
-        if limit is not None and size > 2 * limit:
-            digest.update(file.read(limit))
-            file.seek(size - limit)
-        while block := file.read(_BLOCK):
-            digest.update(block)
-    return digest.digest()
+        if size <= 2 * _END:
+            return size, hash(file.read())
+        start = file.read(_END)
+        file.seek(size - _END)
+        return size, hash(start + file.read())
+
+
+def _digest_bytes(name: str) -> bytes:
+    with open(name, "rb") as file:
+        return file_digest(file, partial(blake2b, digest_size=16)).digest()
