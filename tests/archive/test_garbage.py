@@ -27,12 +27,16 @@ def test_they_come_back_at_the_end_of_the_last():
             inside.set()
             go_on.wait(10)
 
+    def fail():
+        with collections.put_off():
+            thread.start()
+            inside.wait(10)
+            assert not gc.isenabled()
+            raise KeyError
+
     thread = threading.Thread(target=work)
-    with pytest.raises(KeyError), collections.put_off():
-        thread.start()
-        inside.wait(10)
-        assert not gc.isenabled()
-        raise KeyError
+    with pytest.raises(KeyError):
+        fail()
     assert not gc.isenabled()
     go_on.set()
     thread.join()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, overload
 from weakref import ref
@@ -138,6 +138,21 @@ class Source:
         return self.data is not None
 
 
+@dataclass(frozen=True, slots=True)
+class _Named:
+    """Rows of a table that are made of names when they are asked for."""
+
+    names: Sequence[str]
+    make: Callable[[str], Source]
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def __getitem__(self, index: Any) -> Any:
+        some = self.names[index]
+        return self.make(some) if isinstance(some, str) else tuple(map(self.make, some))
+
+
 class Sources(Sequence[Source]):
     """An immutable table of sources; references hold row numbers of it.
 
@@ -150,14 +165,34 @@ class Sources(Sequence[Source]):
     __slots__ = ("__weakref__", "_rows")
 
     def __init__(self, rows: Iterable[Source] = ()) -> None:
-        self._rows = tuple(rows)
+        self._rows: tuple[Source, ...] | _Named = tuple(rows)
+
+    @classmethod
+    def named(cls, names: Sequence[str], make: Callable[[str], Source]) -> Sources:
+        """Return a table whose sources are made of names when they are asked for.
+
+        Of a million files, a read needs a few. `make` must not fail for any of them.
+        """
+        sources = cls()
+        sources._rows = _Named(names, make)
+        return sources
+
+    def _make_all(self) -> tuple[Source, ...]:
+        rows = self._rows
+        if isinstance(rows, _Named):
+            rows = self._rows = rows[:]
+        return rows
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Sources, (self._make_all(),)
 
     @overload
     def __getitem__(self, index: int) -> Source: ...
     @overload
     def __getitem__(self, index: slice) -> Sequence[Source]: ...
     def __getitem__(self, index: int | slice) -> Source | Sequence[Source]:
-        return self._rows[index]
+        rows: Source | Sequence[Source] = self._rows[index]
+        return rows
 
     def select(self, rows: NDArray[Any]) -> list[Source]:
         """Return the sources of some rows, each once and in the order of the table."""
@@ -170,13 +205,13 @@ class Sources(Sequence[Source]):
         return len(self._rows)
 
     def __iter__(self) -> Iterator[Source]:
-        return iter(self._rows)
+        return iter(self._make_all())
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Sources) and self._rows == other._rows
+        return isinstance(other, Sources) and self._make_all() == other._make_all()
 
     def __hash__(self) -> int:
-        return hash(self._rows)
+        return hash(self._make_all())
 
     def __repr__(self) -> str:
         rows = self._rows[:3]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import posixpath
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -39,6 +39,7 @@ REMOTE_PROTOCOLS = LOCAL_PROTOCOLS - {"memory", "sftp"}
 
 _LOCAL_URL = re.compile(r"(?:file|local):(?://|(?=/))", re.IGNORECASE)
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
+_HOST = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^/?#]+/")
 _CONNECTION_OPTIONS = ("ssl", "proxy", "proxy_auth", "timeout", "verify_ssl", "encoded")
 _CLIENT_OPTIONS = ("trust_env", "timeout")
 
@@ -178,6 +179,23 @@ right, say so with allowed= [file /etc/passwd]
         else:
             self._usable.add(uri[: uri.index(":") + 3])
         return uri
+
+    def resolves_to_itself(self, references: Sequence[str]) -> bool:
+        """Tell of many references at a look whether `resolve_uri` returns each as it is.
+
+        True only for absolute paths, or for URLs of one host; False where each has to be looked at.
+        """
+        if self.allowed is not None or not references:
+            return False
+        text = "\n".join(references)
+        if not text.isascii() or "\0" in text or "::" in text:
+            return False
+        # What both the first and the last of a sorted list begin with, all do.
+        start = posixpath.commonprefix([min(references), max(references)])
+        if start.startswith("/"):
+            return not self.is_remote
+        host = _HOST.match(start)
+        return host is not None and not _LOCAL_URL.match(start) and self._is_usable(start)
 
     def _is_own_origin(self, origin: tuple[str, str, int | None]) -> bool:
         """Whether the options were given for a protocol and host: keys must go to no other.

@@ -253,10 +253,12 @@ def strings(text: Text, start: Positions, stop: Positions) -> tuple[Positions, l
         decoded = json.loads(b'["' + joined + b'"]') if places else []
     except ValueError:
         decoded = [_string(text, a, b) for a, b in places]
-    numbers = {string: number for number, string in enumerate(dict.fromkeys(decoded))}
-    if len(numbers) < len(decoded):
-        # Differently escaped, the same string has come more than once.
-        which = np.array([numbers[string] for string in decoded], np.int64)[which]
+    distinct = dict.fromkeys(decoded)
+    if len(distinct) == len(decoded):
+        return which, decoded
+    # Differently escaped, the same string has come more than once.
+    numbers = {string: number for number, string in enumerate(distinct)}
+    which = np.array([numbers[string] for string in decoded], np.int64)[which]
     return which, list(numbers)
 
 

@@ -9,8 +9,9 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import cached_property
-from typing import Any
+from functools import cached_property, partial
+from itertools import count
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -36,6 +37,9 @@ from virtualzarr.stores.location import Location
 Ints = npt.NDArray[np.int64]
 
 _INLINE = -2
+_MANY = 256
+"""From so many files on, objects are made of those that are used."""
+
 _BASE64 = "base64:"
 _CELLS_ALWAYS_FINE = 1 << 27
 _CELLS_PER_REFERENCE = 256
@@ -95,7 +99,8 @@ class Columns:
         self._templates = templates
         self._fingerprints = fingerprints
         self._rows: dict[str, int] = {}
-        self._sources: list[Source | VirtualZarrError] = []
+        # A text is a name that means itself: a source is made of it when one is asked for.
+        self._sources: list[Source | VirtualZarrError | str] = []
         self._arrays = [_Collected() for _ in spaces.all]
         self.ignored = 0
         self._cells = 0  # of all grids that columns were made for
@@ -119,6 +124,14 @@ class Columns:
 
     def _uri_rows(self, uris: Iterable[Any]) -> Ints:
         """Rows of the table of URIs; a URI that is refused costs only the arrays that use it."""
+        if isinstance(uris, list) and self._mean_themselves(uris):
+            first = len(self._sources)
+            new = [uri for uri in uris if uri not in self._rows] if self._rows else uris
+            self._rows.update(zip(new, count(first)))
+            self._sources += new
+            if len(self._rows) == len(uris):  # none was there, and none is there twice
+                return np.arange(first, first + len(uris))
+            return np.array([*map(self._rows.__getitem__, uris)], np.int64)
         rows = []
         for uri in uris:
             row = self._rows.get(uri) if isinstance(uri, str) else None
@@ -132,6 +145,14 @@ class Columns:
                     self._rows[uri] = row
             rows.append(row)
         return np.array(rows, np.int64)
+
+    def _mean_themselves(self, uris: list[Any]) -> bool:
+        """Tell whether all of many URIs are names that can be used as they are."""
+        # A few more come after many, where their keys are written otherwise.
+        if len(self._rows) + len(uris) < _MANY or not all(type(uri) is str for uri in uris):
+            return False
+        has_templates = bool(self._templates) and any("{{" in uri for uri in uris)
+        return not has_templates and self._location.resolves_to_itself(uris)
 
     def add_members(self, text: Text, members: Members, located: Sequence[Located]) -> None:
         """Add regular members of the document."""
@@ -262,9 +283,16 @@ class Columns:
         # two.
         counts = np.bincount(uri + 2, minlength=2)
         used = np.flatnonzero(counts[2:])
+        remap = np.full(len(counts), -1, np.int64)
+        remap[used + 2] = np.arange(len(used))
+        names = [self._sources[row] for row in used.tolist()]
+        if not counts[0] and len(names) >= _MANY and set(map(type, names)) == {str}:
+            make = partial(resolve_source, self._location, fingerprints=self._fingerprints)
+            return Sources.named(cast("list[str]", names), make), remap[uri + 2]
         rows: list[Source] = []
-        for row in used.tolist():
-            source = self._sources[row]
+        for row, source in zip(used.tolist(), names, strict=True):
+            if isinstance(source, str):
+                source = self.source_of(source)
             if isinstance(source, VirtualZarrError):
                 at = int(flat[int(np.argmax(uri == row))])
                 cell = np.unravel_index(at, space.shape) if space.shape else ()
@@ -273,8 +301,6 @@ class Columns:
                 named = copy.copy(source).at(variable=space.path or "/", chunk=chunk)
                 raise named from source.__cause__
             rows.append(source)
-        remap = np.full(len(counts), -1, np.int64)
-        remap[used + 2] = np.arange(len(used))
         if counts[0]:
             remap[0] = len(rows)
             rows.append(Source.inline(b"".join(collected.heap)))
