@@ -1,5 +1,7 @@
 """Manifests: columns that agree with brute force, and cost what they promise."""
 
+import pickle
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -149,3 +151,31 @@ def test_source_fingerprint(tmp_path):
     assert Source.from_file(f"file://{path}") == source
     with pytest.raises(SourceNotFoundError, match="nowhere"):
         Source.from_file(tmp_path / "nowhere")
+
+
+def test_tables_of_names_are_tables_of_sources():
+    made = []
+
+    def make(name):
+        made.append(name)
+        return Source(name, size=1)
+
+    plain = Sources(Source(f"/{i}.nc", size=1) for i in range(9))
+
+    def named():
+        return Sources.named([f"/{i}.nc" for i in range(9)], make)
+
+    table = named()
+    assert len(table) == 9
+    assert table[3] == plain[3]
+    assert table.select(np.array([-1, 7, 2])) == [plain[2], plain[7]]
+    assert made == ["/3.nc", "/2.nc", "/7.nc"]
+    assert table[-2:] == plain[-2:]
+    assert repr(table) == repr(plain)
+    assert named() == plain
+    assert hash(named()) == hash(plain)
+    assert list(named()) == list(plain)
+    assert pickle.loads(pickle.dumps(named())) == plain
+    assert Sources.merge([named(), plain])[0] == plain
+    with pytest.raises(IndexError):
+        table[9]

@@ -218,7 +218,8 @@ def has_missing_chunks(array: Array) -> bool:
 def has_shards(array: Array) -> bool:
     """Tell whether any chunk is a shard, of which only its index says what is missing."""
     # Chunks are also shards if only their own decoder says so.
-    pipelines = [array.metadata.pipeline, *(d.pipeline for d in array.manifest.decoders)]
+    decoders = array.manifest.decoders if array.is_virtual else ()
+    pipelines = [array.metadata.pipeline, *(decoder.pipeline for decoder in decoders)]
     return any(pipeline.serializer.needs_fill for pipeline in pipelines)
 
 

@@ -39,7 +39,7 @@ REMOTE_PROTOCOLS = LOCAL_PROTOCOLS - {"memory", "sftp"}
 
 _LOCAL_URL = re.compile(r"(?:file|local):(?://|(?=/))", re.IGNORECASE)
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
-_HOST = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^/?#]+/")
+_HOST = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^/?#\[\]]+/")
 _CONNECTION_OPTIONS = ("ssl", "proxy", "proxy_auth", "timeout", "verify_ssl", "encoded")
 _CLIENT_OPTIONS = ("trust_env", "timeout")
 

@@ -6,6 +6,8 @@ import json
 import os
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from tests.references.kerchunk.documents import GROUP, zarray
 from virtualzarr.errors import AccessError, BadReferenceError
@@ -164,3 +166,34 @@ def test_keys_for_one_host_are_not_sent_to_another():
         .storage_options
         is options
     )
+
+
+_PARTS = [
+    *("s3://b/", "s3:/", "https://h/", "http://[h/", "file:///", "LOCAL:///", "/", "//", "::"),
+    *("a", "..", "?", "#", "\\", "é", "\n", "zip://m", "memory://", "x:", "", "\0", "gs://"),
+]
+_NAMES = st.lists(st.sampled_from(_PARTS), max_size=4).map("".join)
+
+
+@given(
+    st.sampled_from(["/here/refs.json", "https://host/refs.json", "s3://b/refs.json"]),
+    st.sampled_from([None, {"key": "k"}]),
+    st.tuples(st.sampled_from(["", "s3://b/", "/d/", "https://h/"]), st.lists(_NAMES, min_size=1)),
+)
+@example("https://host/refs.json", {"key": "k"}, ("", ["http://[h/a", "http://[h/b"]))
+def test_names_that_are_taken_as_they_are_mean_themselves(base, options, names):
+    location = Location.of(base, options)
+    names = [names[0] + name for name in names[1]]
+    if location.resolves_to_itself(names):
+        assert [Location.of(base, options).resolve_uri(name) for name in names] == names
+        for name in names:  # nor is there an error when one is asked for
+            location.options_for(name)
+
+
+def test_names_are_mostly_taken_as_they_are():
+    for base in ("/here/refs.json", "s3://b/refs.json"):
+        for name in ("s3://b/", "https://host/a/b/"):
+            assert Location.of(base).resolves_to_itself([f"{name}{i}.nc" for i in range(9)])
+    assert Location.of("/here/refs.json").resolves_to_itself(["/a/b.nc", "/b/c.nc"])
+    assert not Location.of("https://h/refs.json").resolves_to_itself(["/a/b.nc", "/b/c.nc"])
+    assert not Location.of("/r.json", allowed=["/a"]).resolves_to_itself(["/b/c.nc"])

@@ -7,11 +7,12 @@ import json
 import numpy as np
 import pytest
 from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from tests.references.kerchunk.documents import ALWAYS, GROUP, NEVER, looking_at, references, zarray
 from virtualzarr.errors import BadReferenceError, VirtualZarrError
 from virtualzarr.hierarchy.group import Group
-from virtualzarr.references.kerchunk import document
+from virtualzarr.references.kerchunk import columns, document
 from virtualzarr.references.kerchunk.bytescan import MARGIN, Text
 from virtualzarr.references.kerchunk.members import find_members, find_styles
 from virtualzarr.stores.location import Location
@@ -67,6 +68,40 @@ def test_fast_and_slow_agree(case):
         assert_same(slow[0], fast[0])
     else:
         assert fast[0] == slow[0]
+
+
+@settings(max_examples=100, deadline=None)
+@given(references(), st.sampled_from([ALWAYS, NEVER]))
+def test_sources_that_are_made_when_asked_for_are_those_that_are_made_at_once(case, smallest):
+    _, text = case
+    at_once = outcome(text.encode(), smallest)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(columns, "_MANY", 1)
+        asked = outcome(text.encode(), smallest)
+    if isinstance(at_once[0], Group):
+        assert isinstance(asked[0], Group), asked
+        assert_same(at_once[0], asked[0])
+    else:
+        assert asked[0] == at_once[0]
+
+
+@pytest.mark.parametrize("slash", ["/", "\\/"])
+@pytest.mark.parametrize("other", ["s3://b/", "https://h/", "beside", "{{u}}/"])
+def test_a_thousand_files_of_two_kinds(slash, other):
+    refs = {".zgroup": GROUP, "x/.zarray": zarray([2000], [1]), "y/.zarray": zarray([900], [1])}
+    names = [f"{'s3://b/' if i < 1000 else other}{i % 900}.nc" for i in range(2000)]
+    refs |= {f"x/{i}": [name, i, 1] for i, name in enumerate(names)}
+    refs |= {f"y/{i}": [name, 0, 1] for i, name in enumerate(names[900:1800])}
+    sizes = {"s3://b/7.nc": 70, f"{other}8.nc": 80}
+    whole = {"version": 1, "templates": {"u": "s3://u"}, "refs": refs,
+             "virtualzarr": {"sizes": sizes}}  # fmt: skip
+    group = scan_bytes(json.dumps(whole).replace("/", slash).encode())
+    written = [name.replace("{{u}}", "s3://u").replace("beside", "/here/beside") for name in names]
+    sources = [group["x"].manifest.sources[row] for row in group["x"].manifest.source.tolist()]
+    assert [source.uri for source in sources] == written
+    assert [source.size for source in sources] == [sizes.get(name) for name in names]
+    sources = [group["y"].manifest.sources[row] for row in group["y"].manifest.source.tolist()]
+    assert [source.uri for source in sources] == written[900:1800]
 
 
 def regular(count: int = 300) -> dict:

@@ -126,10 +126,10 @@ class Columns:
         """Rows of the table of URIs; a URI that is refused costs only the arrays that use it."""
         if isinstance(uris, list) and self._mean_themselves(uris):
             first = len(self._sources)
-            new = [uri for uri in uris if uri not in self._rows] if self._rows else uris
+            new = [uri for uri in dict.fromkeys(uris) if uri not in self._rows]
             self._rows.update(zip(new, count(first)))
             self._sources += new
-            if len(self._rows) == len(uris):  # none was there, and none is there twice
+            if len(new) == len(uris):  # none was there, and none is there twice
                 return np.arange(first, first + len(uris))
             return np.array([*map(self._rows.__getitem__, uris)], np.int64)
         rows = []
