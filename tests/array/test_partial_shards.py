@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 import virtualzarr
 from virtualzarr import concat, create_dataset
 from virtualzarr.config import config
-from virtualzarr.errors import CodecError
+from virtualzarr.errors import ChunkNotFoundError, CodecError
 from virtualzarr.stores import MemoryStore
 from virtualzarr.stores.files import LocalFile
 
@@ -93,6 +93,25 @@ def test_little_is_read_of_a_shard_that_is_cut(tmp_path, monkeypatch):
     cut = array.lazy[3:60]
     seen = count_bytes(monkeypatch, lambda: np.testing.assert_equal(cut[5, 6, 7], values[8, 6, 7]))
     assert seen < nbytes / 16
+
+
+@pytest.mark.parametrize("partial_read_bytes", [0, 1 << 20])
+@pytest.mark.parametrize("kind", ["cut", "decoders"])
+def test_subchunks_that_are_missing_are_an_error_on_request(kind, partial_read_bytes):
+    values = np.full((8, 4, 4), 7, "i4")  # of nothing but the fill value: not stored
+    values[:2] = values[:4, :2, :2] = 1
+    array = create(MemoryStore(), values, (2, 2, 2), (8, 4, 4))
+    other = create(MemoryStore(), np.ones((8, 4, 4), "i4"), (8, 4, 4), None)
+    joined = concat([array.lazy[1:] if kind == "cut" else array, other], axis=0)
+    strict = joined.replace(fill_missing=False)
+    first = 1 if kind == "cut" else 0
+    with config.set(partial_read_bytes=partial_read_bytes, chunk_cache_bytes=1 << 20):
+        np.testing.assert_array_equal(joined[: 8 - first], values[first:])
+        for select in (np.s_[: 2 - first], np.s_[: 4 - first, :2, :2], np.s_[8 - first :]):
+            np.testing.assert_array_equal(strict[select], joined[select])
+        for select in (np.s_[...], np.s_[3], np.s_[4, 1, 1]):
+            with pytest.raises(ChunkNotFoundError, match="variable air, chunk"):
+                strict[select]
 
 
 @pytest.mark.usefixtures("all_large")

@@ -38,6 +38,7 @@ from virtualzarr.array.read.tasks import CoalescedReads, fill_missing_chunk, pla
 from virtualzarr.array.thread_pools import Task, group_by_bytes, run_shared, run_tasks
 from virtualzarr.codecs import BlockCodec
 from virtualzarr.codecs.core.pipeline import BatchDecoder
+from virtualzarr.codecs.sharding import find_sharding
 from virtualzarr.config import config
 from virtualzarr.errors import (
     BadReferenceError,
@@ -278,7 +279,7 @@ class ReadRequest:
         The cheapest way comes first, and each takes the chunks that it fits out of `remaining`.
         """
         tasks: list[Task] = []
-        if self.cache_lookup is None or self._is_faster_uncached():
+        if self.cache_lookup is None or self._is_faster_uncached() or self._must_find_subchunks():
             remaining = np.arange(len(self.located))
         else:
             remaining = self._copy_cached(self.cache_lookup)
@@ -349,6 +350,10 @@ class ReadRequest:
         return all(
             codec.strided and codec.max_nbytes < TINY_CHUNK for codec, _ in self.block_codecs
         )
+
+    def _must_find_subchunks(self) -> bool:
+        """Whether there are shards in which missing sub-chunks are an error: blocks fill them."""
+        return not self.fill_missing and any(map(find_sharding, self.pipelines))
 
     def _batch_decoder(self) -> BatchDecoder | None:
         """Return what decodes the last codec of many chunks at once, or None if nothing does.

@@ -39,6 +39,7 @@ class Read(Protocol):
         projection: Projection,
         *,
         variable: str,
+        fill_missing: bool,
         out: NDArray[Any] | None,
     ) -> NDArray[Any]:
         """Read what a projection selects."""
@@ -80,8 +81,10 @@ class PartialShard:
                 self.metadata, _OneChunk(self.request.located, self.i)
             )
             projection = metadata.grid.project(self.box)
-            name = self.request.variable
-            values = self.read(metadata, chunks, projection, variable=name, out=out)
+            values = self.read(
+                metadata, chunks, projection, variable=self.request.variable,
+                fill_missing=self.request.fill_missing, out=out,
+            )  # fmt: skip
         except Exception as error:
             if isinstance(error, VirtualZarrError):
                 # That of the sub-chunk, as its place in the shard.
@@ -119,7 +122,8 @@ def plan_partial_shards(
 ) -> tuple[list[Task], NDArray[np.int64]]:
     """Return tasks that read parts of shards, and those of some chunks that are left.
 
-    Left are small shards, and those of which at least half is needed.
+    Left are small shards, and those of which at least half is needed; none if missing sub-chunks
+    are to be an error, as a shard that is decoded as a whole fills them.
     """
     shards = [_find_shard(request, number) for number in range(len(request.block_codecs))]
     if not any(shards):
@@ -141,6 +145,7 @@ def plan_partial_shards(
         tasks.append(PartialShard(request, i, shard.metadata, box, select, out_sel, read))
     # Several cells may be parts of one shard, which is then decoded for all of them at once.
     is_partial = 2 * _sum_of_shards(request, candidates, np.array(touched)) <= 1
+    is_partial |= not request.fill_missing
     kept = np.setdiff1d(chunks, candidates[is_partial], assume_unique=True)
     return [task for task, chosen in zip(tasks, is_partial, strict=True) if chosen], kept
 
@@ -158,7 +163,8 @@ def _find_shard(request: ReadRequest, number: int) -> _Shard | None:
     """Return the shard that one of the block codecs decodes, None if that is none worth reading."""
     pipeline, shape = request.pipelines[number], request.block_codecs[number][1]
     codec = find_sharding(pipeline)
-    if codec is None or request.block_codecs[number][0].nbytes <= config.partial_read_bytes:
+    smallest = config.partial_read_bytes if request.fill_missing else -1
+    if codec is None or request.block_codecs[number][0].nbytes <= smallest:
         return None
     grid = RegularGrid(shape, shape)
     metadata = request.metadata.replace(shape=shape, grid=grid, pipeline=pipeline)
