@@ -151,6 +151,30 @@ def test_gaps_are_found_and_filled() -> None:
         vz.combine_by_coords([row(0, 6, 2), row(11, 15, 2)], gaps="fill")
 
 
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+def test_gaps_of_floats_are_filled_where_that_is_exact(dtype: str) -> None:
+    def floats(start: float, stop: float, step: float) -> Group:
+        t = np.arange(start, stop, step).astype(dtype)
+        return group(t=(("t",), t), v=(("t",), t.astype("f8")))
+
+    for step in (0.25, 6.0, 31.0):
+        parts = [floats(-2 * step, 2 * step, step), floats(5 * step, 7 * step, step)]
+        joined = vz.combine_by_coords(parts, gaps="fill")
+        expected = (np.arange(-2, 7) * step).astype(dtype)
+        assert joined["t"].dtype == dtype
+        np.testing.assert_array_equal(joined["t"][...], expected)
+        missing = np.isnan(joined["v"][...])
+        assert missing.tolist() == [False] * 4 + [True] * 3 + [False] * 2
+    large = 2.0 ** np.finfo(dtype).nmant
+    for start, step in ((0.0, 0.1), (0.0, 1 / 3), (large, 2.0)):
+        parts = [
+            floats(start, start + 2 * step, step),
+            floats(start + 5 * step, start + 6.5 * step, step),
+        ]
+        with pytest.raises(MismatchError, match="not exact"):
+            vz.combine_by_coords(parts, gaps="fill")
+
+
 def test_times_in_other_units_are_put_in_order() -> None:
     def days(values: list[int], units: str) -> Group:
         return group(t=(("t",), values, {"units": units}), v=(("t",), np.array(values, "f8")))

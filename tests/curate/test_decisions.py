@@ -84,6 +84,46 @@ def test_a_run_does_what_was_decided(tmp_path, archive, capsys):
     assert "11 files" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("do", ["keep-first", "skip", "keep-last"])
+@pytest.mark.parametrize("whole_era", [False, True])
+def test_one_of_several_copies_is_kept(tmp_path, archive, do, whole_era):
+    # Whatever is decided about a file is decided about its copy.
+    files = list(archive)
+    if whole_era:
+        files = [*archive[:3], *archive[4:12]]
+        files.append(str(shutil.copy2(archive[9], tmp_path / "day009-copy.nc")))
+    decided = {**DECIDED, "same content twice": do, "scale/offset": "skip"}
+    receipt = vz.run_decisions(draft(tmp_path, files, **decided))
+    left_out = {os.path.basename(name): why.split("/air")[0]
+                for name, why in receipt.left_out.items()}  # fmt: skip
+    expected = dict.fromkeys((f"day{k:03}.nc" for k in range(8, 12)), "scale/offset")
+    if whole_era:
+        expected["day009-copy.nc"] = "scale/offset"
+    else:
+        expected["day003.nc"] = "truncated"
+        # The name of the copy comes first.
+        copy = "day005-copy.nc" if do == "keep-last" else "day005.nc"
+        expected[copy] = "same content twice"
+    assert left_out == expected
+    chosen = [name for name in files if name not in receipt.left_out]
+    assert receipt.to[""]["files"] == len(chosen) == 7
+    joined = vz.virtualize(chosen, "time", combine="by_coords")
+    written = vz.open(tmp_path / "air.zarr")
+    for name in ("time", "air"):
+        np.testing.assert_array_equal(written[name][...], joined[name][...])
+
+
+def test_units_that_no_join_converts(tmp_path):
+    changed = {"variable_units": "degC", "only": ["air"]}
+    files = write_archive(tmp_path, 12, **{f"_{k}": changed for k in range(6, 12)})
+    path = draft(tmp_path, files, units="convert")
+    assert '"units/air/era 2", do: convert, files: 6}  # skip, stop' in path.read_text()
+    with pytest.raises(DecisionError, match=r"written: units/air/era 2: no join .*degC"):
+        vz.run_decisions(path)
+    path = draft(tmp_path, files, units="skip")
+    assert len(vz.run_decisions(path).left_out) == 6
+
+
 def test_more_files_than_were_decided_on_stop(tmp_path, archive):
     path = draft(tmp_path, archive, **DECIDED)
     more = shutil.copytree(os.path.dirname(archive[0]), tmp_path / "more")
@@ -115,8 +155,9 @@ def test_strands_are_published_each_for_itself(tmp_path):
         assert (tmp_path / f"air-{strand}.zarr.receipt.json").exists()
 
 
-def test_gaps_are_filled(tmp_path):
-    files = write_archive(tmp_path, 10, names=("air",), time_type="i4")
+@pytest.mark.parametrize("time_type", ["i4", "f8"])
+def test_gaps_are_filled(tmp_path, time_type):
+    files = write_archive(tmp_path, 10, names=("air",), time_type=time_type)
     os.unlink(files.pop(5))
     path = draft(tmp_path, files, to="a.zarr", **{"step missing": "fill"})
     vz.run_decisions(path)

@@ -27,6 +27,10 @@ Kind = Literal[
 """What can be odd."""
 
 
+TIME_UNITS = "time units"
+"""The property that is hours, days, ... of a time; that of other variables is ``units``."""
+
+
 def as_kind(text: str) -> Kind:
     """Return a kind by its name. Raises `ValueError` if it is none."""
     if text not in get_args(Kind):
@@ -59,6 +63,11 @@ class Anomaly:
     detail: str = ""
     era: int | None = None
     span: tuple[str, str] | None = None
+
+    @property
+    def can_convert(self) -> bool:
+        """Whether joins can convert what differs, if they convert what is of its kind."""
+        return self.kind != "units" or self.detail.startswith(TIME_UNITS)
 
     def __str__(self) -> str:
         names = ", ".join(self.files[:2]) + (", ..." if len(self.files) > 2 else "")
@@ -138,7 +147,8 @@ _KINDS: dict[str, Kind] = {
     "data type": "data type", "dtype": "data type", "byte order": "byte order",
     "filters": "filters", "fill value": "fill", "_FillValue": "fill", "missing_value": "fill",
     "scale_factor": "scale/offset", "add_offset": "scale/offset", "_Unsigned": "data type",
-    "units": "units", "epoch": "epoch", "calendar": "calendar", "values": "static coordinate",
+    "units": "units", TIME_UNITS: "units", "epoch": "epoch", "calendar": "calendar",
+    "values": "static coordinate",
     "reversed values": "reversed", "valid_min": "flags/valid range",
     "valid_max": "flags/valid range", "valid_range": "flags/valid range",
     "flag_values": "flags/valid range", "flag_masks": "flags/valid range",

@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from virtualzarr.archive.anomalies import Change
+from virtualzarr.archive.anomalies import TIME_UNITS, Change
 from virtualzarr.archive.axis import AxisFacts
 from virtualzarr.archive.facts import FileFacts
 from virtualzarr.combine.cf_time import TimeUnit
@@ -119,7 +119,8 @@ class Classes:
             unit = TimeUnit.from_attributes({"units": f"{word}{since}{date}", "calendar": calendar})
             if unit is not None and unit.epoch is not None:
                 word, date = unit.name, self._epochs.setdefault(unit.epoch, date)
-            table["units"], table["epoch"] = word, date
+            del table["units"]
+            table[TIME_UNITS], table["epoch"] = word, date
 
     def _replace(self, tables: Sequence[tuple[str, Table]]) -> None:
         """Compare other tables instead of those that there are; some may be equal now."""

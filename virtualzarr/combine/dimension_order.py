@@ -212,13 +212,13 @@ class DimensionOrder:
             previous = part[-1]
 
     def _fill_gap(self, first: Any, last: Any, steps: NDArray[Any], rank: int) -> NDArray[Any]:
-        # Floats are never filled: sums of steps would miss the coordinates of other files by bits.
-        exact = len(steps) == 1 and (last - first) % steps[0] == steps[0] * 0
-        if not exact or steps.dtype.kind == "f":
+        is_even = len(steps) == 1 and (last - first) % steps[0] == steps[0] * 0
+        # Of other floats, sums of steps would miss the coordinates of other files by bits.
+        if not is_even or not _is_exact(np.array([first, last, steps[0]])):
             raise self.error(
                 rank,
                 f"the gap in {self.dim} from {first} to {last} cannot be filled: coordinates are "
-                "not integers or times in even steps",
+                "not in even steps, or not exact: integers, times, and fractions such as 0.25 are",
             )
         count = int((last - first) // steps[0]) - 1
         if count > MAX_GAP:
@@ -231,6 +231,16 @@ def _widen_integers(values: NDArray[Any]) -> NDArray[Any]:
     """Return values whose differences are of their own kind."""
     # Differences of unsigned integers wrap around.
     return values.astype(np.int64) if values.dtype.kind in "iu" else values
+
+
+def _is_exact(values: NDArray[Any]) -> bool:
+    """Tell whether sums and differences of values are exact: integers, and floats that are even."""
+    if values.dtype.kind != "f":
+        return True
+    # As whole numbers of a unit, which is 1, 1/2, ... or 1/1024.
+    wholes = (np.ldexp(values.astype(np.float64), power) for power in range(11))
+    whole = next((some for some in wholes if (some == np.rint(some)).all()), np.array(np.inf))
+    return bool((np.abs(whole) < 2.0 ** np.finfo(values.dtype).nmant).all())
 
 
 def _direction(values: NDArray[Any]) -> int:

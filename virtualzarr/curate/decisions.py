@@ -36,6 +36,7 @@ _BROKEN = ("empty", "truncated", "no permission", "not the format", "not support
 _MISSING = ("variable gone", "variable added", "variable skipped")
 _GAPS = ("step missing", "span missing")
 CONVERTED = ("units", "epoch", "scale/offset", "fill", "data type")
+_CONVERTING = ("convert", "virtual-for-us", "copy")
 _ENCODED = ("byte order", "chunk shape", "filters", "format")
 _HARMLESS = ("jitter", "step changes", "lossy parameter", "half-written",
              "name contradicts coordinate", "order unlike names")  # fmt: skip
@@ -315,10 +316,17 @@ def draft_decisions(
         "  # What comes later and has no line: stop, skip (the files), accept",
         '  - {at: "new", do: stop}',
     ]
+    fixed = _list_unconvertible(report)
     for key, files in group_anomalies(report).items():
-        actions = ", ".join(list_actions(_find_kind(key)))
+        actions = ", ".join(do for do in list_actions(_find_kind(key))
+                            if key not in fixed or do not in _CONVERTING)  # fmt: skip
         lines.append(f"  - {{at: {_quote(key)}, do: null, files: {len(files)}}}  # {actions}")
     return "\n".join([*lines, ""])
+
+
+def _list_unconvertible(report: Survey) -> dict[str, str]:
+    """Return what differs that joins cannot convert, by key: units that are not of times."""
+    return {name_anomaly(odd): odd.detail for odd in report.anomalies if not odd.can_convert}
 
 
 def _quote(value: Any) -> str:
@@ -330,7 +338,7 @@ def check_decisions(decisions: Decisions, report: Survey) -> Iterator[str]:
     """Yield why a run must not begin: what is undecided, or of more files than was decided."""
     lines = {line.at: line for line in decisions.lines}
     new = lines.get(_NEW, Decision(_NEW, "stop"))
-    groups = group_anomalies(report)
+    groups, fixed = group_anomalies(report), _list_unconvertible(report)
     for key, files in groups.items():
         line = lines.get(key)
         if line is None:
@@ -340,6 +348,8 @@ def check_decisions(decisions: Decisions, report: Survey) -> Iterator[str]:
             yield f"{key}: undecided"
         elif line.do == "stop":
             yield f"{key}: stop was decided"
+        elif key in fixed and line.do in _CONVERTING:
+            yield f"{key}: no join converts this ({fixed[key]}): skip it, or stop"
         elif line.files is not None and len(files) > line.files:
             yield f"{key}: {len(files):,} files, and decided of {line.files:,}"
     eras = {line.at for line in decisions.lines if "/era " in line.at and line.at not in groups}

@@ -185,12 +185,15 @@ class _Plan:
         new = lines.get("new", Decision("new", "stop"))
         join: dict[str, Any] = {}
         left_out: dict[str, str] = {}
+        twice: dict[tuple[str, ...], str] = {}
         copies = False
         for anomaly in report.anomalies:
             key = name_anomaly(anomaly)
             # What nobody has decided stops the run, unless the file says what new ones become.
             line = lines.get(key, new)
-            if line.do == "skip":
+            if anomaly.kind == "same content twice":
+                twice[anomaly.files] = anomaly.files[-1 if line.do == "keep-last" else 0]
+            elif line.do == "skip":
                 left_out |= dict.fromkeys(_list_odd(anomaly.kind, anomaly.files), key)
             elif line.do in ("keep-first", "keep-last") and anomaly.kind == "overlap":
                 join["overlap"] = line.do.removeprefix("keep-")
@@ -205,8 +208,15 @@ class _Plan:
                 join["harmonize"] = True
             copies |= line.do == "copy"
         counts = {key: len(files) for key, files in group_anomalies(report).items()}
-        chosen = {strand: [name for name in names if name not in left_out]
+        # Of files with the same bytes, strands and all other anomalies have the first one alone.
+        kept = {files[0]: name for files, name in twice.items()}
+        chosen = {strand: [kept.get(name, name) for name in names if name not in left_out]
                   for strand, names in report.strands.items()}  # fmt: skip
+        for files, name in twice.items():
+            why = left_out.get(files[0])
+            left_out |= dict.fromkeys(files, why or "same content twice")
+            if why is None:
+                del left_out[name]
         return cls(chosen, join, copies, left_out, counts)
 
     def check(self, decisions: Decisions) -> Iterator[str]:
@@ -231,7 +241,7 @@ def _list_odd(kind: str, files: tuple[str, ...]) -> tuple[str, ...]:
     """Return the files that an anomaly leaves out: of neighbours, the second."""
     if kind in ("step missing", "span missing", "step changes", "overlap") and len(files) == 2:
         return files[1:]
-    return files[1:] if kind in ("same content twice", "replaced") else files
+    return files[1:] if kind == "replaced" else files
 
 
 def _list_versions() -> dict[str, str]:
