@@ -14,7 +14,7 @@ from typing import Any, Literal
 from virtualzarr.archive.anomalies import Kind, as_kind
 from virtualzarr.archive.axis import AxisFacts
 from virtualzarr.archive.damage import find_damage
-from virtualzarr.archive.facts import FileFacts, digest_text
+from virtualzarr.archive.facts import FileFacts
 from virtualzarr.archive.garbage import collections
 from virtualzarr.archive.row_facts import RowFacts
 from virtualzarr.batches import Row
@@ -152,7 +152,7 @@ def _take_noted(
             reports[number] = reporter.report(files[number], version, row, is_noted=True)
         elif reporter.decode:
             continue
-        elif entry.facts is not None and entry.properties is not None:
+        elif entry.facts is not None and entry.properties in properties:
             facts = FileFacts.from_json(properties[entry.properties], json.loads(entry.facts), axes)
             reports[number] = FileReport(files[number], size, facts)
         elif row := ledger.load(entry):
@@ -180,7 +180,7 @@ def _note(ledger: Ledger, report: FileReport, version: Version, item: Item) -> N
     nskipped = count_skipped(item) if isinstance(item, Group) else 0
     ledger.put(
         uri, version, as_storable(item, uri), nskipped=nskipped,
-        properties=(digest_text(properties), properties), facts=json.dumps(report.facts.to_json()),
+        properties=properties, facts=json.dumps(report.facts.to_json()),
     )  # fmt: skip
 
 

@@ -45,8 +45,8 @@ class Entry:
 
     Attributes
     ----------
-    batch, row : int or None
-        Where its scan is; None if that is not stored.
+    batch, row : bytes and int, or None
+        Where its scan is: the hash of a batch; None if that is not stored.
     nskipped : int
         Variables that the scan skipped.
     properties, facts : str or None
@@ -55,7 +55,7 @@ class Entry:
         Kind and text of an error, which a survey noted.
     """
 
-    batch: int | None
+    batch: bytes | None
     row: int | None
     nskipped: int
     properties: str | None
@@ -94,7 +94,7 @@ class Ledger:
         self._began = 0.0
         self._hashes: dict[int, tuple[Schema, bytes | None]] = {}
         self._schemas: dict[bytes, Schema] = {}
-        self._batches: dict[int, Batch] = {}
+        self._batches: dict[bytes, Batch] = {}
         if is_url(os.fspath(path)):
             raise LedgerError("a ledger is a local file", file=os.fspath(path))
         self._lock = take_lock(self.path)
@@ -115,6 +115,8 @@ class Ledger:
 
     def _find_run(self, options: str) -> int:
         row = (options, f"{SCANNER} {find_release()}")
+        # Rows are of these options, whatever number they are under.
+        self._seed = _hash("\0".join(row).encode())
         self._connection.execute("INSERT OR IGNORE INTO run(options, scanner) VALUES(?, ?)", row)
         query = "SELECT id FROM run WHERE options=? AND scanner=?"
         number: int = self._connection.execute(query, row).fetchone()[0]
@@ -128,14 +130,19 @@ class Ledger:
         keys = [None if version is None or version.is_weak else _key(uri)
                 for uri, version in zip(uris, versions, strict=True)]  # fmt: skip
         numbers = {key: number for number, key in enumerate(keys) if key is not None}
-        for key, size, tag, batch, row, nskipped, properties, facts, error in self._select(
-            list(numbers)
-        ):
+        damaged = []
+        for *noted, digest in self._select(list(numbers)):
+            key, size, tag, batch, row, nskipped, properties, facts, error = noted
+            if digest != self._digest(noted):
+                damaged.append(key)
+                continue
             number = numbers[key]
             wanted = versions[number]
             if wanted is not None and (size, tag) == (wanted.size, wanted.tag):
                 failure = None if error is None else tuple(json.loads(error))
                 entries[number] = Entry(batch, row, nskipped, properties, facts, failure)
+        if damaged:
+            self._warn_of_damage(f"what it has of {len(damaged)} files")
         # The same file twice in a list: both are asked for.
         for number, key in enumerate(keys):
             if key is not None and numbers[key] != number:
@@ -143,7 +150,7 @@ class Ledger:
         return entries
 
     def _select(self, keys: Sequence[bytes]) -> Iterator[tuple[Any, ...]]:
-        columns = "key, size, tag, batch, row, nskipped, properties, facts, error"
+        columns = "key, size, tag, batch, row, nskipped, properties, facts, error, digest"
         for start in range(0, len(keys), _ASKED_AT_ONCE):
             some = keys[start : start + _ASKED_AT_ONCE]
             marks = ",".join("?" * len(some))
@@ -163,31 +170,48 @@ class Ledger:
         except (VirtualZarrError, ValueError, KeyError, TypeError, IndexError) as error:
             if isinstance(error, LedgerError):
                 raise
-            warn_caller(
-                f"a scan in the ledger {self.path} is damaged ({error}); its files are scanned "
-                "again",
-                LedgerWarning,
-            )
+            self._warn_of_damage(f"a scan ({error})")
+            # So that the next run notes its files again.
+            with self._report_errors():
+                self._connection.execute("DELETE FROM file WHERE batch=?", (entry.batch,))
             return None
 
-    def _load_batch(self, number: int) -> Batch:
+    def _load_batch(self, batch: bytes) -> Batch:
+        schema, columns = self._find_body("batch", "schema, columns", batch)
+        if schema not in self._schemas:
+            (body,) = self._find_body("schema", "body", schema)
+            _shrink(self._schemas, _SCHEMAS)
+            self._schemas[schema] = load_schema(body, self._storage_options)
+        return load_batch(self._schemas[schema], columns, self._storage_options)
+
+    def _find_body(self, table: str, columns: str, key: bytes) -> tuple[bytes, ...]:
+        """Return what a table has under its hash. Raises `ValueError` if that is something else."""
         with self._report_errors():
-            query = "SELECT schema, columns FROM batch WHERE id=?"
-            key, columns = self._connection.execute(query, (number,)).fetchone()
-            if key not in self._schemas:
-                query = "SELECT body FROM schema WHERE hash=?"
-                (body,) = self._connection.execute(query, (key,)).fetchone()
-                _shrink(self._schemas, _SCHEMAS)
-                self._schemas[key] = load_schema(body, self._storage_options)
-        return load_batch(self._schemas[key], columns, self._storage_options)
+            query = f"SELECT {columns} FROM {table} WHERE hash=?"
+            found = self._connection.execute(query, (key,)).fetchone()
+            if found is not None and _hash(b"".join(map(_encode, found))) == key:
+                return tuple(found)
+            self._connection.execute(f"DELETE FROM {table} WHERE hash=?", (key,))
+        raise ValueError(f"its {table} is gone" if found is None else f"its {table} has changed")
+
+    def _warn_of_damage(self, what: str) -> None:
+        warn_caller(
+            f"{what} in the ledger {self.path} is damaged; such files are scanned again",
+            LedgerWarning,
+        )
 
     def load_properties(self, hashes: Iterable[str]) -> dict[str, Any]:
-        """Return properties of files by their hashes, as JSON."""
+        """Return properties of files by their hashes, as JSON; none that are damaged."""
         loaded = {}
-        with self._report_errors():
-            for each in set(hashes):
+        for each in set(hashes):
+            with self._report_errors():
                 query = "SELECT body FROM properties WHERE hash=?"
-                loaded[each] = json.loads(self._connection.execute(query, (each,)).fetchone()[0])
+                found = self._connection.execute(query, (each,)).fetchone()
+                if found is not None and _hash(_encode(found[0])).hex() == each:
+                    loaded[each] = json.loads(found[0])
+                    continue
+                self._connection.execute("DELETE FROM properties WHERE hash=?", (each,))
+            self._warn_of_damage("what a survey noted")
         return loaded
 
     # -- writing --------------------------------------------------------------------------------
@@ -199,7 +223,7 @@ class Ledger:
         row: Row | None = None,
         *,
         nskipped: int = 0,
-        properties: tuple[str, str] | None = None,
+        properties: str | None = None,
         facts: str | None = None,
         error: tuple[str, str] | None = None,
     ) -> None:
@@ -211,21 +235,21 @@ class Ledger:
             The scan; without one, only what else is given is noted.
         nskipped : int
             Variables that it skipped.
-        properties : (str, str), optional
-            A hash, and the text that it is of.
-        facts : str, optional
+        properties, facts : str, optional
+            What a survey notes: what many files share, and the rest.
         error : (str, str), optional
             Kind and text.
         """
         if not self._pending:
             self._began = time.monotonic()
+        noted = None
         if properties is not None:
+            noted = _hash(_encode(properties)).hex()
             with self._report_errors():
                 query = "INSERT OR IGNORE INTO properties VALUES(?, ?)"
-                self._connection.execute(query, properties)
+                self._connection.execute(query, (noted, properties))
         first = (_key(uri), self._run, strip_secrets(uri), version.size, version.tag,
                  version.is_weak)  # fmt: skip
-        noted = None if properties is None else properties[0]
         rest = (nskipped, noted, facts, None if error is None else json.dumps(error))
         self._pending.append((first, row, rest))
         if len(self._pending) >= AT_ONCE or time.monotonic() - self._began >= SECONDS:
@@ -248,7 +272,7 @@ class Ledger:
     def _write(self, pending: Sequence[tuple[tuple[Any, ...], Row | None, Any]]) -> None:
         numbers = [n for n, (_, row, _) in enumerate(pending)
                    if row is not None and _is_public(row) and self._hash_schema(row)]  # fmt: skip
-        places: dict[int, tuple[int, int]] = {}
+        places: dict[int, tuple[bytes, int]] = {}
         rows = [row for n in numbers if (row := pending[n][1]) is not None]
         for batch, members in make_batches(rows):
             key = self._hashes[id(batch.schema)][1]
@@ -256,15 +280,23 @@ class Ledger:
                 columns = dump_batch(batch)
             except VirtualZarrError:  # a source that is more than a name: scanned each time
                 continue
-            query = "INSERT INTO batch(schema, columns) VALUES(?, ?)"
-            number = self._connection.execute(query, (key, columns)).lastrowid
-            assert number is not None
-            places |= {numbers[m]: (number, k) for k, m in enumerate(members)}
+            assert key is not None
+            digest = _hash(key + columns)
+            query = "INSERT OR REPLACE INTO batch VALUES(?, ?, ?)"
+            self._connection.execute(query, (digest, key, columns))
+            places |= {numbers[m]: (digest, k) for k, m in enumerate(members)}
+        lines = []
+        for n, (first, _, rest) in enumerate(pending):
+            key, _, _, size, tag, _ = first
+            place = places.get(n, (None, None))
+            lines.append((*first, *place, *rest, self._digest([key, size, tag, *place, *rest])))
         self._connection.executemany(
-            "INSERT OR REPLACE INTO file VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-            [(*first, *places.get(n, (None, None)), *rest)
-             for n, (first, _, rest) in enumerate(pending)],
-        )  # fmt: skip
+            f"INSERT OR REPLACE INTO file VALUES({', '.join('?' * 13)})", lines
+        )
+
+    def _digest(self, noted: Sequence[Any]) -> bytes:
+        """Return the digest of what is noted of a file: SQLite does not see that bits change."""
+        return blake2b(repr(noted).encode(), digest_size=8, key=self._seed).digest()
 
     def _hash_schema(self, row: Row) -> bytes | None:
         """Return the key under which the schema of a row is stored; None if it cannot be.
@@ -287,7 +319,7 @@ class Ledger:
             again = load_schema(body, self._storage_options)
         except (VirtualZarrError, ValueError, TypeError):
             return None  # of what has no form in documents: its files are scanned each time
-        digest = blake2b(body, digest_size=16).digest()
+        digest = _hash(body)
         query = "SELECT 1 FROM schema WHERE hash=?"
         if self._connection.execute(query, (digest,)).fetchone():
             return digest
@@ -354,7 +386,18 @@ def _shrink(cache: dict[Any, Any], most: int) -> None:
 
 
 def _key(uri: str) -> bytes:
-    return blake2b(strip_secrets(uri).encode(errors="surrogateescape"), digest_size=16).digest()
+    return _hash(_encode(strip_secrets(uri)))
+
+
+def _encode(value: Any) -> bytes:
+    """Return the bytes of a value; what is damaged may have become of any type."""
+    if isinstance(value, str):
+        return value.encode(errors="surrogateescape")
+    return value if isinstance(value, bytes) else b""
+
+
+def _hash(data: bytes) -> bytes:
+    return blake2b(data, digest_size=16).digest()
 
 
 def strip_secrets(uri: str) -> str:

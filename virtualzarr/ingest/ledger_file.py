@@ -7,12 +7,13 @@ import socket
 import sqlite3
 import time
 from contextlib import suppress
+from functools import partial
 from importlib import import_module
 from typing import Any
 
 from virtualzarr.errors import LedgerError, LedgerWarning, warn_caller
 
-FORMAT = 2
+FORMAT = 3
 """Version of the tables."""
 
 _APPLICATION = 0x565A4C44  # "VZLD"
@@ -25,10 +26,11 @@ _TABLES = """
 CREATE TABLE run(id INTEGER PRIMARY KEY, options TEXT, scanner TEXT, UNIQUE(options, scanner));
 CREATE TABLE schema(hash BLOB PRIMARY KEY, body BLOB) WITHOUT ROWID;
 CREATE TABLE properties(hash TEXT PRIMARY KEY, body TEXT) WITHOUT ROWID;
-CREATE TABLE batch(id INTEGER PRIMARY KEY, schema BLOB, columns BLOB);
+CREATE TABLE batch(hash BLOB PRIMARY KEY, schema BLOB, columns BLOB);
 CREATE TABLE file(
-    key BLOB, run INTEGER, uri TEXT, size INTEGER, tag TEXT, weak INTEGER, batch INTEGER,
-    row INTEGER, nskipped INTEGER, properties TEXT, facts TEXT, error TEXT, PRIMARY KEY(key, run)
+    key BLOB, run INTEGER, uri TEXT, size INTEGER, tag TEXT, weak INTEGER, batch BLOB,
+    row INTEGER, nskipped INTEGER, properties TEXT, facts TEXT, error TEXT, digest BLOB,
+    PRIMARY KEY(key, run)
 ) WITHOUT ROWID;
 """
 
@@ -94,6 +96,8 @@ def _create(path: str) -> None:
 
 def _connect(path: str) -> sqlite3.Connection:
     connection = sqlite3.connect(path, isolation_level=None)
+    # Texts that are damaged are told by their digests, like all else.
+    connection.text_factory = partial(str, encoding="utf-8", errors="surrogateescape")
     try:
         connection.execute("PRAGMA journal_mode=WAL")
         connection.execute("PRAGMA synchronous=NORMAL")
