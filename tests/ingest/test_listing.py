@@ -85,6 +85,11 @@ def test_tables_and_texts_name_files(tmp_path):
     (tmp_path / "a.txt").write_text("b.nc\n/data/c.nc\nhttps://host/d.nc\n")
     names = [str(tmp_path / "b.nc"), "/data/c.nc", "https://host/d.nc"]
     assert list(vz.read_listing(tmp_path / "a.txt")) == names
+    # As spreadsheets write it, with a mark in front.
+    (tmp_path / "d.txt").write_text("b.nc\n", encoding="utf-8-sig")
+    (tmp_path / "d.csv").write_text("uri,size\nb.nc,5\n", encoding="utf-8-sig")
+    for name in ("d.txt", "d.csv"):
+        assert list(vz.read_listing(tmp_path / name)) == [str(tmp_path / "b.nc")]
     (tmp_path / "b.csv").write_text("color\nred\n")
     with pytest.raises(UnsupportedError, match="no column uri"):
         vz.read_listing(tmp_path / "b.csv")

@@ -162,7 +162,7 @@ def _parse_json(data: bytes, location: Location) -> Any:
 
 def _read_names(data: bytes, location: Location) -> Iterator[tuple[str, Version | None]]:
     try:
-        text = data.decode()
+        text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise UnsupportedError("the listing is no text", file=location.uri) from error
     for number, line in enumerate(text.splitlines(), 1):
@@ -240,7 +240,7 @@ def _read_csv(data: bytes, names: Sequence[str] | None, location: Location) -> I
     if data[:2] == b"\x1f\x8b":
         raw = gzip.GzipFile(fileobj=raw)
     try:
-        with io.TextIOWrapper(raw, encoding="utf-8", newline="") as text:
+        with io.TextIOWrapper(raw, encoding="utf-8-sig", newline="") as text:
             yield from csv.DictReader(text, names, strict=True)
     except (OSError, EOFError, zlib.error, UnicodeDecodeError, csv.Error) as error:
         raise SourceError(f"the table is damaged: {error}", file=location.uri) from error
