@@ -251,6 +251,39 @@ def test_satellites_that_take_turns_say_nothing(tmp_path, same_time):
     assert told(vz.survey([*files[:6], *files[8:]])) == set()  # no step can be claimed of so few
 
 
+def interleave_alike(folder, offsets, turns, step, name="ABI_G{satellite}_{date}.nc", **options):
+    """Write files of satellites that differ in nothing but when they look."""
+    files = []
+    for k in range(turns):
+        for number, offset in enumerate(offsets):
+            first = step * k + offset
+            date = f"{EPOCH + timedelta(hours=first):%Y%m%d%H%M}"
+            path = str(folder / name.format(satellite=16 + number, date=date))
+            files.append(write(path, first, 1, names=("air",), **options))
+    make_old(files)
+    return files
+
+
+@pytest.mark.parametrize("offsets", [(0, 1 / 12), (0, 1 / 12, 1 / 12), (0, 0.5, 1.25, 0)])
+def test_satellites_that_are_alike_are_told_apart(tmp_path, offsets):
+    files = interleave_alike(tmp_path, offsets, 24, 6.0)
+    report = vz.survey(files)
+    assert report.anomalies == ()
+    satellites = [str(16 + number) for number in range(len(offsets))]
+    assert [(era.strand, era.files) for era in report.eras] == [(each, 24) for each in satellites]
+    without = vz.survey([*files[:20], *files[20 + len(offsets) :]])
+    assert {each.kind for each in without.anomalies} == {"step missing"}
+    assert len(without.anomalies) == len(offsets)
+
+
+@pytest.mark.parametrize("calendar", ["standard", "noleap"])
+def test_hours_of_a_day_are_no_satellites(tmp_path, calendar):
+    files = interleave_alike(
+        tmp_path, (0, 6), 20, 24.0, "a_{date:.8}_T{date[8]}{date[9]}.nc", calendar=calendar
+    )
+    assert [era.strand for era in vz.survey(files).eras] == [""]
+
+
 def test_strands_need_a_field_that_explains_them():
     names = [f"air_{k:03}.nc" for k in range(12)]
     assert set(find_strands(names, [k % 2 for k in range(12)], [None] * 12)) == {""}

@@ -6,9 +6,11 @@ import os
 import re
 from collections import Counter
 from collections.abc import Hashable, Sequence
-from itertools import groupby
+from itertools import groupby, pairwise
 
-from virtualzarr.archive.axis import AxisFacts
+from virtualzarr.archive.axis import AxisFacts, round_step
+from virtualzarr.archive.moments import format_position
+from virtualzarr.combine.cf_time import is_datetime_calendar
 
 _MOST = 64
 """Strands: a field with more values is a number or a date."""
@@ -17,6 +19,9 @@ _LEAST = 3
 _PURE = 99
 _TURNS = 4
 """Files take turns if no more than so many of one kind follow each other, on average."""
+
+_FEWEST_STEPS = 4
+_LOOKED_AT = 200
 
 _TOKEN = re.compile("[0-9]+|[A-Za-z]+")
 
@@ -27,7 +32,8 @@ def find_strands(
     """Return for each file which strand it is of; all are of one, which is "", if none take turns.
 
     Files are split by the field of their names with the fewest values that explains why they take
-    turns: 99 of 100 files of one value are alike, or do not overlap.
+    turns: 99 of 100 files of one value are alike, or do not overlap. Of files that neither differ
+    nor overlap, it is the one that is no part of a date and without which steps are not even.
 
     Parameters
     ----------
@@ -43,7 +49,7 @@ def find_strands(
     one = [""] * len(names)
     are_different, are_overlapping = _take_turns(codes), _overlap_often(axes)
     if not are_different and not are_overlapping:
-        return one
+        return one if _is_even(axes) else _split_evenly(names, axes) or one
     for values in _list_fields(names):
         if are_different and not _explains(values, codes):
             continue
@@ -51,6 +57,41 @@ def find_strands(
             continue
         return values
     return one
+
+
+def _split_evenly(names: Sequence[str], axes: Sequence[AxisFacts | None]) -> list[str] | None:
+    """Return the values of the field for each of which files begin in even steps."""
+    for values in _list_fields(names):
+        each = [[axis for one, axis in zip(values, axes, strict=True) if one == value]
+                for value in set(values)]  # fmt: skip
+        if all(map(_is_even, each)) and not _is_of_dates(values, axes):
+            return values
+    return None
+
+
+def _is_even(axes: Sequence[AxisFacts | None]) -> bool:
+    """Tell whether four of five files begin as long after the one before, of at least five."""
+    lows = [(axis.low, axis.calendar) for axis in axes if axis is not None and axis.low is not None]
+    steps = Counter(
+        round_step(low, high, is_time=calendar is not None)
+        for (low, calendar), (high, _) in pairwise(lows)
+    )
+    step, count = steps.most_common(1)[0] if len(lows) == len(axes) and steps else (None, 0)
+    return bool(step) and count >= _FEWEST_STEPS and 5 * count >= 4 * steps.total()
+
+
+def _is_of_dates(values: Sequence[str], axes: Sequence[AxisFacts | None]) -> bool:
+    """Tell whether most of some values are a part of the date of their files: an hour, a day."""
+    # Of other calendars, dates are not known as such.
+    if any(axis and axis.calendar and not is_datetime_calendar(axis.calendar) for axis in axes[:1]):
+        return True
+    every = 1 + len(values) // _LOOKED_AT
+    fits = []
+    for value, axis in zip(values[::every], axes[::every], strict=True):
+        ends = () if axis is None else (axis.low, axis.high)
+        dates = " ".join(format_position(end, axis.calendar) for end in ends if axis is not None)
+        fits.append(value.isdigit() and int(value) in map(int, re.findall("[0-9]+", dates)))
+    return sum(fits) * 2 > len(fits)
 
 
 def _take_turns(codes: Sequence[Hashable]) -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import sqlite3
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -19,7 +18,7 @@ from virtualzarr.batches.stored import dump_batch, dump_schema, load_batch, load
 from virtualzarr.config import config
 from virtualzarr.errors import LedgerError, LedgerWarning, VirtualZarrError, warn_caller
 from virtualzarr.ingest.differences import find_difference
-from virtualzarr.ingest.ledger_file import open_ledger, take_lock
+from virtualzarr.ingest.ledger_file import DAMAGE, open_ledger, take_lock
 from virtualzarr.ingest.versions import Version
 from virtualzarr.stores.files import is_url
 
@@ -110,7 +109,7 @@ class Ledger:
     def _report_errors(self) -> Iterator[None]:
         try:
             yield
-        except sqlite3.Error as error:
+        except DAMAGE as error:
             raise LedgerError(f"the ledger cannot be used: {error}", file=self.path) from error
 
     def _find_run(self, options: str) -> int:

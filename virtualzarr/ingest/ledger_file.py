@@ -16,6 +16,9 @@ from virtualzarr.errors import LedgerError, LedgerWarning, warn_caller
 FORMAT = 3
 """Version of the tables."""
 
+DAMAGE = (sqlite3.Error, UnicodeDecodeError)
+"""What SQLite raises; messages may quote what is damaged, which Python then cannot decode."""
+
 _APPLICATION = 0x565A4C44  # "VZLD"
 _MAGIC = b"SQLite format 3\0"
 _NETWORK = frozenset(
@@ -70,12 +73,12 @@ def open_ledger(path: str) -> sqlite3.Connection:
             raise LedgerError("the file is no ledger", file=path)
         try:
             return _connect(path)
-        except sqlite3.DatabaseError as error:
+        except DAMAGE as error:
             _set_aside(path, str(error))
     try:
         _create(path)
         return _connect(path)
-    except sqlite3.Error as error:
+    except DAMAGE as error:
         raise LedgerError(f"the ledger cannot be used: {error}", file=path) from error
 
 
