@@ -13,7 +13,7 @@ import virtualzarr as vz
 from tests.archive.archives import EPOCH, make_old, months, write, write_archive
 from virtualzarr.archive.inventory import classify_error
 from virtualzarr.cli import main
-from virtualzarr.errors import AccessError, MissingDependencyError, SourceError
+from virtualzarr.errors import AccessError, MissingDependencyError, SourceError, UnsupportedError
 
 
 def told(report):
@@ -156,6 +156,11 @@ def test_copies_have_the_same_bytes_everywhere(tmp_path, length):
         files.append(str(tmp_path / f"{name}.h5"))
     assert ("same content twice", ("a.h5", "b.h5"), "") in told(vz.survey(files))
     assert sum(each.kind == "same content twice" for each in vz.survey(files).anomalies) == 1
+
+
+def test_a_format_that_there_is_not_is_an_error_of_the_survey(tmp_path):
+    with pytest.raises(UnsupportedError, match="no format is called 'hdf'; there are hdf5"):
+        vz.survey(write_archive(tmp_path, 2), format="hdf")
 
 
 def test_files_that_are_twice_there_are_told(tmp_path, alike):

@@ -19,6 +19,7 @@ from virtualzarr.archive.inventory import FileReport, take_inventory
 from virtualzarr.archive.moments import format_position
 from virtualzarr.archive.order import Axes, choose_dim, find_axis, sort_files
 from virtualzarr.archive.strands import find_strands
+from virtualzarr.formats.registry import get_format
 from virtualzarr.ingest.ledger import Ledger, scan_options, strip_secrets
 from virtualzarr.ingest.scan_files import Paths, find_files, natural_key
 from virtualzarr.keywords import strict_keywords
@@ -138,6 +139,8 @@ def survey(
         A pattern finds no file. What is wrong with single files is an anomaly.
     LedgerError
         The ledger cannot be used.
+    UnsupportedError
+        No format is called so.
 
     Examples
     --------
@@ -146,6 +149,8 @@ def survey(
     files = list(dict.fromkeys(find_files(paths, storage_options)))
     if decode != "all" and (isinstance(decode, bool) or decode < 0):
         raise ValueError(f'decode is a number of chunks, or "all", not {decode!r}')
+    if format is not None:
+        get_format(format)
     scan = {"format": format, "storage_options": storage_options, "allowed": allowed}
     options = {"scan": scan, "decode": decode, "listed": getattr(paths, "versions", None)}
     if ledger is None:

@@ -189,16 +189,17 @@ def _refuse_twice(pairs: Any) -> dict[Any, Any]:
 def _read_document(document: Any, digest: str) -> Decisions:
     # Key by key, so that each error says which one it is about.
     top = _take(document, "the file", _TOP, _TOP)
-    if top["virtualzarr-decisions"] != VERSION:
-        raise DecisionError(
-            f"the file is of version {top['virtualzarr-decisions']!r}, and this program knows "
-            f"{VERSION}"
-        )
+    version = top["virtualzarr-decisions"]
+    if type(version) is not int or version != VERSION:
+        raise DecisionError(f"the file is of version {version!r}, and this program knows {VERSION}")
     archive = _take(top["archive"], "archive", _ARCHIVE, ("paths", "files", "listing"))
     target = _take(top["publish"], "publish", _PUBLISH, _PUBLISH)
     paths = archive["paths"]
     if not isinstance(paths, list) or not all(isinstance(path, str) for path in paths):
         raise DecisionError("archive.paths is a list of texts")
+    for name in ("format", "inventory", "listing"):
+        if not isinstance(archive.get(name), str | None):
+            raise DecisionError(f"archive.{name} is a text, not {archive[name]!r:.200}")
     forms = get_args(ReferenceFormat)
     if target["form"] not in forms:
         near = suggest(str(target["form"]), forms)
