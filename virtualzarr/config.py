@@ -18,6 +18,10 @@ class Config(Settings):
     ----------
     threads : int
         Threads that read and decode local chunks.
+    processes : int
+        Processes that scan local files, where all of them would take one process more than some
+        seconds, and nothing else is said (`parallel`); by default as many as there are processors
+        for this process, 8 at most. With 1, no process is ever started for that.
     requests : int
         Requests under way at once to remote files; fewer at a host that has not answered as many
         yet, or closes connections.
@@ -91,6 +95,7 @@ class Config(Settings):
     """
 
     threads: int = field(default_factory=lambda: min(16, os.cpu_count() or 1))
+    processes: int = field(default_factory=lambda: min(8, count_processors()))
     requests: int = 64
     retries: int = 5
     retry_seconds: float = 0.1
@@ -124,10 +129,28 @@ class Config(Settings):
 
     def _check_value(self, name: str, value: Any) -> None:
         # Without a thread or a request, reading would wait for ever.
-        least = {"threads": 1, "requests": 1, "retries": 0, "open_sources": 1,
+        least = {"threads": 1, "processes": 1, "requests": 1, "retries": 0, "open_sources": 1,
                  "disk_cache_bytes": 0}.get(name)  # fmt: skip
         if least is not None and (not isinstance(value, int) or value < least):
             raise ValueError(f"config.{name} is an integer from {least} on, not {value!r}")
+
+
+def count_processors() -> int:
+    """Return how many processors this process may use: by affinity, and by the quota of its group.
+
+    Examples
+    --------
+    >>> count_processors() >= 1
+    True
+    """
+    has_affinity = hasattr(os, "sched_getaffinity")
+    count = len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count() or 1
+    try:
+        with open("/sys/fs/cgroup/cpu.max") as file:
+            quota, period = file.read().split()
+        return max(1, min(count, int(quota) // int(period)))
+    except (OSError, ValueError):  # there are no groups, or there is no quota
+        return count
 
 
 def _read_bytes(default: int) -> int:
@@ -136,6 +159,21 @@ def _read_bytes(default: int) -> int:
     if not text.isdecimal():
         raise ValueError(f"{name} is an integer from 0 on, not {text!r}")
     return int(text)
+
+
+def settings_for_workers() -> dict[str, Any]:
+    """Return the settings that hold in worker processes of this one.
+
+    Threads are as many as a worker has by itself, and none starts processes of its own.
+
+    Examples
+    --------
+    >>> settings_for_workers()["processes"]
+    1
+    """
+    return {name: value for name, value in vars(config).items() if name != "threads"} | {
+        "processes": 1
+    }
 
 
 config = Config()

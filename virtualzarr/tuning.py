@@ -39,6 +39,9 @@ class Tuning(Settings):
     scan_messages : int
         About how many messages executors are given by one scan, at least, while files are enough.
         More of them share work better among many workers, and cost more themselves.
+    long_scan_seconds : float
+        Local files whose scans would take longer are given to processes of our own, if there may be
+        any (`config.processes`): these take half a second to start.
     staged_files : int
         Files that a worker stages as one segment of a dataset; fewer files than that are joined by
         the process that commits. More make fewer segments; fewer lose less when a worker dies.
@@ -115,6 +118,7 @@ class Tuning(Settings):
     write_cells: int = 1 << 16
     compared_bytes: int = 64 * 1024 * 1024
     scan_messages: int = 200
+    long_scan_seconds: float = 3.0
     staged_files: int = 256
     remote_header_bytes: int = 1024 * 1024
     disk_cache_block_bytes: int = 128 * 1024

@@ -154,8 +154,8 @@ def test_files_that_may_not_be_read_are_told_as_such(files):
 def test_files_that_may_not_be_read_are_told(files, monkeypatch):
     scan_items = inventory.scan_items
 
-    def refuse(some, *arguments):
-        for file, scanned in zip(some, scan_items(some, *arguments), strict=True):
+    def refuse(some, *arguments, **options):
+        for file, scanned in zip(some, scan_items(some, *arguments, **options), strict=True):
             error = vz.errors.SourceError("Permission denied", file=file)
             yield ScannedFile(error, True) if file == files[6] else scanned
 

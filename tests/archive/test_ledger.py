@@ -34,9 +34,9 @@ def scanned(monkeypatch):
     """Return a list of the files that are scanned."""
     files, scan_items = [], inventory.scan_items
 
-    def count(some, *arguments):
+    def count(some, *arguments, **options):
         files.extend(os.path.basename(file) for file in some)
-        return scan_items(some, *arguments)
+        return scan_items(some, *arguments, **options)
 
     monkeypatch.setattr(inventory, "scan_items", count)
     monkeypatch.setattr(noted_scans, "scan_items", count)
@@ -82,7 +82,7 @@ def test_files_that_were_just_written_are_scanned_again(tmp_path, scanned):
 def test_files_that_could_not_be_reached_are_asked_for_again(tmp_path, monkeypatch):
     asked = []
 
-    def fail(some, *arguments):
+    def fail(some, *arguments, **options):
         asked.extend(some)
         error = SourceError("503 Service Unavailable")
         error.__cause__ = OSError("no route to host")
@@ -100,8 +100,8 @@ def test_a_file_that_changes_meanwhile_is_told_and_not_noted(tmp_path, monkeypat
     files = write_arrays(tmp_path, 2)
     scan_items = inventory.scan_items
 
-    def change(some, *arguments):
-        for file, scanned in zip(some, scan_items(some, *arguments), strict=True):
+    def change(some, *arguments, **options):
+        for file, scanned in zip(some, scan_items(some, *arguments, **options), strict=True):
             if file == files[1]:
                 os.utime(file, (5, 5))
             yield scanned

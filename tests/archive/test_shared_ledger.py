@@ -34,9 +34,9 @@ def scanned(monkeypatch):
 
     files, scan_items = [], noted_scans.scan_items
 
-    def count(some, *arguments):
+    def count(some, *arguments, **options):
         files.extend(os.path.basename(file) for file in some)
-        return scan_items(some, *arguments)
+        return scan_items(some, *arguments, **options)
 
     for module in (noted_scans, inventory):
         monkeypatch.setattr(module, "scan_items", count)

@@ -31,8 +31,8 @@ from virtualzarr.errors import (
 from virtualzarr.hierarchy.group import Group
 from virtualzarr.ingest.detect import detect
 from virtualzarr.ingest.ledger import Ledger
-from virtualzarr.ingest.noted_scans import as_storable
-from virtualzarr.ingest.scan_files import Item, count_skipped, scan_items
+from virtualzarr.ingest.noted_scans import NOTED_AT_ONCE, as_storable
+from virtualzarr.ingest.scan_files import AT_ONCE, Item, count_skipped, scan_items
 from virtualzarr.ingest.versions import Version, take_version
 from virtualzarr.stores.files import is_url
 from virtualzarr.stores.location import Location
@@ -95,8 +95,9 @@ def take_inventory(
         # What is skipped is reported of each file and variable.
         warnings.simplefilter("ignore", SkippedVariableWarning)
         scans = scan_items(
-            [files[k] for k in unscanned], parallel, progress, {**options, "on_error": "warn"}
-        )
+            [files[k] for k in unscanned], parallel, progress, {**options, "on_error": "warn"},
+            at_once=AT_ONCE if ledger is None else NOTED_AT_ONCE,
+        )  # fmt: skip
         for number, scanned in zip(unscanned, scans, strict=True):
             noted = versions[number]
             assert noted is not None

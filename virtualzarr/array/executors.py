@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from virtualzarr.array.processes import Processes
-from virtualzarr.config import config
+from virtualzarr.config import config, settings_for_workers
 from virtualzarr.errors import ExecutorError, error_context, warn_caller
 
 T = TypeVar("T")
@@ -97,7 +97,7 @@ def _map_ahead(
     function: Callable[[T], R], items: Iterable[T], parallel: Any, name: Callable[[T], str]
 ) -> Iterator[R]:
     executor = as_executor(parallel)
-    settings = {name: value for name, value in vars(config).items() if name != "threads"}
+    settings = settings_for_workers()
     work = partial(_call, function, os.getpid(), settings)
     limit = _EACH * count_workers(parallel)
     pending: deque[tuple[str, Future[tuple[R, Caught]]]] = deque()

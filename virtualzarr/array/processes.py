@@ -14,12 +14,15 @@ import struct
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import BrokenExecutor, Executor, Future
 from contextlib import suppress
-from typing import IO, Any
+from typing import IO, Any, TypeVar
 
 from virtualzarr.errors import ExecutorError
+
+R = TypeVar("R")
 
 _LENGTH = struct.Struct("<Q")
 
@@ -63,6 +66,25 @@ class Processes(Executor):
             self._threads.append(thread)
             thread.start()
         return future
+
+    def map(
+        self,
+        fn: Callable[..., R],
+        *iterables: Iterable[Any],
+        timeout: float | None = None,
+        chunksize: int = 1,
+    ) -> Iterator[R]:
+        """Yield results in order; tasks are begun as results are asked for, two for each process.
+
+        So what is done and not yet asked for is bounded: it is lost if this process is killed.
+        """
+        pending: deque[Future[R]] = deque()
+        for args in zip(*iterables, strict=False):
+            if len(pending) >= 2 * self._max_workers:
+                yield pending.popleft().result(timeout)
+            pending.append(self.submit(fn, *args))
+        while pending:
+            yield pending.popleft().result(timeout)
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """End the processes once they have done what was submitted, or is under way."""

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from grids import SeparableGrid
 from virtualzarr.array.executors import open_executor
-from virtualzarr.config import config
+from virtualzarr.config import config, settings_for_workers
 from virtualzarr.dataset.additions import with_remembered
 from virtualzarr.dataset.batch_runner import BatchRunner
 from virtualzarr.dataset.deadly_files import find_deadly_files
@@ -197,7 +197,7 @@ def _select_sent(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _split(files: Sequence[str], **common: Any) -> list[Batch]:
-    settings = {name: value for name, value in vars(config).items() if name != "threads"}
+    settings = settings_for_workers()
     common |= {"first": None, "settings": settings, "home": identify_process()}
     size = config.tuning.staged_files
     return [Batch(files=tuple(files[k : k + size]), **common) for k in range(0, len(files), size)]

@@ -14,6 +14,13 @@ from virtualzarr.ingest.scan_files import Item, count_skipped, scan_items, skip_
 from virtualzarr.ingest.versions import Version, take_version
 from virtualzarr.stores.location import Location
 
+NOTED_AT_ONCE = 8
+"""Files that other processes scan in one message where a ledger notes them.
+
+Four of these are under way or wait with two processes: with the transaction of the ledger, they are
+what a kill loses.
+"""
+
 
 def scan_noted(
     files: Sequence[str],
@@ -44,7 +51,9 @@ def scan_noted(
             for entry in entries
         ]
         unscanned = [number for number, is_usable in enumerate(usable) if not is_usable]
-        scans = scan_items([files[n] for n in unscanned], parallel, progress, options)
+        scans = scan_items(
+            [files[n] for n in unscanned], parallel, progress, options, at_once=NOTED_AT_ONCE
+        )
         for number, entry in enumerate(entries):
             if entry is not None and usable[number]:
                 yield _replay(files[number], ledger.load(entry), options)

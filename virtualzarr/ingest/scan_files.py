@@ -20,7 +20,7 @@ from typing import Any
 from virtualzarr.array.executors import as_executor, name_deaths, open_executor
 from virtualzarr.batches import Batch, Row, has_manifests, make_batches
 from virtualzarr.combine.runs import Run
-from virtualzarr.config import config
+from virtualzarr.config import config, settings_for_workers
 from virtualzarr.errors import (
     SkippedVariableWarning,
     SourceNotFoundError,
@@ -32,14 +32,15 @@ from virtualzarr.errors import (
 from virtualzarr.formats.other_files import count_other_files
 from virtualzarr.hierarchy.group import Group
 from virtualzarr.ingest.detect import scan
+from virtualzarr.ingest.long_scans import scan_long
 from virtualzarr.ingest.template_cache import TemplateCache, uses_templates
 from virtualzarr.stores.file_heads import iter_heads, use_heads
 from virtualzarr.stores.files import Connection, Location, is_url
 
 _log = logging.getLogger(__name__)
 
-# Files are sent to other processes in about this many messages, or this many files in each.
-_AT_ONCE = 128
+AT_ONCE = 128
+"""At most so many files are sent to other processes in one message."""
 
 # Fewer files that are alike are not worth reading together.
 _READ_FROM = 8
@@ -186,15 +187,19 @@ def scan_items(
     options: Mapping[str, Any],
     *,
     reads_values: bool = False,
+    at_once: int = AT_ONCE,
 ) -> Iterator[ScannedFile]:
-    """Yield what came of each file in order; parameters are those of `scan_each_compact`."""
+    """Yield what came of each file in order; parameters are those of `scan_each_compact`.
+
+    Other processes are given at most `at_once` files in one message.
+    """
     started = time.perf_counter()
     with open_executor(parallel) as opened, show_progress(progress, len(files)) as bar:
         executor = as_executor(opened)
         if executor is None:
-            scanned: Iterable[ScannedFile] = _scan_ahead(files, options, reads_values)
+            scanned: Iterable[ScannedFile] = _scan_here(files, options, reads_values, at_once)
         else:
-            scanned = _scan_parallel(files, executor, dict(options), reads_values)
+            scanned = _scan_parallel(files, executor, dict(options), reads_values, at_once)
         for one in scanned:
             bar.update(1)
             yield one
@@ -247,7 +252,7 @@ class ScannedFile:
     is_alone: bool
 
 
-def _watch(items: Iterator[Item]) -> Iterator[ScannedFile]:
+def _watch(items: Iterator[Item]) -> Generator[ScannedFile]:
     """Yield items, and whether nothing but the file decided what came of each."""
     while True:
         warned, others = count_warnings(), count_other_files()
@@ -306,14 +311,33 @@ def _scan_serial(files: Sequence[str], options: Mapping[str, Any]) -> Iterator[I
     return TemplateCache(options).scan_each(files)
 
 
-def _scan_ahead(
-    files: Sequence[str], options: Mapping[str, Any], reads_values: bool
+def _scan_here(
+    files: Sequence[str], options: Mapping[str, Any], reads_values: bool, at_once: int
 ) -> Iterator[ScannedFile]:
-    """Scan one file after the other, the heads of remote ones requested before their turn."""
+    """Scan one file after the other; if that takes long and they are local, in own processes."""
     locations = [Location.of(file, options.get("storage_options")) for file in files]
-    if len(files) < 2 or not all(location.is_remote for location in locations):
+    nremote = sum(location.is_remote for location in locations)
+    if nremote == len(files) > 1:
+        yield from _scan_ahead(files, locations, options, reads_values)
+    elif nremote:
         yield from _watch(_scan_serial(files, options))
-        return
+    else:
+        yield from scan_long(
+            files,
+            lambda some: _watch(_scan_serial(some, options)),
+            lambda some, workers: _scan_parallel(
+                some, workers, dict(options), reads_values, at_once
+            ),
+        )
+
+
+def _scan_ahead(
+    files: Sequence[str],
+    locations: Sequence[Location],
+    options: Mapping[str, Any],
+    reads_values: bool,
+) -> Iterator[ScannedFile]:
+    """Scan one remote file after the other, the heads of some requested before their turn."""
     cache, alike = TemplateCache(options), uses_templates(options)
     parts = [slice(k, k + _REMOTE_AT_ONCE) for k in range(0, len(files), _REMOTE_AT_ONCE)]
     with closing(iter_heads([locations[part] for part in parts])) as each_heads:
@@ -326,7 +350,11 @@ def _scan_ahead(
 
 
 def _scan_parallel(
-    files: Sequence[str], executor: Any, options: dict[str, Any], reads_values: bool
+    files: Sequence[str],
+    executor: Any,
+    options: dict[str, Any],
+    reads_values: bool,
+    at_once: int,
 ) -> Iterator[ScannedFile]:
     """Scan some files at a time elsewhere: a message for each would cost as much as its scan.
 
@@ -334,11 +362,11 @@ def _scan_parallel(
     """
     # Few messages for few files, so that all workers have some; at most 128 files in each, so that
     # the last worker does not keep the others waiting.
-    size = min(max(len(files) // config.tuning.scan_messages, 1), _AT_ONCE)
+    size = min(max(len(files) // config.tuning.scan_messages, 1), at_once)
     # Threads get no message: batches would only delay the first results.
     if isinstance(executor, ThreadPoolExecutor):
         size = 1
-    settings = {name: value for name, value in vars(config).items() if name != "threads"}
+    settings = settings_for_workers()
     work = partial(
         _scan_batch, home=os.getpid(), settings=settings, options=options, reads_values=reads_values
     )

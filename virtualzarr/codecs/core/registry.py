@@ -131,6 +131,11 @@ def register(name: str, factory: Factory) -> None:
     _factories[name] = factory
 
 
+def has_registered_codecs() -> bool:
+    """Tell whether there are codecs that this process alone may know."""
+    return bool(_factories)
+
+
 def make(name: str, /, **configuration: Any) -> Codec:
     """Build a codec.
 
