@@ -66,7 +66,7 @@ def test_a_request_for_each_file_that_is_like_others(tmp_path):
         counts = Counter(path for _, path, _ in server.requests)
         assert max(counts.values()) <= 2
         # Times are read once more of those only of which there was no template yet.
-        assert sum(count > 1 for count in counts.values()) <= 8
+        assert sum(count > 1 for count in counts.values()) <= 12
         np.testing.assert_array_equal(group["time"][...], np.arange(40.0))
         np.testing.assert_array_equal(group["x"][30:32, 1:3], [[31, 32], [32, 33]])
         _check(_scan(server, names), _urls(server, names))

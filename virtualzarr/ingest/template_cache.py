@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from hashlib import blake2b
 from itertools import islice
 from typing import Any
 
+from virtualzarr.array import Array
 from virtualzarr.batches import Row
 from virtualzarr.config import config
 from virtualzarr.errors import TemplateError, VirtualZarrError, count_warnings
@@ -23,15 +25,45 @@ from virtualzarr.stores.location import Location
 MAX_TEMPLATES = 64
 MAX_TEMPLATE_BYTES = 64 << 20
 MAX_TRIED = 4
-MAX_MISSES = 32
-"""After so many files in a row that no template fitted, only each 16th is tried."""
+MAX_MISSES = 8
+"""After so many files in a row that no template fitted, they are tried for each 16th only."""
 
 _RARELY = 16
 _AUDITED = 1000
 # Files that are read together, which a kill loses, and the memory for that.
 _AHEAD = 24
 _AHEAD_BYTES = 8 << 20
-_MAX_OUTLINES = 4096
+_MAX_KINDS = 4096
+# Scans that are recorded of which no template comes: so many, and one of so many more. Recording
+# takes a sixth of the time of a scan.
+_VAIN_FIRST, _VAIN_EACH = 4, 16
+
+
+@dataclass(eq=False)
+class _Kind:
+    """Files with the same variables of the same shapes: many of them may be alike.
+
+    Attributes
+    ----------
+    nfiles : int
+        Files that were parsed since a template was made of one.
+    nvain : int
+        Templates that fitted nothing, less files that one fitted: each makes the next one wait for
+        twice as many files.
+    is_proven : bool
+        Whether a file fitted one: then others are likely to be worth theirs at once.
+    templates : list of Template
+    """
+
+    nfiles: int = 0
+    nvain: int = 0
+    is_proven: bool = False
+    templates: list[Template] = field(default_factory=list)
+
+    @property
+    def is_due(self) -> bool:
+        """Whether the next of these files is worth a template."""
+        return self.nfiles >= ((1 << self.nvain) - 1 if self.is_proven else 2 << self.nvain)
 
 
 class TemplateCache:
@@ -53,9 +85,11 @@ class TemplateCache:
         self._templates: list[Template] = []  # the last that fitted first
         self._hits: dict[int, int] = {}
         self._by_schema: dict[int, Template] = {}
-        # Outlines of scans, with the templates that were made of others than the first one: most
-        # files of which that costs are alone.
-        self._outlines: dict[int, list[Template]] = {}
+        # By what their groups have: most files are alone in archives in which none are alike, and
+        # are not even recorded.
+        self._kinds: dict[Hashable, _Kind] = {}
+        self._kind_of: dict[int, _Kind] = {}
+        self._ndue = self._nvain = 0
         # Products may come in turns: the template of the file before, which one came after each,
         # and the number of the last file of each.
         self._previous: Template | None = None
@@ -80,7 +114,7 @@ class TemplateCache:
                 yield self._accept(file, number, scanned)
 
     def _is_tried(self) -> bool:
-        """Whether templates are tried for the next file, and its scan is recorded."""
+        """Whether templates are tried for the next file."""
         self._skipped += 1
         return self._misses < MAX_MISSES or self._skipped % _RARELY == 0
 
@@ -92,6 +126,8 @@ class TemplateCache:
         tried: dict[int, set[int]],
     ) -> Row | None:
         """Return what a template makes of a file, None if none fits."""
+        if not self._templates:
+            return None
         location = self._locate(files[number])
         if location is None:
             return None
@@ -172,6 +208,10 @@ class TemplateCache:
         self._templates.remove(template)
         self._templates.insert(0, template)
         self._hits[id(template)] += 1
+        kind = self._kind_of[id(template)]
+        was_due = kind.is_due
+        kind.nvain, kind.is_proven = max(0, kind.nvain - 1), True
+        self._ndue += kind.is_due - was_due
         if self._hits[id(template)] == 1 or is_audited(file):
             return self._audit(file, scanned)
         return scanned
@@ -212,8 +252,10 @@ class TemplateCache:
         """Scan a file without templates, and make one of it."""
         self.nparsed += 1
         self._misses += 1
-        record = self._misses <= MAX_MISSES or self._skipped % _RARELY == 0
-        recorder = Recorder() if record else None
+        # Which kind the file is of shows when it has been parsed.
+        is_recorded = self._ndue > 0 and (self._nvain <= _VAIN_FIRST + self.nparsed // _VAIN_EACH)
+        recorder = Recorder() if is_recorded else None
+        self._nvain += is_recorded
         before = count_warnings()
         try:
             group = scan(file, **self._options, recorder=recorder)
@@ -223,39 +265,52 @@ class TemplateCache:
             error.add_note(f"while scanning {file}")
             raise
         template = None
-        if recorder is not None and count_warnings() == before:
-            template = self._find_untried(file, recorder, tried) or self._add(group, recorder)
+        if count_warnings() == before and (kind := self._find_kind(group)) is not None:
+            was_due = kind.is_due
+            kind.nfiles += 1
+            if recorder is not None:
+                template = self._find_untried(file, kind, tried) or self._add(group, recorder, kind)
+                self._nvain -= template is not None
+            self._ndue += kind.is_due - was_due
         self._note(template, number)
         return group
 
-    def _find_untried(self, file: str, recorder: Recorder, tried: set[int]) -> Template | None:
+    def _find_kind(self, group: Group) -> _Kind | None:
+        """Return the kind of a file, None of one of which there is never a template."""
+        key = _describe(group)
+        if key is None:
+            return None
+        kind = self._kinds.setdefault(key, _Kind())
+        if len(self._kinds) > _MAX_KINDS:
+            self._ndue -= self._kinds.pop(next(iter(self._kinds))).is_due
+        return kind
+
+    def _find_untried(self, file: str, kind: _Kind, tried: set[int]) -> Template | None:
         """Return the template that would have fitted a file, had it been tried."""
-        likely = self._outlines.get(recorder.outline, ())
-        location = self._locate(file) if likely else None
-        for template in likely:
-            if location is not None and id(template) not in tried:
-                (scanned,) = template.read([location])
-                if scanned is not None:
-                    return template
+        untried = [one for one in kind.templates if id(one) not in tried]
+        location = self._locate(file) if untried else None
+        if location is None:
+            return None
+        for template in untried:
+            (scanned,) = template.read([location])
+            if scanned is not None:
+                return template
         return None
 
-    def _add(self, group: Group, recorder: Recorder) -> Template | None:
-        """Make a template of a scan, if that can be, and another file had the same outline."""
-        outline = recorder.outline
-        if recorder.obstacle or outline not in self._outlines:
-            self._outlines.setdefault(outline, [])
-            if len(self._outlines) > _MAX_OUTLINES:
-                del self._outlines[next(iter(self._outlines))]
+    def _add(self, group: Group, recorder: Recorder, kind: _Kind) -> Template | None:
+        """Make a template of a scan, if that can be, and enough other files were of its kind."""
+        if not kind.is_due:
             return None
-        try:
-            template = Template(group, recorder, recorder.source)
-        except (ValueError, VirtualZarrError):
-            return None  # of no use for other files, which are then scanned each for itself
-        if template.nbytes > MAX_TEMPLATE_BYTES:
+        kind.nfiles = 0
+        kind.nvain += 1
+        template = _make_template(group, recorder)
+        if template is None:
             return None
-        self._outlines[outline].append(template)
+        kind.templates.append(template)
+        self._misses = min(self._misses, MAX_MISSES - 2)  # no file before could fit it
         self._templates.insert(0, template)
         self._hits[id(template)] = 0
+        self._kind_of[id(template)] = kind
         self._by_schema[id(template.schema)] = template
         while (
             len(self._templates) > MAX_TEMPLATES
@@ -266,12 +321,38 @@ class TemplateCache:
 
     def _drop(self, template: Template) -> None:
         del self._hits[id(template)], self._by_schema[id(template.schema)]
+        self._kind_of.pop(id(template)).templates.remove(template)
         self._last.pop(id(template), None)
         self._next.pop(id(template), None)
         self._next = {key: each for key, each in self._next.items() if each is not template}
-        for each in self._outlines.values():
-            if template in each:
-                each.remove(template)
+
+
+def _describe(group: Group) -> Hashable:
+    """Return what files that are alike have in common, at least; None of stored groups.
+
+    Examples
+    --------
+    >>> _describe(Group({}, {"a": Group({})}))
+    (('a', ()),)
+    """
+    if not isinstance(group._members, dict):
+        return None
+    # As they are, since a group gives its members out as copies with its own settings.
+    return tuple(
+        (name, node.shape, node.dtype.str) if isinstance(node, Array) else (name, _describe(node))
+        for name, node in group._members.items()
+    )
+
+
+def _make_template(group: Group, recorder: Recorder) -> Template | None:
+    """Make a template of a scan; None if it would be of no use for other files."""
+    if recorder.obstacle:
+        return None
+    try:
+        template = Template(group, recorder, recorder.source)
+    except (ValueError, VirtualZarrError):
+        return None
+    return template if template.nbytes <= MAX_TEMPLATE_BYTES else None
 
 
 def is_audited(file: str) -> bool:

@@ -299,7 +299,6 @@ class _Scan:
         recorder = self.file.recorder
         if recorder is not None:
             recorder.arrays.append((path, variable.node.address))
-            recorder.shapes.append(lengths)
             if lengths != values.shape:
                 recorder.pin(variable.node.address)
         if lengths != values.shape:

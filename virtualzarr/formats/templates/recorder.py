@@ -125,8 +125,6 @@ class Recorder:
         self._shift = 0
         self.pinned: set[int] = set()
         self.arrays: list[tuple[str, int]] = []
-        # What of files that are alike is the same, and easily seen of others: no template of these.
-        self.shapes: list[tuple[Any, ...]] = []
         self.groups: list[tuple[str, int]] = []
 
     def forbid(self, reason: str) -> None:
@@ -230,15 +228,6 @@ class Recorder:
     def require_size(self, size: int) -> None:
         """Declare that a file of fewer bytes would be refused."""
         self.least_size = max(self.least_size, size)
-
-    @property
-    def outline(self) -> int:
-        """A number that is the same for files that are alike, and hardly ever for others."""
-        uses = tuple([(stop - start, count) for start, stop, count in self.uses])
-        rows = tuple([(len(starts), count) for starts, _, count in self.rows])
-        paths = tuple([path for path, _ in self.arrays + self.groups])
-        shapes = tuple(self.shapes)
-        return hash((uses, rows, len(self.checks), len(self.regions), paths, shapes))
 
     def pin(self, address: int) -> None:
         """Declare that the scan depends on where the chunks of the object at an address are."""

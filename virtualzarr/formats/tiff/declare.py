@@ -31,7 +31,6 @@ _OTHER_NAMES = (".ndpi",)
 
 # Compressions of which a scan looks at no stored byte: LZW, deflate, LZMA, zstd, LERC, WebP.
 _UNREAD = frozenset((5, 8, 32946, 50013, 34925, 34926, 50000, 34887, 34927, 50001))
-_GEOREFERENCE = (33922, 34264)  # ModelTiepoint, ModelTransformation
 _FAX = (2, 3, 4)
 _WIDTHS = {3: 2, 4: 4, 16: 8}
 _TEXTS = (306, 42112)  # DateTime, GDAL_METADATA
@@ -107,8 +106,6 @@ def _declare(recorder: Recorder, files: Files, series: Sequence[tuple[str, Any]]
         return
     for number, (path, each) in enumerate(series):
         recorder.arrays.append((path, number))
-        # Tiles of one mosaic are alike in nothing but this, which is copied.
-        recorder.shapes.append(tuple(map(each.keyframe.tags.valueof, _GEOREFERENCE)))
         pages = list(each)
         if not files.directories(tiff).compared and all(_has_slots(tiff, page) for page in pages):
             _declare_segments(recorder, number, pages)
