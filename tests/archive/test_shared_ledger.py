@@ -7,8 +7,10 @@ import warnings
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 
 import h5py
+import netCDF4
 import numpy as np
 import pytest
+import xarray as xr
 
 import virtualzarr as vz
 from tests.archive.archives import make_old, write, write_archive
@@ -20,6 +22,7 @@ from virtualzarr.ingest.detect import scan
 from virtualzarr.ingest.differences import find_difference
 from virtualzarr.ingest.ledger import Ledger
 from virtualzarr.ingest.versions import take_version
+from virtualzarr.metadata import numpy_attributes
 
 
 @pytest.fixture(scope="module")
@@ -266,3 +269,55 @@ def test_what_a_ledger_tells_is_what_scans_tell(tmp_path):
         assert report.reused == reused
         assert (report.eras, report.anomalies) == (direct.eras, direct.anomalies)
         assert (report.listing, report.strands) == (direct.listing, direct.strands)
+
+
+def _write_packed(path, number, *, scale, kind=np.float32):
+    with netCDF4.Dataset(path, "w") as file:
+        file.createDimension("time", None)
+        file.createVariable("time", "f8", ("time",))[:] = [number]
+        packed = file.createVariable("v", "i2", ("time",))
+        packed.set_auto_maskandscale(False)
+        packed.scale_factor, packed.missing_value = kind(scale), np.int16(-9)
+        packed.flags = np.array([1, number], "u1")
+        packed[:] = number
+    os.utime(path, (1e9, 1e9))
+    return str(path)
+
+
+def test_numbers_of_attributes_keep_their_types(tmp_path):
+    """What data are unpacked to depends on them: CF conventions, section 8.1."""
+    ledger = tmp_path / "some.ledger"
+    files = [_write_packed(tmp_path / f"{n}.nc", n, scale=0.1) for n in range(6)]
+    for known in (files[:4], files):  # files that are noted are joined with new ones
+        plain = vz.virtualize(known, "time")
+        for _ in range(2):
+            noted = vz.virtualize(known, "time", ledger=ledger)
+            assert find_difference(noted, plain) == ""
+            opened = xr.open_dataset(noted, engine="virtualzarr")["v"]
+            assert opened.dtype == "f4"
+    files.append(_write_packed(tmp_path / "6.nc", 6, scale=0.5, kind=np.float64))
+    files.append(_write_packed(tmp_path / "7.nc", 7, scale=0.5, kind=np.float32))
+    scanned = [vz.virtualize(file) for file in files]
+    for _ in range(2):
+        for one, plain in zip(
+            [vz.virtualize(file, ledger=ledger) for file in files], scanned, strict=True
+        ):
+            assert find_difference(one, plain) == ""
+
+
+def test_numbers_that_are_none_keep_their_bits(tmp_path):
+    odd = np.array([np.nan, -np.nan, np.inf, -0.0], "f4")
+    odd.view("u4")[0] |= 5  # what a NaN carries
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file["v"] = np.arange(3.0)
+        file["v"].attrs["odd"] = odd
+        file["v"].attrs["one"] = odd[1]
+        file["v"].attrs["table"] = np.array([[1, 2], [3, 4]], "i2")
+    os.utime(tmp_path / "a.h5", (1e9, 1e9))
+    for _ in range(2):
+        attributes = numpy_attributes(
+            vz.virtualize(tmp_path / "a.h5", ledger=tmp_path / "some.ledger")["v"].attrs
+        )
+        assert attributes["odd"].tobytes() == odd.tobytes()
+        assert attributes["one"].tobytes() == odd[1].tobytes()
+        assert [[one.dtype for one in row] for row in attributes["table"]] == [["i2"] * 2] * 2

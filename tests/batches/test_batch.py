@@ -23,6 +23,7 @@ from virtualzarr.hierarchy.group import Group
 from virtualzarr.ingest.detect import scan
 from virtualzarr.ingest.differences import find_difference
 from virtualzarr.ingest.scan_files import Packed, ScannedFile, scan_rows
+from virtualzarr.metadata import numpy_attributes
 from virtualzarr.stores.fingerprints import Fingerprint
 
 _OPTIONS = {"format": None, "on_error": "raise", "storage_options": None}
@@ -173,3 +174,21 @@ def test_keys_of_schemas_depend_on_what_is_in_them_alone(tmp_path):
         command = [sys.executable, "-c", script, str(path)]
         shown = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
         assert shown.stdout.strip() == repr(key)
+
+
+def test_attributes_of_alike_files_keep_their_types_and_bits(tmp_path):
+    """Equal numbers of several types, and NaN of several signs, are several values."""
+    odd = [np.float32(0.5), np.float64(0.5), np.float32(np.nan), np.float32(-np.nan), np.int16(1)]
+    files = []
+    for number in range(15):
+        path = tmp_path / f"{number}.h5"
+        with h5py.File(path, "w") as file:
+            file["x"] = np.arange(3)
+            file["x"].attrs["odd"] = odd[number % 5]
+        files.append(str(path))
+    for batch, numbers in make_batches(list(scan_rows(files, _OPTIONS))):
+        one = pickle.loads(pickle.dumps(batch))
+        for group, number in zip(one.groups(), numbers, strict=True):
+            (value,) = numpy_attributes(group["x"].attrs).values()
+            assert value.dtype == odd[number % 5].dtype
+            assert value.tobytes() == odd[number % 5].tobytes()

@@ -11,10 +11,9 @@ from numpy.typing import NDArray
 
 from virtualzarr.array import Array
 from virtualzarr.array.chunk_source import ManifestChunks
-from virtualzarr.batches.schema import Attributes, Schema, load_pickled
+from virtualzarr.batches.schema import Attributes, Schema, freeze, load_pickled
 from virtualzarr.hierarchy.group import Group
 from virtualzarr.manifest import Source
-from virtualzarr.metadata.json_documents import is_same_json
 
 Ints = NDArray[np.int64]
 
@@ -208,7 +207,7 @@ def make_batches(rows: Sequence[Row]) -> Iterator[tuple[Batch, list[int]]]:
 
 def _encode_attributes(rows: Sequence[Row]) -> dict[tuple[str, str], AttributeColumn]:
     columns: dict[tuple[str, str], AttributeColumn] = {}
-    by_text: dict[tuple[str, str], dict[str, list[int]]] = {}
+    frozen: dict[tuple[str, str], dict[Any, int]] = {}
     for number, row in enumerate(rows):
         for path, attributes in row.attributes.items():
             for name, value in attributes.items():
@@ -216,15 +215,12 @@ def _encode_attributes(rows: Sequence[Row]) -> dict[tuple[str, str], AttributeCo
                 if key not in columns:
                     first = row.schema.find_attributes(path)[name]
                     codes = np.zeros(len(rows), np.int32)
-                    columns[key], by_text[key] = AttributeColumn([first], codes), {}
+                    columns[key] = AttributeColumn([first], codes)
+                    frozen[key] = {freeze(first): 0}
                 column = columns[key]
-                # By text, and then by value: 1 and 1.0 are not the same, nor are 0.0 and -0.0.
-                same = by_text[key].setdefault(repr(value), [])
-                code = next((k for k in same if is_same_json(column.values[k], value)), None)
-                if code is None:
-                    code = len(column.values)
+                code = frozen[key].setdefault(freeze(value), len(column.values))
+                if code == len(column.values):
                     column.values.append(value)
-                    same.append(code)
                 column.codes[number] = code
     return columns
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import pickle
+import struct
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -292,7 +293,9 @@ def freeze(value: Any) -> Any:
         return list, *map(freeze, value)
     if isinstance(value, Mapping):
         return dict, *((name, freeze(item)) for name, item in value.items())
-    return kind, str(getattr(value, "dtype", "")), repr(value)
+    if isinstance(value, float):
+        return kind, struct.pack("<d", value)
+    return kind, repr(value)
 
 
 def copy_json(value: Any) -> Any:

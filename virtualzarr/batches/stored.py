@@ -22,6 +22,7 @@ from virtualzarr.codecs import Pipeline
 from virtualzarr.errors import UnsupportedError
 from virtualzarr.manifest import Affine, Decoder, Manifest, Source, Sources
 from virtualzarr.metadata import ArrayMetadata
+from virtualzarr.metadata.attributes import from_exact_json, to_exact_json
 from virtualzarr.metadata.node_documents import from_documents, to_documents
 
 _MAX_DECODERS = 10_000
@@ -48,7 +49,7 @@ class _Writer:
         return {"dtype": dtype.str, "shape": list(values.shape), "at": span}
 
     def finish(self, header: Any) -> bytes:
-        text = json.dumps(header, separators=(",", ":")).encode()
+        text = json.dumps(header, separators=(",", ":"), allow_nan=False).encode()
         return zlib.compress(b"".join([len(text).to_bytes(8, "little"), text, *self._parts]), 1)
 
 
@@ -105,26 +106,35 @@ def _dump_group(schema: Schema, writer: _Writer) -> dict[str, Any]:
             members[name] = _dump_group(member, writer)
         else:
             members[name] = _dump_array(*member, writer)
-    node = {"path": schema.path, "attributes": schema.attributes, "skipped": schema.skipped}
+    attributes = _dump_attributes(schema)
+    node = {"path": schema.path, "attributes": attributes, "skipped": schema.skipped}
     return {**node, "members": members}
 
 
 def _load_group(node: Any, reader: _Reader, options: Mapping[str, Any] | None) -> Schema:
-    schema = Schema(node["path"], node["attributes"], node["skipped"])
+    schema = Schema(node["path"], _load_attributes(node), node["skipped"])
     for name, member in node["members"].items():
         if "array" in member:
             array = _load_array(member, reader, options)
-            schema.members[name] = array, Schema(array.path, member["attributes"], {})
+            schema.members[name] = array, Schema(array.path, _load_attributes(member), {})
         else:
             schema.members[name] = _load_group(member, reader, options)
     return schema
+
+
+def _dump_attributes(schema: Schema) -> dict[str, Any]:
+    return {name: to_exact_json(value) for name, value in schema.attributes.items()}
+
+
+def _load_attributes(node: Any) -> dict[str, Any]:
+    return {name: from_exact_json(value) for name, value in node["attributes"].items()}
 
 
 def _dump_array(array: ArraySchema, node: Schema, writer: _Writer) -> dict[str, Any]:
     metadata, columns = array.metadata, array.columns
     return {
         "path": array.path,
-        "attributes": node.attributes,
+        "attributes": _dump_attributes(node),
         "array": to_documents(metadata),
         # Zarr v3 has a fill value always: zero where a scan found none.
         "has_fill": metadata.fill_value is not None,
@@ -259,7 +269,7 @@ def dump_batch(batch: Batch) -> bytes:
         "rest": writer.put_numbers(differences),
         "lengths": writer.put_numbers(lengths),
         "attributes": [
-            [path, name, column.values, column.codes.tolist()]
+            [path, name, list(map(to_exact_json, column.values)), column.codes.tolist()]
             for (path, name), column in batch.attributes.items()
         ],
     }
@@ -281,7 +291,7 @@ def load_batch(
     )
     lengths = np.broadcast_to(reader.get_numbers(header["lengths"]), addresses.shape)
     attributes = {
-        (path, name): AttributeColumn(values, np.array(codes, np.int32))
+        (path, name): AttributeColumn(list(map(from_exact_json, values)), np.array(codes, np.int32))
         for path, name, values, codes in header["attributes"]
     }
     sources = [

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from virtualzarr.array import Array
+from virtualzarr.batches.schema import freeze
 from virtualzarr.hierarchy.group import Group
-from virtualzarr.metadata.json_documents import is_same_json
 
 
 def find_difference(group: Group, other: Group) -> str:
@@ -47,9 +47,5 @@ def _compare_arrays(array: Array, other: Array) -> str:
 
 
 def _same_attributes(attributes: dict[str, object], other: dict[str, object]) -> bool:
-    """Whether attributes are the same, in the same order and with numbers of the same types."""
-    return (
-        list(attributes) == list(other)
-        and repr(attributes) == repr(other)
-        and is_same_json(attributes, other)
-    )
+    """Whether attributes are the same to the bit, in the same order and of the same dtypes."""
+    return bool(freeze(attributes) == freeze(other))

@@ -22,7 +22,7 @@ from virtualzarr.ingest.ledger_file import DAMAGE, open_ledger, take_lock
 from virtualzarr.ingest.versions import Version
 from virtualzarr.stores.files import is_url
 
-SCANNER = 3
+SCANNER = 4
 """Version of scans and of facts: rows of another one, or of another release, are not believed."""
 
 AT_ONCE = 16

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import math
 import struct
 from collections.abc import Mapping
 from typing import Any, ClassVar
@@ -169,6 +170,68 @@ def _represents(kind: type[TypedFloat | TypedInt], number: Any) -> bool:
         return False
     with np.errstate(over="ignore"):
         return number != number or float(kind.dtype.type(number)) == number
+
+
+def to_exact_json(value: Any) -> Any:
+    """Return a value of an attribute as strict JSON of which `from_exact_json` makes it to the bit.
+
+    Numbers keep their dtypes, and floats that are none in JSON their bits.
+
+    Examples
+    --------
+    >>> to_exact_json(json_attributes({"a": np.float32([0.5, np.inf])})["a"])
+    {'dtype': 'float32', 'items': [0.5, '000000000000f07f']}
+    >>> to_exact_json({"a": [1, "b"]})
+    {'object': {'a': [1, 'b']}}
+    """
+    if isinstance(value, list | tuple):
+        kinds = set(map(type, value))
+        kind = kinds.pop() if len(kinds) == 1 else None
+        if kind in _KINDS:
+            return {"dtype": kind.dtype.name, "items": list(map(_to_exact_number, value))}
+        return list(map(to_exact_json, value))
+    if isinstance(value, Mapping):
+        return {"object": {name: to_exact_json(item) for name, item in value.items()}}
+    if isinstance(value, TypedFloat | TypedInt):
+        return {"dtype": value.dtype.name, "number": _to_exact_number(value)}
+    if isinstance(value, float) and not math.isfinite(value):
+        return {"dtype": None, "number": _to_exact_number(value)}
+    return value
+
+
+def from_exact_json(value: Any) -> Any:
+    """Return the value that `to_exact_json` was given.
+
+    Raises `KeyError`, `TypeError` or `ValueError` for anything else.
+
+    Examples
+    --------
+    >>> numpy_attributes({"a": from_exact_json({"dtype": "uint8", "items": [1, 2]})})
+    {'a': array([1, 2], dtype=uint8)}
+    """
+    if isinstance(value, list):
+        return list(map(from_exact_json, value))
+    if not isinstance(value, Mapping):
+        return value
+    if "object" in value:
+        return {name: from_exact_json(item) for name, item in value["object"].items()}
+    kind = float if value["dtype"] is None else _BY_NAME[value["dtype"]]
+    if "items" in value:
+        return [kind(_from_exact_number(item)) for item in value["items"]]
+    return kind(_from_exact_number(value["number"]))
+
+
+def _to_exact_number(number: Any) -> Any:
+    if isinstance(number, float):
+        return float(number) if math.isfinite(number) else struct.pack("<d", number).hex()
+    return int(number)
+
+
+def _from_exact_number(item: Any) -> Any:
+    if not isinstance(item, str):
+        return item
+    (number,) = np.frombuffer(bytes.fromhex(item), "<f8")
+    return float(number)
 
 
 class _NoJson(Exception):
