@@ -222,6 +222,20 @@ def test_a_damaged_ledger_is_set_aside(tmp_path):
     assert vz.survey(files, ledger=path).reused == 3
 
 
+@pytest.mark.parametrize("name", [b"nskipped", b"facts", b"schema"])
+def test_a_ledger_whose_columns_have_other_names_is_set_aside(tmp_path, name):
+    """No check of SQLite tells: it would be an error each time."""
+    path = tmp_path / "arrays.ledger"
+    files = write_arrays(tmp_path, 3)
+    vz.survey(files, ledger=path)
+    damaged = bytearray(path.read_bytes())
+    damaged[damaged.index(name)] ^= 1
+    path.write_bytes(damaged)
+    with pytest.warns(LedgerWarning, match="is damaged"):
+        assert vz.survey(files, ledger=path).reused == 0
+    assert vz.survey(files, ledger=path).reused == 3
+
+
 def test_files_that_are_no_ledgers_are_left_alone(tmp_path):
     path = tmp_path / "a.nc"
     path.write_bytes(b"CDF\1" + bytes(100))

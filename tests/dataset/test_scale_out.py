@@ -6,7 +6,13 @@ import os
 import signal
 import threading
 import time
-from concurrent.futures import BrokenExecutor, Executor, ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import (
+    BrokenExecutor,
+    Executor,
+    Future,
+    ProcessPoolExecutor,
+    ThreadPoolExecutor,
+)
 from contextlib import contextmanager
 from multiprocessing import get_context
 from pathlib import Path
@@ -491,3 +497,22 @@ def test_files_that_another_run_adds_meanwhile(paths, tmp_path, monkeypatch, oth
     assert dataset.group["time"][...].tolist() == whole.group["time"][...].tolist()
     assert dataset.find_files(paths) == set(paths)
     np.testing.assert_array_equal(dataset.group["air"][...], whole.group["air"][...])
+
+
+@pytest.mark.parametrize("nothing", [True, False])
+def test_executors_that_mix_up_what_they_are_given(paths, tmp_path, nothing):
+    """No rows are lost: each answer has to be about the files that were asked for."""
+
+    class MixedUp(Executor):
+        def __init__(self):
+            self.answers = []
+
+        def submit(self, function, /, *args, **options):
+            self.answers.append(function(*args, **options))
+            future = Future()
+            future.set_result(None if nothing else self.answers[-2:][0])
+            return future
+
+    with pytest.raises(ExecutorError, match=r"the executor gave .* files from"):
+        vz.create_dataset(tmp_path / "a.dataset", paths, "time", parallel=MixedUp())
+    assert not (tmp_path / "a.dataset" / "head").exists()

@@ -88,7 +88,8 @@ def test_files_are_shared_out():
 
     for count, size in [(1, 1), (50, 1), (399, 1), (2000, 10), (100_000, 128)]:
         executor = Executor()
-        assert not list(scanning.scan_each([str(k) for k in range(count)], executor, False))
+        with pytest.raises(ExecutorError, match="something else than what came"):
+            list(scanning.scan_each([str(k) for k in range(count)], executor, False))
         assert [name for batch in executor.batches for name in batch] == [
             str(k) for k in range(count)
         ]
@@ -128,3 +129,28 @@ def test_cancelled_tasks_are_errors_of_ours(paths):
 
     with Stopped(1) as pool, pytest.raises(ExecutorError, match="a worker has died"):
         vz.virtualize(paths, "time", parallel=pool)
+
+
+class _MixedUp(ThreadPoolExecutor):
+    """Answers whatever it is asked with the first answer, or with nothing."""
+
+    def __init__(self, nothing=False):
+        super().__init__(1)
+        self.answer, self.nothing = None, nothing
+
+    def submit(self, function, /, *args, **options):
+        future = super().submit(function, *args, **options)
+        future.result()
+        self.answer = None if self.nothing else self.answer or future
+        changed = Future()
+        changed.set_result(self.answer and self.answer.result())
+        return changed
+
+
+@pytest.mark.parametrize("nothing", [True, False])
+def test_executors_that_mix_up_what_they_are_given(paths, nothing):
+    with (
+        _MixedUp(nothing) as executor,
+        pytest.raises(ExecutorError, match=r"something else than what came of 1 files from .*nc"),
+    ):
+        vz.virtualize(paths, "time", parallel=executor)

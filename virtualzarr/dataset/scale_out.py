@@ -33,7 +33,8 @@ from virtualzarr.dataset.staged_batch import (
 from virtualzarr.dataset.staged_records import Staged
 from virtualzarr.dataset.staging import NewSchemaError, StagedRows, request_commit
 from virtualzarr.errors import ExecutorError, warn_caller
-from virtualzarr.ingest.scan_files import show_progress
+from virtualzarr.ingest.progress import show_progress
+from virtualzarr.stores.uris import resolve_uri
 
 if TYPE_CHECKING:
     from virtualzarr.dataset.dataset import Dataset
@@ -225,11 +226,28 @@ def _run_by(
             options.get("progress") if shows else False, sum(len(batch.files) for batch in batches)
         ) as bar,
     ):
-        for number, (staged, caught) in results:
+        for number, answer in results:
+            staged, caught = _check_answer(answer, batches[number])
             for message, category in caught:
                 warn_caller(message, category)
             bar.update(len(batches[number].files))
             yield number, _with_own_names(staged, batches[number])
+
+
+def _check_answer(answer: Any, batch: Batch) -> tuple[Staged, list[Any]]:
+    """Return what a worker sent, if it is about the files that it was asked for.
+
+    Raises `ExecutorError` if the executor mixes up what it is given, or loses it.
+    """
+    if not (isinstance(answer, tuple) and len(answer) == 2 and isinstance(answer[0], Staged)):
+        problem = f"the executor gave {answer!r:.100} for {_describe(batch)}"
+        raise ExecutorError(problem)
+    rows = answer[0].rows
+    others = () if rows is None else set(rows.files) - {resolve_uri(file) for file in batch.files}
+    if others:
+        problem = f"the executor gave what came of others, such as {min(others)}, for"
+        raise ExecutorError(f"{problem} {_describe(batch)}")
+    return answer
 
 
 def _with_own_names(staged: Staged, batch: Batch) -> Staged:

@@ -116,6 +116,10 @@ def _connect(path: str) -> sqlite3.Connection:
         problem = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
         if problem != "ok":
             raise sqlite3.DatabaseError(problem)
+        # No check of SQLite tells whether names of columns are those that were written.
+        tables = {text for (text,) in connection.execute("SELECT sql FROM sqlite_master") if text}
+        if tables != {text.strip() for text in _TABLES.split(";") if text.strip()}:
+            raise sqlite3.DatabaseError("its tables are not those of a ledger")
     except BaseException:
         connection.close()
         raise

@@ -5,16 +5,17 @@ from __future__ import annotations
 import logging
 import os
 import re
-import sys
 import threading
 import time
 import warnings
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager
+from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
+from hashlib import blake2b
 from importlib import import_module
+from itertools import chain, zip_longest
 from typing import Any
 
 from virtualzarr.array.executors import as_executor, name_deaths, open_executor
@@ -22,6 +23,7 @@ from virtualzarr.batches import Batch, Row, has_manifests, make_batches
 from virtualzarr.combine.runs import Run
 from virtualzarr.config import config, settings_for_workers
 from virtualzarr.errors import (
+    ExecutorError,
     SkippedVariableWarning,
     SourceNotFoundError,
     UnsupportedError,
@@ -33,6 +35,7 @@ from virtualzarr.formats.other_files import count_other_files
 from virtualzarr.hierarchy.group import Group
 from virtualzarr.ingest.detect import scan
 from virtualzarr.ingest.long_scans import scan_long
+from virtualzarr.ingest.progress import show_progress
 from virtualzarr.ingest.template_cache import TemplateCache, uses_templates
 from virtualzarr.stores.file_heads import iter_heads, use_heads
 from virtualzarr.stores.files import Connection, Location, is_url
@@ -42,14 +45,8 @@ _log = logging.getLogger(__name__)
 AT_ONCE = 128
 """At most so many files are sent to other processes in one message."""
 
-# Fewer files that are alike are not worth reading together.
-_READ_FROM = 8
-
-# Remote files that are scanned together.
-_REMOTE_AT_ONCE = 32
-
-PROGRESS_FROM = 10
-"""A progress bar is shown for this many files and more."""
+_READ_FROM = 8  # fewer files that are alike are not worth reading together
+_REMOTE_AT_ONCE = 32  # remote files that are scanned together
 
 Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
 
@@ -206,33 +203,6 @@ def scan_items(
     _log.info("scanned %d files in %.1f s", len(files), time.perf_counter() - started)
 
 
-class _NoProgress:
-    """Shows nothing."""
-
-    def update(self, count: int) -> None:
-        """Do as a bar that is a number of files further."""
-
-
-@contextmanager
-def show_progress(progress: bool | None, count: int) -> Iterator[Any]:
-    """Show a progress bar of some files, whose `update` is told of each, or nothing.
-
-    Parameters
-    ----------
-    progress : bool, optional
-        Of `virtualzarr.virtualize`.
-    """
-    if progress is None:
-        progress = count >= PROGRESS_FROM and sys.stderr.isatty()
-    if not progress:
-        yield _NoProgress()
-        return
-    from tqdm import tqdm
-
-    with tqdm(total=count, unit="file", desc="virtualize") as bar:
-        yield bar
-
-
 Item = Row | Group | VirtualZarrError
 
 
@@ -372,7 +342,8 @@ def _scan_parallel(
     )
     batches = [files[k : k + size] for k in range(0, len(files), size)]
     with name_deaths():
-        for packed, caught in executor.map(work, batches):
+        for some, answer in zip_longest(batches, executor.map(work, batches), fillvalue=()):
+            packed, caught = _check_answer(answer, some)
             for message, category in caught:
                 warn_caller(message, category)
             yield from packed if isinstance(packed, list) else packed.items()
@@ -381,28 +352,50 @@ def _scan_parallel(
 Warnings = list[tuple[str, type[Warning]]]
 
 
+def _hash_names(files: Sequence[str]) -> bytes:
+    """Return what tells some files from others, to be sent with what came of them."""
+    text = "\0".join(files).encode("utf-8", "surrogateescape")
+    return blake2b(text, digest_size=16).digest()
+
+
+def _check_answer(answer: Any, files: Sequence[str]) -> tuple[list[ScannedFile] | Packed, Warnings]:
+    """Return what an executor gives for some files.
+
+    Raises `ExecutorError` if it is for others: if the executor mixes up what it is given.
+    """
+    if not isinstance(answer, tuple) or answer[:1] != (_hash_names(files),):
+        asked = f"{len(files)} files from {files[0]}" if files else "files"
+        raise ExecutorError(f"the executor gave something else than what came of {asked}")
+    _, packed, caught = answer
+    return packed, caught
+
+
 def _scan_batch(
     files: Sequence[str],
     home: int,
     settings: Mapping[str, Any],
     options: Mapping[str, Any],
     reads_values: bool,
-) -> tuple[list[ScannedFile] | Packed, Warnings]:
-    """Scan files in whatever process this is; return what the first one, `home`, is to warn of."""
+) -> tuple[bytes, list[ScannedFile] | Packed, Warnings]:
+    """Scan files in whatever process this is; return what the first one, `home`, is to warn of.
+
+    The first of what is returned says of which files the rest is.
+    """
+    names = _hash_names(files)
     if os.getpid() == home:
-        return list(_watch(_scan_serial(files, options))), []
+        return names, list(_watch(_scan_serial(files, options))), []
     # A worker starts with default settings: limits that the user raised have to hold there, too.
     vars(config).update(settings)
     if threading.current_thread() is not threading.main_thread():
         # Only one thread of a process can listen to its warnings.
         scanned = list(_watch(_scan_serial(files, options)))
-        return scanned, [warning for file, one in zip(files, scanned, strict=True)
-                         for warning in skip_warnings(file, one.item)]  # fmt: skip
+        warned = [skip_warnings(file, one.item) for file, one in zip(files, scanned, strict=True)]
+        return names, scanned, [*chain.from_iterable(warned)]
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         rows = scan_rows(files, options, _find_cache(options, settings))
         packed = Packed.of(list(_watch(rows)), reads_values)
-    return packed, [(str(item.message), item.category) for item in caught]
+    return names, packed, [(str(item.message), item.category) for item in caught]
 
 
 @dataclass(frozen=True)
