@@ -30,9 +30,9 @@ def run(quick: bool = False) -> list[Row]:
     sizes = {"0.3 MB": 512} if quick else _SHARDS
     rows = []
     with tempfile.TemporaryDirectory() as folder:
-        _write_objects(Path(folder), count)
+        write_objects(Path(folder), count)
         for edge in sizes.values():
-            _write_shards(Path(folder), edge)
+            write_shards(Path(folder), edge)
         with run_server(folder, LATENCY) as far:
             bare = measure_bare(far, [f"/objects/c/{i}" for i in range(count)])
             times = _measure(far, "objects", 5)
@@ -43,13 +43,13 @@ def run(quick: bool = False) -> list[Row]:
                 times = _measure(far, f"shards{edge}", 15)
                 rows.append(row(f"4 shards of {size}", times, "<= 0.2 s, <= TensorStore"))
                 far.take_counts()
-                _open_ours(far, f"shards{edge}")
+                open_ours(far, f"shards{edge}")
                 rows.append(Row("... requests", far.take_counts()[0], target="<= 5", unit=""))
     return rows
 
 
 def _measure(far: Far, name: str, repeat: int) -> dict[str, float]:
-    works: dict[str, Callable[[], Any]] = {"ours": partial(_open_ours, far, name)}
+    works: dict[str, Callable[[], Any]] = {"ours": partial(open_ours, far, name)}
     if importlib.util.find_spec("tensorstore"):
         works["TensorStore"] = partial(_open_theirs, far, name)
     first, *others = [work() for work in works.values()]
@@ -58,7 +58,8 @@ def _measure(far: Far, name: str, repeat: int) -> dict[str, float]:
     return alternate(works, repeat)
 
 
-def _open_ours(far: Far, name: str) -> Any:
+def open_ours(far: Far, name: str) -> Any:
+    """Open an array and read all of it."""
     return virtualzarr.open_array(f"{far.url}/{name}")[...]
 
 
@@ -72,13 +73,15 @@ def _open_theirs(far: Far, name: str) -> Any:
     return tensorstore.open(spec, open=True, read=True, context=context).result().read().result()
 
 
-def _write_objects(folder: Path, count: int) -> None:
+def write_objects(folder: Path, count: int) -> None:
+    """Write an array of so many objects of 12 kB."""
     virtualzarr.create_array(
         folder / "objects", shape=(count * 4000,), chunks=(4000,), dtype="f4", compressors=_ZSTD
     )[...] = np.random.default_rng(0).normal(size=count * 4000)
 
 
-def _write_shards(folder: Path, edge: int) -> None:
+def write_shards(folder: Path, edge: int) -> None:
+    """Write an array of four shards."""
     steps = np.random.default_rng(0).integers(-3, 4, (2 * edge, 2 * edge))
     virtualzarr.create_array(
         folder / f"shards{edge}", shape=steps.shape, shards=(edge, edge),
