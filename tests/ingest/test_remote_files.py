@@ -211,3 +211,46 @@ def test_heads_are_of_one_version_and_of_one_login(tmp_path):
         with use_heads({location.uri: other}):
             assert count(partial(read, 0, 5)) == 1
         assert count(partial(read, 0, 5)) == 1
+
+
+def test_small_coordinates_come_with_the_first_bytes(tmp_path):
+    """Also of files that are like no others: none is requested again for the join."""
+    names = []
+    for number in range(40):
+        names.append(_write(tmp_path / f"{number}.nc", number))
+        with h5py.File(tmp_path / names[-1], "a") as file:
+            file.attrs["history"] = "x" * (number + 1)
+    with web_server(tmp_path) as server:
+        group = vz.virtualize(_urls(server, names), "time")
+        assert [*Counter(path for _, path, _ in server.requests).values()] == [1] * 40
+        server.requests.clear()
+        # Nothing is kept for longer.
+        np.testing.assert_array_equal(group["time"][...], np.arange(40.0))
+        assert len(server.requests) == 40
+
+
+def test_surveys_ask_twice_for_a_file(tmp_path):
+    """Which version it is, and its first bytes; of what a ledger has, the first only."""
+    names = [_write(tmp_path / f"{n}.nc", n, 6 + n % 2) for n in range(40)]
+    for name in names:
+        os.utime(tmp_path / name, (1e9, 1e9))
+    with web_server(tmp_path) as server:
+        report = vz.survey(_urls(server, names), ledger=tmp_path / "some.ledger")
+        methods = Counter(method for method, _, _ in server.requests)
+        assert methods == {"HEAD": 40, "GET": 40}
+        server.requests.clear()
+        again = vz.survey(_urls(server, names), ledger=tmp_path / "some.ledger")
+        assert Counter(method for method, _, _ in server.requests) == {"HEAD": 40}
+        assert again.reused == 40
+        assert again.to_json()["anomalies"] == report.to_json()["anomalies"]
+
+
+@pytest.mark.parametrize("keeps_size", [True, False])
+def test_a_file_that_is_replaced_after_its_first_bytes_came(tmp_path, keeps_size):
+    """Its coordinates are those of the version that was scanned; reading its values is an error."""
+    names = [_write(tmp_path / f"{n}.nc", n) for n in range(3)]
+    with web_server(tmp_path) as server:
+        group = vz.virtualize(_urls(server, names), "time")
+        _write(tmp_path / "1.nc", 7, 6 if keeps_size else 9)
+        with pytest.raises(SourceChangedError, match=r"1\.nc"):
+            group["x"][...]

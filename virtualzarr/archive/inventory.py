@@ -33,7 +33,7 @@ from virtualzarr.ingest.detect import detect
 from virtualzarr.ingest.ledger import Ledger
 from virtualzarr.ingest.noted_scans import NOTED_AT_ONCE, as_storable
 from virtualzarr.ingest.scan_files import AT_ONCE, Item, count_skipped, scan_items
-from virtualzarr.ingest.versions import Version, take_version
+from virtualzarr.ingest.versions import Version, take_version, take_versions
 from virtualzarr.stores.files import is_url
 from virtualzarr.stores.location import Location
 from virtualzarr.stores.uris import resolve_uri
@@ -115,15 +115,16 @@ def _take_versions(
 ) -> list[Version | None]:
     """Return versions of files, listed or asked for; report what cannot be read, or is empty."""
     versions: list[Version | None] = [None] * len(files)
+    said = listed or {}
+    asked = iter(take_versions([f for f in files if said.get(f) is None], storage_options))
     for number, file in enumerate(files):
-        try:
-            version = (listed or {}).get(file) or take_version(file, storage_options)
-        except VirtualZarrError as error:
-            reports[number] = _report_error(file, None, error)
-        else:
-            versions[number] = version
-            if version.size == 0:
-                reports[number] = FileReport(file, 0, None, ("empty", "the file is empty"))
+        version = said.get(file) or next(asked)
+        if isinstance(version, VirtualZarrError):
+            reports[number] = _report_error(file, None, version)
+            continue
+        versions[number] = version
+        if version.size == 0:
+            reports[number] = FileReport(file, 0, None, ("empty", "the file is empty"))
     return versions
 
 

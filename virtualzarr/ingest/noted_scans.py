@@ -11,7 +11,7 @@ from virtualzarr.errors import VirtualZarrError, warn_caller
 from virtualzarr.hierarchy.group import Group
 from virtualzarr.ingest.ledger import Ledger, scan_options
 from virtualzarr.ingest.scan_files import Item, count_skipped, scan_items, skip_warnings
-from virtualzarr.ingest.versions import Version, take_version
+from virtualzarr.ingest.versions import Version, take_version, take_versions
 from virtualzarr.stores.location import Location
 
 NOTED_AT_ONCE = 8
@@ -42,7 +42,11 @@ def scan_noted(
     with Ledger(path, noted, storage_options) as ledger:
         uris = [Location.of(file).uri for file in files]
         said = listed or {}
-        versions = [said.get(file) or _try_version(file, storage_options) for file in files]
+        unlisted = [file for file in files if said.get(file) is None]
+        asked = iter(take_versions(unlisted, storage_options))
+        taken = [said.get(file) or next(asked) for file in files]
+        # Whatever is wrong with a file, its scan says it.
+        versions = [None if isinstance(one, VirtualZarrError) else one for one in taken]
         entries = ledger.find(uris, versions)
         skips = options.get("on_error") == "warn"
         # Scanned are those that are not noted: which these are has to be known before the first.

@@ -36,6 +36,7 @@ from virtualzarr.hierarchy.group import Group
 from virtualzarr.ingest.detect import scan
 from virtualzarr.ingest.long_scans import scan_long
 from virtualzarr.ingest.progress import show_progress
+from virtualzarr.ingest.small_values import keep_small_values
 from virtualzarr.ingest.template_cache import TemplateCache, uses_templates
 from virtualzarr.stores.file_heads import iter_heads, use_heads
 from virtualzarr.stores.files import Connection, Location, is_url
@@ -136,7 +137,7 @@ def scan_each(
     Parameters are those of `scan_each_compact`.
     """
     with closing(scan_each_compact(files, parallel, progress, ledger=ledger, **options)) as items:
-        yield from map(_as_group, items)
+        yield from (item.group() if isinstance(item, Row) else item for item in items)
 
 
 def scan_each_compact(
@@ -171,10 +172,6 @@ def scan_each_compact(
     noted = import_module("virtualzarr.ingest.noted_scans").scan_noted
     with closing(noted(files, ledger, parallel, progress, options, listed)) as items:
         yield from items
-
-
-def _as_group(item: Item) -> Group | VirtualZarrError:
-    return item.group() if isinstance(item, Row) else item
 
 
 def scan_items(
@@ -315,8 +312,12 @@ def _scan_ahead(
             some = files[part]
             with use_heads(heads):
                 items = cache.scan_each(some) if alike else (_scan_one(f, **options) for f in some)
-                packed = Packed.of([*_watch(items)], reads_values, least=1)
-            yield from packed.items()
+                scanned = [*_watch(items)]
+                for one in scanned:
+                    if isinstance(one.item, Group):
+                        keep_small_values(one.item)
+                # Whoever takes them asks for versions and values of the same bytes.
+                yield from Packed.of(scanned, reads_values, least=1).items()
 
 
 def _scan_parallel(

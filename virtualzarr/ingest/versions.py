@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
+from virtualzarr.array.thread_pools import run_shared
+from virtualzarr.errors import VirtualZarrError
 from virtualzarr.stores.files import Fingerprint, take_fingerprint
 from virtualzarr.stores.location import Location
 
@@ -56,3 +59,24 @@ class Version:
 def take_version(file: str, storage_options: Mapping[str, Any] | None = None) -> Version:
     """Return the version of a file as it is now. Raises `SourceError` if it cannot be reached."""
     return Version.of(take_fingerprint(Location.of(file, storage_options)))
+
+
+def take_versions(
+    files: Sequence[str], storage_options: Mapping[str, Any] | None = None
+) -> list[Version | VirtualZarrError]:
+    """Return the version of each file, or why it cannot be reached; remote ones side by side."""
+    locations = [Location.of(file, storage_options) for file in files]
+    outcomes: dict[int, Version | VirtualZarrError] = {}
+
+    def ask(number: int) -> None:
+        try:
+            outcomes[number] = Version.of(take_fingerprint(locations[number]))
+        except VirtualZarrError as error:
+            outcomes[number] = error
+
+    remote = [number for number, location in enumerate(locations) if location.is_remote]
+    run_shared([partial(ask, number) for number in remote], remote=True)
+    for number in range(len(files)):
+        if number not in outcomes:
+            ask(number)
+    return [outcomes[number] for number in range(len(files))]

@@ -21,6 +21,7 @@ from virtualzarr.ingest.inputs import (
 from virtualzarr.ingest.scan_files import Paths, find_files, scan_each_compact
 from virtualzarr.keywords import strict_keywords
 from virtualzarr.stores.adapt import adapt_paths
+from virtualzarr.stores.file_heads import keep_pieces
 
 
 @strict_keywords(CombineOptions)
@@ -136,16 +137,17 @@ def virtualize(
         raise ValueError(
             f"{len(files)} files are joined along a dimension: give concat_dim, such as 'time'"
         )
-    inputs = scan_inputs(
-        files, listed=getattr(paths, "versions", None), coordinate=coordinate,
-        drop_variables=drop_variables, preprocess=preprocess,
-        format=format, on_error=on_error, bad_files=bad_files, parallel=parallel,
-        ledger=ledger, storage_options=storage_options, allowed=allowed, progress=progress,
-        **options,
-    )  # fmt: skip
-    if combine == "by_coords":
-        return inputs.by_coords(None if concat_dim is None else [str(dim) for dim in dims])
-    return inputs.nested(tree, dims)
+    with keep_pieces():
+        inputs = scan_inputs(
+            files, listed=getattr(paths, "versions", None), coordinate=coordinate,
+            drop_variables=drop_variables, preprocess=preprocess,
+            format=format, on_error=on_error, bad_files=bad_files, parallel=parallel,
+            ledger=ledger, storage_options=storage_options, allowed=allowed, progress=progress,
+            **options,
+        )  # fmt: skip
+        if combine == "by_coords":
+            return inputs.by_coords(None if concat_dim is None else [str(dim) for dim in dims])
+        return inputs.nested(tree, dims)
 
 
 def scan_inputs(

@@ -12,7 +12,7 @@ from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from virtualzarr.config import config
@@ -64,6 +64,37 @@ class FileHead:
         )  # fmt: skip
 
 
+@dataclass(frozen=True, slots=True)
+class FilePieces(FileHead):
+    """Some bytes of a file that are kept, where its head is not.
+
+    Attributes
+    ----------
+    pieces : list of (int, bytes)
+        Where they begin, and what they are.
+    """
+
+    pieces: tuple[tuple[int, bytes], ...] = ()
+
+    def cut(self, start: int, stop: int | None) -> Answer | None:
+        """Return what a request for bytes ``start:stop`` would; None if some are not here."""
+        for first, data in self.pieces:
+            if stop is not None and first <= start < stop <= first + len(data):
+                return data[start - first : stop - first], self.fingerprint
+        return None
+
+
+@dataclass
+class _Kept:
+    """Pieces that are kept for one join, and how many bytes these are."""
+
+    files: dict[str, FilePieces] = field(default_factory=dict)
+    nbytes: int = 0
+
+
+_KEPT_BYTES = 64 << 20
+"""Once so many bytes are kept, no more are."""
+
 # Parts whose heads are requested while one is scanned, and the memory for those.
 _MAX_AHEAD, _AHEAD_BYTES = 4, 64 << 20
 
@@ -73,6 +104,12 @@ _Requested: TypeAlias = list[tuple[Location, Answer | CachedRead | None]]
 
 _heads: FileHeads = {}
 """Heads for reads that ask for one version of a file, of any thread."""
+
+_pieces: dict[str, FilePieces] = {}
+"""Pieces for such reads, of files whose heads are not in use any more."""
+
+_kept: ContextVar[_Kept | None] = ContextVar("_kept", default=None)
+"""What this thread keeps."""
 
 _scanned: ContextVar[FileHeads | None] = ContextVar("_scanned", default=None)
 """Heads that say, in this thread, which version a file is of now."""
@@ -90,10 +127,39 @@ def use_heads(heads: FileHeads) -> Iterator[None]:
     try:
         yield
     finally:
-        _scanned.reset(token)
+        with suppress(ValueError):  # of a generator that is closed in another thread
+            _scanned.reset(token)
         for uri, head in heads.items():
             if _heads.get(uri) is head:
                 del _heads[uri]
+
+
+@contextmanager
+def keep_pieces() -> Iterator[None]:
+    """Keep bytes of files that `keep` is given, for reads within a with statement.
+
+    A scan has small coordinates in its hands: who joins the files need not request them again.
+    """
+    kept = _Kept()
+    token = _kept.set(kept)
+    try:
+        yield
+    finally:
+        _kept.reset(token)
+        for uri, one in kept.files.items():
+            if _pieces.get(uri) is one:
+                del _pieces[uri]
+
+
+def keep(uri: str, spans: Sequence[tuple[int, int]]) -> None:
+    """Keep some bytes of a file whose head is in use, if `keep_pieces` was asked for."""
+    kept, head = _kept.get(), (_scanned.get() or {}).get(uri)
+    if kept is None or head is None or kept.nbytes > _KEPT_BYTES:
+        return
+    pieces = tuple((start, head.data[start:stop]) for start, stop in spans)
+    kept.nbytes += sum(len(data) for _, data in pieces)
+    one = FilePieces(head.location, b"", head.fingerprint, pieces)
+    kept.files[uri] = _pieces[uri] = one
 
 
 def find_head(location: Location) -> FileHead | None:
@@ -106,9 +172,9 @@ def find_bytes(
     location: Location, fingerprint: Fingerprint | None, start: int, stop: int | None
 ) -> Answer | None:
     """Return bytes of a version of a file by a head that is in use, None if there is none."""
-    if not _heads or fingerprint is None or not config.verify_sources:
+    if not (_heads or _pieces) or fingerprint is None or not config.verify_sources:
         return None
-    head = _heads.get(location.uri)
+    head = _heads.get(location.uri) or _pieces.get(location.uri)
     if head is None or head.fingerprint.as_recorded() != fingerprint or not head.is_of(location):
         return None
     return head.cut(start, stop)
