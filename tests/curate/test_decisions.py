@@ -117,7 +117,9 @@ def test_units_that_no_join_converts(tmp_path):
     changed = {"variable_units": "degC", "only": ["air"]}
     files = write_archive(tmp_path, 12, **{f"_{k}": changed for k in range(6, 12)})
     path = draft(tmp_path, files, units="convert")
-    assert '"units/air/era 2", do: convert, files: 6}  # skip, stop' in path.read_text()
+    line = next(line for line in path.read_text().splitlines() if "units/air/era 2" in line)
+    assert line.startswith('  - {at: "units/air/era 2", do: convert, files: 6, what: "units ')
+    assert line.endswith('degC\'", from: "2000-01-07T00:00:00"}  # skip, stop')
     with pytest.raises(DecisionError, match=r"written: units/air/era 2: no join .*degC"):
         vz.run_decisions(path)
     path = draft(tmp_path, files, units="skip")
@@ -140,6 +142,56 @@ def test_more_files_than_were_decided_on_stop(tmp_path, archive):
         vz.run_decisions(path)
     path.write_text(text.replace('{at: "new", do: stop}', '{at: "new", do: skip}'))
     assert vz.run_decisions(path, dry_run=True).left_out[names[6]] == "units/air"
+
+
+def write_units(folder, days, first_kelvin, last_kelvin):
+    """Write a file for each day, those of some days in K, and all others in degC."""
+    folder.mkdir()
+    files = []
+    for day in days:
+        unit = "K" if first_kelvin <= day < last_kelvin else "degC"
+        options = {"variable_units": unit, "names": ["air"]}
+        files.append(write(str(folder / f"day{day:03}.nc"), 24.0 * day, 4, **options))
+    make_old(files)
+    return files
+
+
+@pytest.mark.parametrize("new", ["stop", "skip", "accept"])
+def test_a_line_is_of_one_era_and_not_of_a_number(tmp_path, new):
+    folder = tmp_path / "days"
+    write_units(folder, range(20, 32), 20, 26)
+    path = draft(tmp_path, [str(folder / "*.nc")], units="skip")
+    path.write_text(path.read_text().replace("do: stop", f"do: {new}"))
+    assert len(vz.run_decisions(path, dry_run=True).left_out) == 6
+    shutil.rmtree(folder)
+    # What was the first era is the second one after a back-fill.
+    write_units(folder, range(14, 32), 20, 26)
+    now = r"\(units 'degC' becomes 'K' from 2000-01-21T00:00:00\)"
+    decided = r"\(units 'K' becomes 'degC' from 2000-01-27T00:00:00\)"
+    with pytest.raises(DecisionError, match=f"another era {decided} than is there now {now}"):
+        vz.run_decisions(path)
+    assert not (tmp_path / "air.zarr").exists()
+    # An archive that only grows has the same eras.
+    shutil.rmtree(folder)
+    write_units(folder, range(20, 32), 20, 26)
+    path.write_text(path.read_text().replace("files: 6, ", ""))
+    write(str(folder / "day032.nc"), 24.0 * 32, 4, variable_units="degC", names=["air"])
+    assert len(vz.run_decisions(path).left_out) == 7
+
+
+def test_lines_of_eras_say_which(tmp_path):
+    files = write_units(tmp_path / "days", range(12), 0, 6)
+    path = draft(tmp_path, files, units="skip")
+    text = path.read_text()
+    for key in ("what", "from"):
+        line = json.loads(text[text.index(f"{key}: ") + len(key) + 2 :].split(", from")[0]
+                          .split("}")[0])  # fmt: skip
+        path.write_text(text.replace(f", {key}: {json.dumps(line)}", ""))
+        with pytest.raises(DecisionError, match="decided of another era"):
+            vz.run_decisions(path)
+        path.write_text(text.replace(json.dumps(line), "5"))
+        with pytest.raises(DecisionError, match=r"what, from and strand of the line .* are texts"):
+            vz.run_decisions(path)
 
 
 def test_strands_are_published_each_for_itself(tmp_path):

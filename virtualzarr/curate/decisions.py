@@ -10,6 +10,7 @@ from hashlib import blake2b
 from typing import Any, Literal, get_args
 
 from virtualzarr.archive.anomalies import Anomaly, Kind
+from virtualzarr.archive.eras import Era
 from virtualzarr.archive.survey import Survey
 from virtualzarr.choices import ReferenceFormat
 from virtualzarr.errors import DecisionError, import_optional, suggest
@@ -26,7 +27,7 @@ _MOST_BYTES = 16 << 20
 _TOP = ("virtualzarr-decisions", "archive", "publish", "decide")
 _ARCHIVE = ("paths", "inventory", "files", "listing", "format")
 _PUBLISH = ("form", "to", "dim")
-_LINE = ("at", "do", "files")
+_LINE = ("at", "do", "files", "what", "from", "strand")
 _NEW = "new"
 _NEW_ACTIONS = ("stop", "skip", "accept")
 _TWICE = ("same content twice", "replaced", "overlap")
@@ -68,6 +69,30 @@ def list_actions(kind: str) -> tuple[Action, ...]:
 
 
 @dataclass(frozen=True)
+class EraMark:
+    """By what a line knows its era again, as numbers of eras change when files come or go.
+
+    Parameters
+    ----------
+    what : str
+        What changes where it begins, in words.
+    start : str
+        Its first coordinate, as text; empty if there is none.
+    strand : str
+        The satellite, tile or product that it is of; empty if there is one only.
+    """
+
+    what: str = ""
+    start: str = ""
+    strand: str = ""
+
+    def __str__(self) -> str:
+        start = f" from {self.start}" if self.start else ""
+        strand = f" of {self.strand}" if self.strand else ""
+        return f"{self.what or 'no `what`'}{start}{strand}"
+
+
+@dataclass(frozen=True)
 class Decision:
     """A line of the file.
 
@@ -79,11 +104,14 @@ class Decision:
         None where nobody has decided yet.
     files : int, optional
         How many there were when it was decided; more stop the run.
+    mark : EraMark
+        Of the era that it was decided of, if it is about one.
     """
 
     at: str
     do: Action | None
     files: int | None = None
+    mark: EraMark = EraMark()
 
 
 @dataclass(frozen=True)
@@ -230,7 +258,10 @@ def _read_lines(lines: Sequence[Any]) -> tuple[Decision, ...]:
         actions = _NEW_ACTIONS if at == _NEW else list_actions(_find_kind(at))
         if do is not None and do not in actions:
             raise DecisionError(f"the line {at!r} cannot be {do!r}, but {', '.join(actions)}")
-        decisions[at] = Decision(at, do, files)
+        texts = [entry.get(name, "") for name in ("what", "from", "strand")]
+        if not all(isinstance(text, str) for text in texts):
+            raise DecisionError(f"what, from and strand of the line {at!r} are texts")
+        decisions[at] = Decision(at, do, files, EraMark(*texts))
     return tuple(decisions.values())
 
 
@@ -281,6 +312,18 @@ def group_anomalies(report: Survey) -> dict[str, tuple[str, ...]]:
     return {key: tuple(files[key]) for key in sorted(files)}
 
 
+def mark_eras(report: Survey) -> dict[str, EraMark]:
+    """Return by what the lines about eras know them again, by their keys."""
+    words: dict[str, dict[str, None]] = {}
+    eras: dict[str, Era] = {}
+    for odd in report.anomalies:
+        if odd.era is not None:
+            words.setdefault(name_anomaly(odd), {})[odd.detail] = None
+            eras[name_anomaly(odd)] = report.eras[odd.era - 1]
+    return {key: EraMark("; ".join(words[key]), era.start, era.strand)
+            for key, era in eras.items()}  # fmt: skip
+
+
 def draft_decisions(
     report: Survey,
     paths: Sequence[str | os.PathLike[str]],
@@ -317,12 +360,18 @@ def draft_decisions(
         "  # What comes later and has no line: stop, skip (the files), accept",
         '  - {at: "new", do: stop}',
     ]
-    fixed = _list_unconvertible(report)
+    fixed, marks = _list_unconvertible(report), mark_eras(report)
     for key, files in group_anomalies(report).items():
         actions = ", ".join(do for do in list_actions(_find_kind(key))
                             if key not in fixed or do not in _CONVERTING)  # fmt: skip
-        lines.append(f"  - {{at: {_quote(key)}, do: null, files: {len(files)}}}  # {actions}")
+        mark = _write_mark(marks.get(key, EraMark()))
+        lines.append(f"  - {{at: {_quote(key)}, do: null, files: {len(files)}{mark}}}  # {actions}")
     return "\n".join([*lines, ""])
+
+
+def _write_mark(mark: EraMark) -> str:
+    entries = {"what": mark.what, "from": mark.start, "strand": mark.strand}
+    return "".join(f", {name}: {_quote(text)}" for name, text in entries.items() if text)
 
 
 def _list_unconvertible(report: Survey) -> dict[str, str]:
@@ -340,11 +389,14 @@ def check_decisions(decisions: Decisions, report: Survey) -> Iterator[str]:
     lines = {line.at: line for line in decisions.lines}
     new = lines.get(_NEW, Decision(_NEW, "stop"))
     groups, fixed = group_anomalies(report), _list_unconvertible(report)
+    marks = mark_eras(report)
     for key, files in groups.items():
-        line = lines.get(key)
+        line, mark = lines.get(key), marks.get(key, EraMark())
         if line is None:
             if new.do in (None, "stop"):
                 yield f"{key}: {len(files):,} files, and no line that decides"
+        elif line.mark != mark:
+            yield f"{key}: decided of another era ({line.mark}) than is there now ({mark})"
         elif line.do is None:
             yield f"{key}: undecided"
         elif line.do == "stop":
