@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 
 import numpy as np
@@ -215,6 +216,60 @@ def test_gaps_are_filled(tmp_path, time_type):
     vz.run_decisions(path)
     times = vz.open(tmp_path / "a.zarr")["time"][...]
     np.testing.assert_array_equal(times, np.arange(40) * 6.0)
+
+
+def test_a_gap_that_is_accepted_is_not_filled(tmp_path):
+    files = write_archive(tmp_path, 40, names=("air",))
+    for name in [*files[10:22], files[30]]:
+        os.unlink(name)
+    names = [name for name in files if os.path.exists(name)]
+    both = {"step missing": "fill", "span missing": "accept"}
+    with pytest.raises(DecisionError, match=r"time: fill was decided, and accept of span missing"):
+        vz.run_decisions(draft(tmp_path, names, **both))
+    path = draft(tmp_path, names, **both)
+    text = path.read_text().replace('"new", do: stop', '"new", do: accept')
+    path.write_text(re.sub(r'  - {at: "span.*', "", text))
+    with pytest.raises(DecisionError, match=r"time: fill was decided, and accept of span missing"):
+        vz.run_decisions(path)
+    assert not (tmp_path / "air.zarr").exists()
+    path = draft(tmp_path, names, **dict.fromkeys(both, "fill"))
+    vz.run_decisions(path)
+    assert vz.open(tmp_path / "air.zarr")["time"].shape == (160,)
+
+
+def test_places_of_files_that_are_left_out_are_not_filled(tmp_path):
+    cold = {"variable_units": "degC", "only": ["air"]}
+    files = write_archive(tmp_path, 24, names=("air",), _9=cold, _23=cold)
+    os.unlink(files.pop(15))
+    path = draft(tmp_path, files, **{"step missing": "fill", "units": "skip"})
+    with pytest.raises(DecisionError, match="units/air leaves out 1 files between others"):
+        vz.run_decisions(path)
+    # Nothing is filled at the end.
+    del files[9]
+    path = draft(tmp_path, files, **{"step missing": "fill", "units": "skip"})
+    receipt = vz.run_decisions(path)
+    assert list(receipt.left_out) == [files[-1]]
+    assert vz.open(tmp_path / "air.zarr")["time"].shape == (23 * 4,)
+
+
+def test_a_variable_that_nobody_decided_of_is_not_filled(tmp_path):
+    files = write_archive(tmp_path, 12, names=("air", "rain", "snow"))
+    write(files[5], 24.0 * 5, 4, names=("air", "rain"))
+    make_old(files)
+    path = draft(tmp_path, files, variable="fill")
+    path.write_text(path.read_text().replace('"new", do: stop', '"new", do: accept'))
+    assert vz.run_decisions(path).counts == {"variable gone/snow": 1}
+    write(files[9], 24.0 * 9, 4, names=("air", "snow"))
+    with pytest.raises(
+        DecisionError, match=r"gone/snow: fill was .* nothing of variable gone/rain"
+    ):
+        vz.run_decisions(path, overwrite=True)
+    # Files that are left out lack nothing.
+    path.write_text(path.read_text().replace('"new", do: accept', '"new", do: skip'))
+    assert vz.run_decisions(path, overwrite=True).left_out == {files[9]: "variable gone/rain"}
+    written = vz.open(tmp_path / "air.zarr")
+    assert (written["snow"][20:24] == -9).all()
+    assert (written["rain"][...] != -9).all()
 
 
 @pytest.mark.parametrize(("old", "new", "problem"), [

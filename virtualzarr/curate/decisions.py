@@ -28,14 +28,14 @@ _TOP = ("virtualzarr-decisions", "archive", "publish", "decide")
 _ARCHIVE = ("paths", "inventory", "files", "listing", "format")
 _PUBLISH = ("form", "to", "dim")
 _LINE = ("at", "do", "files", "what", "from", "strand")
-_NEW = "new"
+NEW = "new"
 _NEW_ACTIONS = ("stop", "skip", "accept")
 _TWICE = ("same content twice", "replaced", "overlap")
 _BROKEN = ("empty", "truncated", "no permission", "not the format", "not supported",
            "damaged metadata", "gone", "dangling link", "unreachable",
            "changed during the scan")  # fmt: skip
-_MISSING = ("variable gone", "variable added", "variable skipped")
-_GAPS = ("step missing", "span missing")
+MISSING = ("variable gone", "variable added", "variable skipped")
+GAPS = ("step missing", "span missing")
 CONVERTED = ("units", "epoch", "scale/offset", "fill", "data type")
 _CONVERTING = ("convert", "virtual-for-us", "copy")
 _ENCODED = ("byte order", "chunk shape", "filters", "format")
@@ -55,9 +55,9 @@ def list_actions(kind: str) -> tuple[Action, ...]:
         return ("skip", "stop")
     if kind in _TWICE:
         return ("keep-first", "keep-last", "skip", "stop")
-    if kind in _MISSING:
+    if kind in MISSING:
         return ("fill", "skip", "stop")
-    if kind in _GAPS:
+    if kind in GAPS:
         return ("accept", "fill", "skip", "stop")
     if kind in CONVERTED:
         return ("convert", "virtual-for-us", "copy", "skip", "stop")
@@ -255,7 +255,7 @@ def _read_lines(lines: Sequence[Any]) -> tuple[Decision, ...]:
             raise DecisionError(f"the line {at!r} is there twice, or is no text")
         if files is not None:
             _check_count(files, f"files of the line {at!r}")
-        actions = _NEW_ACTIONS if at == _NEW else list_actions(_find_kind(at))
+        actions = _NEW_ACTIONS if at == NEW else list_actions(_find_kind(at))
         if do is not None and do not in actions:
             raise DecisionError(f"the line {at!r} cannot be {do!r}, but {', '.join(actions)}")
         texts = [entry.get(name, "") for name in ("what", "from", "strand")]
@@ -387,7 +387,7 @@ def _quote(value: Any) -> str:
 def check_decisions(decisions: Decisions, report: Survey) -> Iterator[str]:
     """Yield why a run must not begin: what is undecided, or of more files than was decided."""
     lines = {line.at: line for line in decisions.lines}
-    new = lines.get(_NEW, Decision(_NEW, "stop"))
+    new = lines.get(NEW, Decision(NEW, "stop"))
     groups, fixed = group_anomalies(report), _list_unconvertible(report)
     marks = mark_eras(report)
     for key, files in groups.items():

@@ -4,20 +4,14 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
-from virtualzarr.archive.survey import Survey, survey
-from virtualzarr.curate.decisions import (
-    CONVERTED,
-    Decision,
-    Decisions,
-    check_decisions,
-    group_anomalies,
-    name_anomaly,
-)
+from virtualzarr.archive.survey import survey
+from virtualzarr.curate.decisions import Decisions, check_decisions
+from virtualzarr.curate.join_plan import JoinPlan
 from virtualzarr.dataset.create import create_dataset
 from virtualzarr.errors import DecisionError
 from virtualzarr.hierarchy.group import Group
@@ -120,12 +114,12 @@ def run_decisions(
         paths = read_listing(decisions.inventory, **access)
     access |= {"parallel": parallel, "progress": progress, "ledger": ledger}
     report = survey(paths, decisions.dim, format=decisions.format, **access)
-    plan = _Plan.of(decisions, report)
+    plan = JoinPlan.of(decisions, report)
     problems = [*check_decisions(decisions, report), *plan.check(decisions)]
     if problems:
         raise DecisionError("nothing was written: " + "; ".join(problems), file=os.fspath(path))
     receipt = RunReceipt(
-        decisions.digest, report.listing, plan.describe(decisions), plan.counts,
+        decisions.digest, report.listing, _list_targets(plan, decisions), plan.counts,
         {strip_secrets(name): why for name, why in plan.left_out.items()}, _list_versions(),
     )  # fmt: skip
     how = output_options or storage_options
@@ -140,6 +134,12 @@ def run_decisions(
     return receipt
 
 
+def _list_targets(plan: JoinPlan, decisions: Decisions) -> dict[str, dict[str, Any]]:
+    """Return what is written of each strand."""
+    return {strand: plan.describe(strand, strip_secrets(decisions.name_target(strand)))
+            for strand in plan.files}  # fmt: skip
+
+
 def _with_versions(files: Sequence[str], paths: Any) -> Sequence[str]:
     """Return files with what a listing says of them."""
     if not isinstance(paths, Listing):
@@ -151,14 +151,14 @@ def _write(
     group: Group,
     to: str,
     decisions: Decisions,
-    plan: _Plan,
+    plan: JoinPlan,
     options: Mapping[str, Any] | None,
     overwrite: bool,
 ) -> None:
     if decisions.form == "dataset":
         create_dataset(to, group, decisions.dim, storage_options=options)
         return
-    publish(group, to, reference_format=decisions.form, copy=plan.copy, overwrite=overwrite,
+    publish(group, to, reference_format=decisions.form, copy=bool(plan.copied), overwrite=overwrite,
             storage_options=options)  # fmt: skip
 
 
@@ -167,81 +167,6 @@ def _write_receipt(receipt: RunReceipt, to: str, options: Mapping[str, Any] | No
     with AtomicFile(location) as file:
         file.write(json.dumps(receipt.to_json(), indent=2).encode())
         file.commit()
-
-
-@dataclass
-class _Plan:
-    """How files are joined as was decided: those of each strand, in order."""
-
-    files: dict[str, list[str]]
-    join: dict[str, Any]
-    copy: bool
-    left_out: dict[str, str]
-    counts: dict[str, int]
-
-    @classmethod
-    def of(cls, decisions: Decisions, report: Survey) -> _Plan:
-        lines = {line.at: line for line in decisions.lines}
-        new = lines.get("new", Decision("new", "stop"))
-        join: dict[str, Any] = {}
-        left_out: dict[str, str] = {}
-        twice: dict[tuple[str, ...], str] = {}
-        copies = False
-        for anomaly in report.anomalies:
-            key = name_anomaly(anomaly)
-            # What nobody has decided stops the run, unless the file says what new ones become.
-            line = lines.get(key, new)
-            if anomaly.kind == "same content twice":
-                twice[anomaly.files] = anomaly.files[-1 if line.do == "keep-last" else 0]
-            elif line.do == "skip":
-                left_out |= dict.fromkeys(_list_odd(anomaly.kind, anomaly.files), key)
-            elif line.do in ("keep-first", "keep-last") and anomaly.kind == "overlap":
-                join["overlap"] = line.do.removeprefix("keep-")
-            elif line.do in ("keep-first", "keep-last"):
-                files = anomaly.files[1:] if line.do == "keep-first" else anomaly.files[:-1]
-                left_out |= dict.fromkeys(files, key)
-            elif line.do == "fill" and anomaly.kind in ("step missing", "span missing"):
-                join["gaps"] = "fill"
-            elif line.do == "fill":
-                join["missing"] = "fill"
-            elif anomaly.kind in CONVERTED and line.do in ("convert", "virtual-for-us", "copy"):
-                join["harmonize"] = True
-            copies |= line.do == "copy"
-        counts = {key: len(files) for key, files in group_anomalies(report).items()}
-        # Of files with the same bytes, strands and all other anomalies have the first one alone.
-        kept = {files[0]: name for files, name in twice.items()}
-        chosen = {strand: [kept.get(name, name) for name in names if name not in left_out]
-                  for strand, names in report.strands.items()}  # fmt: skip
-        for files, name in twice.items():
-            why = left_out.get(files[0])
-            left_out |= dict.fromkeys(files, why or "same content twice")
-            if why is None:
-                del left_out[name]
-        return cls(chosen, join, copies, left_out, counts)
-
-    def check(self, decisions: Decisions) -> Iterator[str]:
-        """Yield why nothing can be written."""
-        if len(self.files) > 1 and "{strand}" not in decisions.to:
-            yield (
-                f"there are {len(self.files)} strands ({', '.join(self.files)}): each is "
-                "published for itself, and publish.to needs {strand} in it"
-            )
-        if not all(self.files.values()) or not self.files:
-            yield "no file is left"
-
-    def describe(self, decisions: Decisions) -> dict[str, dict[str, Any]]:
-        """Return what is written of each strand."""
-        return {
-            strand: {"to": strip_secrets(decisions.name_target(strand)), "files": len(files)}
-            for strand, files in self.files.items()
-        }
-
-
-def _list_odd(kind: str, files: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the files that an anomaly leaves out: of neighbours, the second."""
-    if kind in ("step missing", "span missing", "step changes", "overlap") and len(files) == 2:
-        return files[1:]
-    return files[1:] if kind == "replaced" else files
 
 
 def _list_versions() -> dict[str, str]:
