@@ -272,6 +272,21 @@ def test_a_variable_that_nobody_decided_of_is_not_filled(tmp_path):
     assert (written["rain"][...] != -9).all()
 
 
+def test_gaps_within_files_are_not_filled(tmp_path):
+    files = write_archive(tmp_path, 12, names=("air",))
+    write(files[5], 120.0, times=[120.0, 126.0, 138.0], names=["air"])
+    make_old(files)
+    key = "step missing/time/within files"
+    path = draft(tmp_path, files, **{key: "accept"})
+    assert f'"{key}", do: accept, files: 1}}  # accept, skip, stop' in path.read_text()
+    vz.run_decisions(path)
+    times = vz.open(tmp_path / "air.zarr")["time"][...]
+    np.testing.assert_array_equal(times, np.delete(np.arange(48) * 6.0, 22))
+    path = draft(tmp_path, files, **{"step missing": "fill"})
+    with pytest.raises(DecisionError, match=rf"{key}' cannot be 'fill', but accept, skip, stop"):
+        vz.run_decisions(path)
+
+
 @pytest.mark.parametrize(("old", "new", "problem"), [
     ("publish:", "publich:", "unknown key 'publich'.*publish"),
     ("  form: native", "  form: nativ", "nativ"),

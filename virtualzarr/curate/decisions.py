@@ -34,9 +34,12 @@ _TWICE = ("same content twice", "replaced", "overlap")
 _BROKEN = ("empty", "truncated", "no permission", "not the format", "not supported",
            "damaged metadata", "gone", "dangling link", "unreachable",
            "changed during the scan")  # fmt: skip
-MISSING = ("variable gone", "variable added", "variable skipped")
+MISSING = ("variable gone", "variable added")
 GAPS = ("step missing", "span missing")
 CONVERTED = ("units", "epoch", "scale/offset", "fill", "data type")
+_INSIDE = "within files"
+"""The end of keys of gaps that no join can fill, as they are not between files."""
+
 _CONVERTING = ("convert", "virtual-for-us", "copy")
 _ENCODED = ("byte order", "chunk shape", "filters", "format")
 _HARMLESS = ("jitter", "step changes", "lossy parameter", "half-written",
@@ -66,6 +69,16 @@ def list_actions(kind: str) -> tuple[Action, ...]:
     if kind in _HARMLESS:
         return ("accept", "skip", "stop")
     return ("skip", "stop")
+
+
+def _list_line_actions(at: str) -> tuple[Action, ...]:
+    """Return what can be done about what a line is of. Raises `DecisionError`."""
+    if at == NEW:
+        return _NEW_ACTIONS
+    actions = list_actions(_find_kind(at))
+    if at.endswith(f"/{_INSIDE}"):
+        actions = tuple(do for do in actions if do != "fill")
+    return actions
 
 
 @dataclass(frozen=True)
@@ -255,7 +268,7 @@ def _read_lines(lines: Sequence[Any]) -> tuple[Decision, ...]:
             raise DecisionError(f"the line {at!r} is there twice, or is no text")
         if files is not None:
             _check_count(files, f"files of the line {at!r}")
-        actions = _NEW_ACTIONS if at == NEW else list_actions(_find_kind(at))
+        actions = _list_line_actions(at)
         if do is not None and do not in actions:
             raise DecisionError(f"the line {at!r} cannot be {do!r}, but {', '.join(actions)}")
         texts = [entry.get(name, "") for name in ("what", "from", "strand")]
@@ -294,12 +307,18 @@ def _take(value: Any, what: str, names: Sequence[str], needed: Sequence[str]) ->
 def name_anomaly(anomaly: Anomaly) -> str:
     """Return the key under which an anomaly is decided: kind, variable and era.
 
+    Gaps within files have keys of their own: joins put nothing into files.
+
     Examples
     --------
     >>> name_anomaly(Anomaly("filters", ("a.nc",), "CMI_*", era=2))
     'filters/CMI_*/era 2'
+    >>> name_anomaly(Anomaly("step missing", ("a.nc",), "time"))
+    'step missing/time/within files'
     """
     parts = [anomaly.kind, *([anomaly.variable] if anomaly.variable else [])]
+    if anomaly.kind in GAPS and len(anomaly.files) == 1 and anomaly.era is None:
+        parts.append(_INSIDE)
     return "/".join([*parts, *([f"era {anomaly.era}"] if anomaly.era is not None else [])])
 
 
@@ -362,7 +381,7 @@ def draft_decisions(
     ]
     fixed, marks = _list_unconvertible(report), mark_eras(report)
     for key, files in group_anomalies(report).items():
-        actions = ", ".join(do for do in list_actions(_find_kind(key))
+        actions = ", ".join(do for do in _list_line_actions(key)
                             if key not in fixed or do not in _CONVERTING)  # fmt: skip
         mark = _write_mark(marks.get(key, EraMark()))
         lines.append(f"  - {{at: {_quote(key)}, do: null, files: {len(files)}{mark}}}  # {actions}")
