@@ -81,7 +81,10 @@ def test_a_run_does_what_was_decided(tmp_path, archive, capsys):
     assert written["decisions"] == Decisions.read(path).digest
     assert written["listing"] == vz.survey(archive).listing
     assert written["counts"]["scale/offset/air/era 2"] == 4
-    assert main(["run", str(path), "--dry-run"]) == 0
+    # A dry run says what the run would.
+    assert main(["run", str(path), "--dry-run"]) == 1
+    assert "--overwrite replaces it" in capsys.readouterr().err
+    assert main(["run", str(path), "--dry-run", "--overwrite"]) == 0
     assert "11 files" in capsys.readouterr().out
 
 
@@ -283,8 +286,45 @@ def test_gaps_within_files_are_not_filled(tmp_path):
     times = vz.open(tmp_path / "air.zarr")["time"][...]
     np.testing.assert_array_equal(times, np.delete(np.arange(48) * 6.0, 22))
     path = draft(tmp_path, files, **{"step missing": "fill"})
-    with pytest.raises(DecisionError, match=rf"{key}' cannot be 'fill', but accept, skip, stop"):
+    with pytest.raises(
+        DecisionError, match=rf"{key}' cannot be 'fill' in the form native, but accept, skip, stop"
+    ):
         vz.run_decisions(path)
+
+
+def write_codecs(folder, names=("p", "q")):
+    """Write twelve files, the last six of which have some variables shuffled."""
+    special = {f"_{k}": {"shuffle": True, "only": names} for k in range(6, 12)}
+    return write_archive(folder, 12, names=("p", "q"), **special)
+
+
+def test_only_variables_that_were_decided_are_copied(tmp_path):
+    files = write_codecs(tmp_path)
+    report = vz.survey(files)
+    assert [name_anomaly(odd) for odd in report.anomalies] == ["filters/p/era 2", "filters/q/era 2"]
+    some = {"form": "json", "to": "a.json", "filters/p": "copy", "filters/q": "virtual-for-us"}
+    path = draft(tmp_path, files, **some)
+    with pytest.raises(DecisionError, match=r"written: q: \d+ chunks would be copied \(.*copy:"):
+        vz.run_decisions(path)
+    assert not [name for name in os.listdir(tmp_path) if name.startswith("a.json")]
+    path = draft(tmp_path, files, form="json", to="a.json", filters="copy")
+    vz.run_decisions(path)
+    joined = vz.virtualize(files, "time")
+    written = vz.open(tmp_path / "a.json")
+    for name in ("p", "q"):
+        np.testing.assert_array_equal(written[name][...], joined[name][...])
+
+
+def test_forms_that_copy_nothing_offer_no_copy(tmp_path):
+    files = write_codecs(tmp_path, ("p",))
+    for form in ("native", "dataset"):
+        path = draft(tmp_path, files, form=form, to="a", filters="copy")
+        assert "# virtual-for-us, skip, stop" in path.read_text()
+        with pytest.raises(
+            DecisionError, match=f"cannot be 'copy' in the form {form}, but virtual"
+        ):
+            vz.run_decisions(path)
+    assert "virtual-for-us, copy, skip" in draft(tmp_path, files, form="json").read_text()
 
 
 @pytest.mark.parametrize(("old", "new", "problem"), [

@@ -15,6 +15,7 @@ from virtualzarr.archive.survey import Survey
 from virtualzarr.choices import ReferenceFormat
 from virtualzarr.errors import DecisionError, import_optional, suggest
 from virtualzarr.ingest.ledger import strip_secrets
+from virtualzarr.references.registry import get_form
 
 VERSION = 1
 
@@ -29,7 +30,7 @@ _ARCHIVE = ("paths", "inventory", "files", "listing", "format")
 _PUBLISH = ("form", "to", "dim")
 _LINE = ("at", "do", "files", "what", "from", "strand")
 NEW = "new"
-_NEW_ACTIONS = ("stop", "skip", "accept")
+_NEW_ACTIONS: tuple[Action, ...] = ("stop", "skip", "accept")
 _TWICE = ("same content twice", "replaced", "overlap")
 _BROKEN = ("empty", "truncated", "no permission", "not the format", "not supported",
            "damaged metadata", "gone", "dangling link", "unreachable",
@@ -71,13 +72,15 @@ def list_actions(kind: str) -> tuple[Action, ...]:
     return ("skip", "stop")
 
 
-def _list_line_actions(at: str) -> tuple[Action, ...]:
-    """Return what can be done about what a line is of. Raises `DecisionError`."""
+def _list_line_actions(at: str, form: str) -> tuple[Action, ...]:
+    """Return what can be done about what a line is of, in a form. Raises `DecisionError`."""
     if at == NEW:
         return _NEW_ACTIONS
     actions = list_actions(_find_kind(at))
     if at.endswith(f"/{_INSIDE}"):
         actions = tuple(do for do in actions if do != "fill")
+    if get_form(form).capabilities.as_is:  # nothing is copied there
+        actions = tuple(do for do in actions if do != "copy")
     return actions
 
 
@@ -254,12 +257,12 @@ def _read_document(document: Any, digest: str) -> Decisions:
         raise DecisionError("decide is a list of lines")
     return Decisions(
         tuple(paths), archive["files"], str(archive["listing"]), archive.get("format"),
-        target["form"], target["to"], target["dim"], _read_lines(lines), digest,
+        target["form"], target["to"], target["dim"], _read_lines(lines, target["form"]), digest,
         archive.get("inventory"),
     )  # fmt: skip
 
 
-def _read_lines(lines: Sequence[Any]) -> tuple[Decision, ...]:
+def _read_lines(lines: Sequence[Any], form: str) -> tuple[Decision, ...]:
     decisions: dict[str, Decision] = {}
     for line in lines:
         entry = _take(line, "a line of decide", _LINE, ("at", "do"))
@@ -268,9 +271,10 @@ def _read_lines(lines: Sequence[Any]) -> tuple[Decision, ...]:
             raise DecisionError(f"the line {at!r} is there twice, or is no text")
         if files is not None:
             _check_count(files, f"files of the line {at!r}")
-        actions = _list_line_actions(at)
+        actions = _list_line_actions(at, form)
         if do is not None and do not in actions:
-            raise DecisionError(f"the line {at!r} cannot be {do!r}, but {', '.join(actions)}")
+            names = ", ".join(actions)
+            raise DecisionError(f"the line {at!r} cannot be {do!r} in the form {form}, but {names}")
         texts = [entry.get(name, "") for name in ("what", "from", "strand")]
         if not all(isinstance(text, str) for text in texts):
             raise DecisionError(f"what, from and strand of the line {at!r} are texts")
@@ -381,7 +385,7 @@ def draft_decisions(
     ]
     fixed, marks = _list_unconvertible(report), mark_eras(report)
     for key, files in group_anomalies(report).items():
-        actions = ", ".join(do for do in _list_line_actions(key)
+        actions = ", ".join(do for do in _list_line_actions(key, form)
                             if key not in fixed or do not in _CONVERTING)  # fmt: skip
         mark = _write_mark(marks.get(key, EraMark()))
         lines.append(f"  - {{at: {_quote(key)}, do: null, files: {len(files)}{mark}}}  # {actions}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,16 +11,17 @@ from typing import Any
 from virtualzarr.archive.survey import survey
 from virtualzarr.curate.decisions import Decisions, check_decisions
 from virtualzarr.curate.join_plan import JoinPlan
-from virtualzarr.dataset.create import create_dataset
+from virtualzarr.curate.publication import (
+    Publication,
+    check_publications,
+    list_archive,
+    write_publications,
+)
 from virtualzarr.errors import DecisionError
-from virtualzarr.hierarchy.group import Group
 from virtualzarr.ingest.ledger import strip_secrets
 from virtualzarr.ingest.listing import Listing, read_listing
 from virtualzarr.ingest.virtualize import virtualize
 from virtualzarr.keywords import strict_keywords
-from virtualzarr.references.publish import publish
-from virtualzarr.stores.atomic_files import AtomicFile
-from virtualzarr.stores.location import Location
 
 
 @dataclass(frozen=True)
@@ -87,18 +87,20 @@ def run_decisions(
     overwrite : bool
         As for `publish`.
     dry_run : bool
-        Whether nothing is written.
+        Whether nothing is written; all is surveyed, joined and checked.
 
     Returns
     -------
     RunReceipt
-        It is also written beside the result, as ``NAME.receipt.json``.
+        It is also written beside the result of each strand, with what was written of that, as
+        ``NAME.receipt.json``.
 
     Raises
     ------
     DecisionError
-        The file cannot be understood, something is undecided, or of more files than was decided.
-        Nothing was written.
+        The file cannot be understood, something is undecided, or of more files than was decided,
+        or cannot be done as it was decided, or there is something else where the result or a
+        receipt is to be. Nothing was written.
     MismatchError
         Files differ in what no line of the file is about.
 
@@ -123,14 +125,20 @@ def run_decisions(
         {strip_secrets(name): why for name, why in plan.left_out.items()}, _list_versions(),
     )  # fmt: skip
     how = output_options or storage_options
-    for strand, files in {} if dry_run else plan.files.items():
+    # All are joined before the first is written: what one strand lacks stops the others, too.
+    publications = []
+    for strand, files in plan.files.items():
         group = virtualize(
             _with_versions(files, paths), decisions.dim, combine="by_coords",
             format=decisions.format, **plan.join, **access,
         )  # fmt: skip
         to = decisions.name_target(strand)
-        _write(group, to, decisions, plan, how, overwrite)
-        _write_receipt(receipt, to, how)
+        publications.append(Publication(strand, group, to, decisions, how))
+    problems = [*check_publications(publications, plan, list_archive(report), overwrite=overwrite)]
+    if problems:
+        raise DecisionError("nothing was written: " + "; ".join(problems), file=os.fspath(path))
+    if not dry_run:
+        write_publications(publications, plan, receipt.to_json(), overwrite=overwrite)
     return receipt
 
 
@@ -145,28 +153,6 @@ def _with_versions(files: Sequence[str], paths: Any) -> Sequence[str]:
     if not isinstance(paths, Listing):
         return files
     return Listing({name: paths.versions.get(name) for name in files})
-
-
-def _write(
-    group: Group,
-    to: str,
-    decisions: Decisions,
-    plan: JoinPlan,
-    options: Mapping[str, Any] | None,
-    overwrite: bool,
-) -> None:
-    if decisions.form == "dataset":
-        create_dataset(to, group, decisions.dim, storage_options=options)
-        return
-    publish(group, to, reference_format=decisions.form, copy=bool(plan.copied), overwrite=overwrite,
-            storage_options=options)  # fmt: skip
-
-
-def _write_receipt(receipt: RunReceipt, to: str, options: Mapping[str, Any] | None) -> None:
-    location = Location.of(f"{to.rstrip('/')}.receipt.json", options)
-    with AtomicFile(location) as file:
-        file.write(json.dumps(receipt.to_json(), indent=2).encode())
-        file.commit()
 
 
 def _list_versions() -> dict[str, str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Unpack
 
@@ -140,9 +140,7 @@ def create_dataset(
         dataset = Dataset(folder, single_writer=single_writer, **access)
         if dataset.has_commit(commit_id):
             return dataset
-    # What a creation left that was stopped before its head was there is in nobody's way.
-    if any(name not in _LEFT_BEHIND and name[-4:] != ".new" for name in present):
-        raise NodeExistsError("there is something already", file=folder)
+    _check_empty(present, folder)
     check_options(options)
     parameters: dict[str, Any] = dict(options)
     files = list_files(source, access)
@@ -173,6 +171,21 @@ def create_dataset(
             head.snapshot.commit,
             file=folder,
         ) from error
+
+
+def check_place(location: Location) -> None:
+    """Refuse a place for a dataset where there is something already. Raises `NodeExistsError`."""
+    _check_empty(open_storage(location, False).list_top(), location.uri)
+
+
+def _check_empty(present: Sequence[str], folder: str) -> None:
+    # What a creation left that was stopped before its head was there is in nobody's way.
+    if any(name not in _LEFT_BEHIND and name[-4:] != ".new" for name in present):
+        raise NodeExistsError(
+            "there is something already, and datasets are never overwritten, as they keep their "
+            "history: append to it, or write to another place",
+            file=folder,
+        )
 
 
 def _warn_of_unreachable(uris: Iterable[str], location: Location) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 from virtualzarr.array import Array
 from virtualzarr.combine import concat
-from virtualzarr.dataset.create import create_dataset
+from virtualzarr.dataset.create import check_place, create_dataset
 from virtualzarr.dataset.dataset import Dataset
 from virtualzarr.errors import MismatchError, NodeExistsError, UnsupportedError
 from virtualzarr.hierarchy.group import Group
@@ -40,6 +40,10 @@ class DatasetForm(ReferenceForm):
     def open(self, location: Location) -> OpenedReferences:
         """Open the newest version; references are read when their chunks are asked for."""
         return OpenedReferences(Dataset(location.uri, **_access(location)).group)
+
+    def check_target(self, node: Group | Array, location: Location, *, overwrite: bool) -> None:
+        """Refuse a place where there is something already."""
+        check_place(location)
 
     def publish(
         self, node: Group | Array, location: Location, options: PublishOptions

@@ -207,6 +207,16 @@ class ReferenceForm(ABC):
         """Open references."""
 
     @abstractmethod
+    def check_target(self, node: Group | Array, location: Location, *, overwrite: bool) -> None:
+        """Refuse a place where `publish` would refuse to put references, before it is called.
+
+        Raises
+        ------
+        NodeExistsError
+            There is something that is not to be replaced.
+        """
+
+    @abstractmethod
     def publish(
         self, node: Group | Array, location: Location, options: PublishOptions
     ) -> PublishReport:

@@ -186,21 +186,48 @@ def check_companion(node: Group | Array, location: Location, noun: str, overwrit
     NodeExistsError
         There is something else.
     """
+    mark = b"" if overwrite else COMPANIONS[noun][1]
+    remedy = "overwrite=True replaces it"
+    check_ours(location, noun, mark, list_sources(node), remedy=remedy)
+
+
+def check_ours(
+    location: Location,
+    noun: str,
+    mark: bytes,
+    sources: Iterable[Source],
+    *,
+    remedy: str = "remove it, or write to another place",
+) -> None:
+    """Refuse to replace a file that is none of our own of its kind, or is a source.
+
+    Parameters
+    ----------
+    location : Location
+    noun : str
+        What is to be written.
+    mark : bytes
+        What such files have near their beginning.
+    sources : iterable of Source
+        Files that are never replaced, whatever is in them.
+
+    Raises
+    ------
+    NodeExistsError
+    """
     uri = location.uri
     if location.is_remote:
         head = _read_head(location)
-        if head is not None and any(source.uri == uri for source in list_sources(node)):
+        if head is not None and any(source.uri == uri for source in sources):
             raise _is_source(uri, uri)
     else:
         path = resolve_links(uri)
         if not os.path.exists(path):
             return
         check_regular(uri)
-        check_sources(path, list_sources(node))
+        check_sources(path, sources)
         if not os.path.isfile(path):
             raise NodeExistsError(f"there would be a {noun}, and there is a folder", file=uri)
         head = _read_head(location)
-    if head and COMPANIONS[noun][1] not in head and not overwrite:
-        raise NodeExistsError(
-            f"there is a file already that is no {noun}; overwrite=True replaces it", file=uri
-        )
+    if head and mark not in head:
+        raise NodeExistsError(f"there is a file already that is no {noun}; {remedy}", file=uri)

@@ -110,6 +110,10 @@ class PortableForm(ReferenceForm):
         """
         check_writers(location, "references are several objects", single_writer)
 
+    def check_target(self, node: Group | Array, location: Location, *, overwrite: bool) -> None:
+        """Refuse a place where something else lies, or a source."""
+        check_replaceable(self, location, list_sources(node), overwrite=overwrite)
+
     def publish(
         self, node: Group | Array, location: Location, options: PublishOptions
     ) -> PublishReport:

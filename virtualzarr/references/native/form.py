@@ -30,7 +30,7 @@ from virtualzarr.references.materialize import rename_sources
 from virtualzarr.references.native.append import append, select_unreferenced
 from virtualzarr.references.native.manifest_chunks import NativeChunks
 from virtualzarr.references.native.manifest_growth import native_chunks, rewrite_parts
-from virtualzarr.references.native.save import save
+from virtualzarr.references.native.save import check_place, save
 from virtualzarr.references.new_names import resolve_names
 from virtualzarr.references.preview import Preview, preview_as_is
 from virtualzarr.references.report import PublishReport
@@ -59,6 +59,10 @@ class NativeForm(ReferenceForm):
         """Open the hierarchy; references are read when their chunks are asked for."""
         options, allowed = location.storage_options, location.allowed
         return OpenedReferences(open_node(location.uri, storage_options=options, allowed=allowed))
+
+    def check_target(self, node: Group | Array, location: Location, *, overwrite: bool) -> None:
+        """Refuse a place where there is something already."""
+        check_place(node, open_store(location.uri, location.storage_options), overwrite=overwrite)
 
     def publish(
         self, node: Group | Array, location: Location, options: PublishOptions

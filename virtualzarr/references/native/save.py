@@ -93,23 +93,39 @@ def save(
     plan = _plan_hierarchy(in_zarr_format(node, 3), on_error)
     # Held from the first look to the last document, so that two who save at once do not mix.
     with hierarchy_lock(store, create=True):
-        if find_node(store, "") is not None:
-            if not overwrite:
-                raise errors.NodeExistsError(
-                    "there is something already; overwrite=True replaces it", file=store.uri
-                )
-            _check_apart(node, store)
+        check_place(node, store, overwrite=overwrite)
         # What has documents is deleted as a node; what is left then belongs to something else,
         # and is never deleted.
         if overwrite:
             delete_node(store, "", missing_ok=True)
-        if (stored := next(iter(store.list()), None)) is not None:
-            raise errors.NodeExistsError(
-                f"there is {stored[0]!r}, which belongs to no Zarr hierarchy: remove it, or write "
-                "to another place",
-                file=store.uri,
-            )
+        _check_empty(store)
         return _write_plan(plan, store, relative, isinstance(node, Group))
+
+
+def check_place(node: Group | Array, store: Store, *, overwrite: bool) -> None:
+    """Refuse to save a hierarchy where there is something else, or what it refers to.
+
+    Raises
+    ------
+    NodeExistsError
+    """
+    if find_node(store, "") is None:
+        _check_empty(store)
+        return
+    if not overwrite:
+        raise errors.NodeExistsError(
+            "there is something already; overwrite=True replaces it", file=store.uri
+        )
+    _check_apart(node, store)
+
+
+def _check_empty(store: Store) -> None:
+    if (stored := next(iter(store.list()), None)) is not None:
+        raise errors.NodeExistsError(
+            f"there is {stored[0]!r}, which belongs to no Zarr hierarchy: remove it, or write "
+            "to another place",
+            file=store.uri,
+        )
 
 
 def _check_apart(node: Group | Array, store: Store) -> None:

@@ -1,0 +1,158 @@
+"""Publications of a run: all that would stop one is looked for before the first is written."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from virtualzarr.archive.survey import Survey
+from virtualzarr.curate.decisions import Decisions
+from virtualzarr.curate.join_plan import JoinPlan
+from virtualzarr.dataset.create import create_dataset
+from virtualzarr.errors import NodeExistsError, VirtualZarrError
+from virtualzarr.hierarchy.group import Group
+from virtualzarr.manifest import Source
+from virtualzarr.redaction import hide_secrets
+from virtualzarr.references.form import PublishOptions
+from virtualzarr.references.overwrite import check_ours, check_sources
+from virtualzarr.references.publish import publish
+from virtualzarr.references.registry import choose_target
+from virtualzarr.stores.atomic_files import AtomicFile, resolve_links, write_errors
+from virtualzarr.stores.location import Location
+
+RECEIPT = b'"virtualzarr-receipt"'
+"""What receipts of runs begin with, nearly."""
+
+
+@dataclass(frozen=True)
+class Publication:
+    """What a run writes of one strand: references, or a dataset, and the receipt beside it.
+
+    Parameters
+    ----------
+    strand : str
+    group : Group
+        Its files, joined.
+    to : str
+        Where it is written.
+    decisions : Decisions
+    options : mapping, optional
+        How a URL is opened to write there.
+    """
+
+    strand: str
+    group: Group
+    to: str
+    decisions: Decisions
+    options: Mapping[str, Any] | None
+
+    @property
+    def receipt(self) -> Location:
+        """Where the receipt is."""
+        return Location.of(f"{self.to.rstrip('/')}.receipt.json", self.options)
+
+    def check(self, plan: JoinPlan, sources: Sequence[Source], *, overwrite: bool) -> Iterator[str]:
+        """Yield why it cannot be written.
+
+        Parameters
+        ----------
+        plan : JoinPlan
+        sources : sequence of Source
+            All files of the archive, also those that are left out: none is ever replaced.
+        """
+        location, form = choose_target(self.to, self.decisions.form, self.options)
+        try:
+            form.check_target(self.group, location, overwrite=overwrite)
+            _check_local(location, sources)
+            check_ours(self.receipt, "receipt of a run", RECEIPT, sources)
+            self._check_folder()
+        except VirtualZarrError as error:
+            yield str(error)
+        # Forms that hold everything as it is copy nothing.
+        if not form.capabilities.as_is:
+            yield from plan.check_copies(form.preview(self.group, location.uri, PublishOptions()))
+
+    def _check_folder(self) -> None:
+        """Refuse a folder in which no receipt can be made, before it lacks one."""
+        receipt = self.receipt
+        folder = os.path.dirname(receipt.uri)
+        if receipt.is_remote or not os.path.isdir(folder):
+            return
+        with write_errors(receipt.uri):
+            if not os.access(folder, os.W_OK):
+                raise PermissionError(13, "Permission denied")
+            with suppress(FileNotFoundError):
+                os.lstat(receipt.uri)  # the system refuses a name that is too long
+
+    def write(self, plan: JoinPlan, *, overwrite: bool) -> None:
+        """Write it, as was decided."""
+        form, options = self.decisions.form, self.options
+        if form == "dataset":
+            create_dataset(self.to, self.group, self.decisions.dim, storage_options=options)
+            return
+        publish(self.group, self.to, reference_format=form, copy=bool(plan.copied),
+                overwrite=overwrite, storage_options=options)  # fmt: skip
+
+    def write_receipt(self, receipt: Mapping[str, Any]) -> None:
+        """Write the receipt, that of this strand alone: what others will be is not known yet."""
+        own = {**receipt, "to": {self.strand: receipt["to"][self.strand]}}
+        with AtomicFile(self.receipt) as file:
+            file.write(json.dumps(own, indent=2).encode())
+            file.commit()
+
+
+def _check_local(location: Location, sources: Sequence[Source]) -> None:
+    """Refuse to replace a file of the archive, or a folder that has some."""
+    path = resolve_links(location.uri)
+    if location.is_remote:
+        if any(source.uri == location.uri for source in sources):
+            raise NodeExistsError("it is a file of the archive", file=location.uri)
+    elif os.path.exists(path):
+        check_sources(path, sources)
+
+
+def list_archive(report: Survey) -> list[Source]:
+    """Return all files of a survey, also those that could not be scanned."""
+    names = dict.fromkeys(name for some in report.strands.values() for name in some)
+    names |= dict.fromkeys(name for odd in report.anomalies for name in odd.files)
+    return [Source(name) for name in names]
+
+
+def check_publications(
+    publications: Sequence[Publication],
+    plan: JoinPlan,
+    sources: Sequence[Source],
+    *,
+    overwrite: bool,
+) -> Iterator[str]:
+    """Yield what would stop any of them; each is named if there are several."""
+    for each in publications:
+        start = f"{hide_secrets(each.to)}: " if len(publications) > 1 else ""
+        for problem in each.check(plan, sources, overwrite=overwrite):
+            yield start + problem
+
+
+def write_publications(
+    publications: Sequence[Publication],
+    plan: JoinPlan,
+    receipt: Mapping[str, Any],
+    *,
+    overwrite: bool,
+) -> None:
+    """Write one after the other, with its receipt; an error says which were written before it."""
+    written: list[str] = []
+    for each in publications:
+        try:
+            each.write(plan, overwrite=overwrite)
+            each.write_receipt(receipt)
+        except VirtualZarrError as error:
+            if written:
+                # An error keeps its class: what to do about it depends on that.
+                names = ", ".join(map(hide_secrets, written))
+                error.message += f"; {names} were published before that, with receipts"
+            raise
+        written.append(each.to)
