@@ -1,0 +1,127 @@
+"""What a run writes: all strands or none, never a source, and receipts that are true."""
+
+import json
+import os
+import shutil
+
+import pytest
+
+import virtualzarr as vz
+from tests.archive.archives import make_old, write, write_archive
+from tests.archive.test_kinds import interleave
+from tests.curate.test_decisions import draft
+from virtualzarr.curate import publication
+from virtualzarr.errors import DecisionError, WriteError
+
+
+def list_written(folder):
+    """Return what a run has written, receipts and all."""
+    return sorted(name for name in os.listdir(folder) if name.startswith("air"))
+
+
+@pytest.mark.parametrize("dry_run", [True, False])
+@pytest.mark.parametrize("problem", ["target", "receipt", "copies"])
+def test_what_stops_one_strand_stops_all(tmp_path, dry_run, problem):
+    folder = tmp_path / "files"
+    folder.mkdir()
+    files = interleave(folder, 6)
+    if problem == "copies":
+        # Chunks of three rows in files of four make a grid that others do not know.
+        for k in range(6):
+            options = {"x": (11, 12, 13, 14), "names": ("air",), "chunks": (3, 4)}
+            write(files[2 * k + 1], 24.0 * k + 12, 4, 1.0, **options)
+        make_old(files)
+    path = draft(tmp_path, files, form="json", to="air-{strand}.json")
+    before = []
+    if problem == "target":
+        before = ["air-17.json"]
+        (tmp_path / "air-17.json").write_text("mine")
+    elif problem == "receipt":
+        before = ["air-17.json.receipt.json"]
+        (tmp_path / "air-17.json.receipt.json").mkdir()
+    with pytest.raises(DecisionError, match=r"nothing was written: .*air-17.json: "):
+        vz.run_decisions(path, dry_run=dry_run)
+    assert list_written(tmp_path) == [*before, "air.yaml"]
+
+
+def test_an_error_says_which_strands_were_published(tmp_path, monkeypatch):
+    files = interleave(tmp_path, 6)
+    path = draft(tmp_path, files, to="air-{strand}.zarr")
+    done = publication.publish
+
+    def fail(group, to, **options):
+        if "17" in to:
+            raise WriteError("the disk is full", file=to)
+        return done(group, to, **options)
+
+    monkeypatch.setattr(publication, "publish", fail)
+    with pytest.raises(WriteError, match=r"full; .*air-16.zarr were published before that"):
+        vz.run_decisions(path)
+    receipt = json.loads((tmp_path / "air-16.zarr.receipt.json").read_text())
+    assert {strand: each["files"] for strand, each in receipt["to"].items()} == {"16": 6}
+    assert not (tmp_path / "air-17.zarr.receipt.json").exists()
+
+
+def test_receipts_replace_nothing_but_receipts(tmp_path):
+    files = write_archive(tmp_path, 12, names=("air",))
+    path = draft(tmp_path, files)
+    receipt = tmp_path / "air.zarr.receipt.json"
+    receipt.write_text('{"mine": 1}')
+    for overwrite in (False, True):
+        with pytest.raises(DecisionError, match="a file already that is no receipt of a run"):
+            vz.run_decisions(path, overwrite=overwrite)
+    assert receipt.read_text() == '{"mine": 1}'
+    receipt.unlink()
+    vz.run_decisions(path)
+    # One of ours is replaced.
+    assert vz.run_decisions(path, overwrite=True).to[""]["files"] == 12
+    assert not list(tmp_path.glob("*.part"))
+
+
+@pytest.mark.parametrize("place", ["receipt", "target", "left out"])
+def test_no_file_of_the_archive_is_replaced(tmp_path, place):
+    files = write_archive(tmp_path, 12, names=("air",))
+    name = "air.json.receipt.json" if place == "receipt" else "air.json"
+    source = files[4]
+    if place == "left out":
+        with open(source, "r+b") as file:
+            file.truncate(2000)
+    shutil.move(source, tmp_path / name)
+    content = (tmp_path / name).read_bytes()
+    names = [str(tmp_path / name) if each == source else each for each in files]
+    decided = {"truncated": "skip", "step missing": "accept", "order": "accept"}
+    path = draft(tmp_path, names, form="json", to="air.json", **decided)
+    with pytest.raises(DecisionError, match="among the files that are referred to"):
+        vz.run_decisions(path, overwrite=True)
+    assert (tmp_path / name).read_bytes() == content
+
+
+@pytest.mark.skipif(os.getuid() == 0, reason="root may write anywhere")
+def test_a_folder_without_room_for_a_receipt(tmp_path):
+    files = write_archive(tmp_path, 12, names=("air",))
+    folder = tmp_path / "out"
+    (folder / "air.zarr").mkdir(parents=True)
+    folder.chmod(0o500)
+    with pytest.raises(DecisionError, match="Permission denied"):
+        vz.run_decisions(draft(tmp_path, files, to="out/air.zarr"))
+    assert not list((folder / "air.zarr").iterdir())
+
+
+def test_names_that_are_too_long_for_a_receipt(tmp_path):
+    files = write_archive(tmp_path, 12, names=("air",))
+    name = "a" * 245 + ".zarr"
+    with pytest.raises(DecisionError, match=r"nothing was written: .*too long"):
+        vz.run_decisions(draft(tmp_path, files, to=name))
+    assert not (tmp_path / name).exists()
+
+
+def test_datasets_are_not_overwritten(tmp_path):
+    files = write_archive(tmp_path, 12, names=("air",))
+    path = draft(tmp_path, files, form="dataset", to="air.dataset")
+    vz.run_decisions(path)
+    receipt = (tmp_path / "air.dataset.receipt.json").read_text()
+    for overwrite in (False, True):
+        with pytest.raises(DecisionError, match=r"datasets are never overwritten.*append to it"):
+            vz.run_decisions(path, overwrite=overwrite)
+    assert (tmp_path / "air.dataset.receipt.json").read_text() == receipt
+    assert vz.Dataset(tmp_path / "air.dataset").version == 1
