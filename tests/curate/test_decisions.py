@@ -198,6 +198,20 @@ def test_lines_of_eras_say_which(tmp_path):
             vz.run_decisions(path)
 
 
+def test_new_files_that_cannot_be_scanned_are_said_to_be_left_out(tmp_path):
+    files = write_archive(tmp_path, 12, names=("air",))
+    path = draft(tmp_path, files)
+    path.write_text(path.read_text().replace("do: stop", "do: accept"))
+    with open(files[11], "r+b") as file:
+        file.truncate(2000)
+    receipt = vz.run_decisions(path)
+    assert receipt.left_out == {files[11]: "truncated"}
+    assert receipt.to[""]["files"] == 11
+    assert json.loads((tmp_path / "air.zarr.receipt.json").read_text())["left_out"] == {
+        files[11]: "truncated"
+    }
+
+
 def test_strands_are_published_each_for_itself(tmp_path):
     files = interleave(tmp_path, 6)
     path = draft(tmp_path, files, to="air.zarr")

@@ -2,6 +2,7 @@
 
 import base64
 import os
+import shutil
 from html.parser import HTMLParser
 
 import h5py
@@ -101,6 +102,32 @@ def test_the_command_writes_the_page(report, tmp_path):
     path = tmp_path / "air.html"
     assert main(["survey", *files, "--page", str(path), "-q"]) == 0
     assert "13 files" in path.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("link", [None, os.symlink, os.link])
+def test_pages_replace_nothing_but_pages(report, tmp_path, link, capsys):
+    files = [shutil.copy2(name, tmp_path) for name in report.strands[""]]
+    for place in (files[2], tmp_path / "notes.html"):
+        if place != files[2]:
+            place.write_text("mine")
+        path = place
+        if link is not None:
+            path = tmp_path / "other.html"
+            path.unlink(missing_ok=True)
+            link(place, path)
+        with open(place, "rb") as file:
+            before = file.read()
+        assert main(["survey", *files, "--page", str(path), "-q"]) == 1
+        message = "among the files" if place == files[2] else "a file already that is no page"
+        assert message in capsys.readouterr().err
+        with open(place, "rb") as file:
+            assert file.read() == before
+    # One of ours is replaced, and nothing is left beside it.
+    path = tmp_path / "air.html"
+    for some in (files, files[:8]):
+        assert main(["survey", *some, "--page", str(path), "-q"]) == 0
+        assert f"{len(some)} files" in path.read_text(encoding="utf-8")
+    assert not list(tmp_path.glob(".*"))
 
 
 @pytest.mark.skipif(CHROMIUM is None, reason="no browser")

@@ -32,7 +32,7 @@ _LINE = ("at", "do", "files", "what", "from", "strand")
 NEW = "new"
 _NEW_ACTIONS: tuple[Action, ...] = ("stop", "skip", "accept")
 _TWICE = ("same content twice", "replaced", "overlap")
-_BROKEN = ("empty", "truncated", "no permission", "not the format", "not supported",
+BROKEN = ("empty", "truncated", "no permission", "not the format", "not supported",
            "damaged metadata", "gone", "dangling link", "unreachable",
            "changed during the scan")  # fmt: skip
 MISSING = ("variable gone", "variable added")
@@ -55,7 +55,7 @@ def list_actions(kind: str) -> tuple[Action, ...]:
     >>> list_actions("truncated"), list_actions("overlap")
     (('skip', 'stop'), ('keep-first', 'keep-last', 'skip', 'stop'))
     """
-    if kind in _BROKEN:
+    if kind in BROKEN:
         return ("skip", "stop")
     if kind in _TWICE:
         return ("keep-first", "keep-last", "skip", "stop")

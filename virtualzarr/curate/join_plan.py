@@ -10,6 +10,7 @@ from typing import Any
 from virtualzarr.archive.anomalies import Anomaly
 from virtualzarr.archive.survey import Survey
 from virtualzarr.curate.decisions import (
+    BROKEN,
     CONVERTED,
     GAPS,
     MISSING,
@@ -128,7 +129,8 @@ def _leave_out(decided: list[_Decided]) -> dict[str, str]:
         files, kind = each.odd.files, each.odd.kind
         if kind == "same content twice":
             continue
-        if each.do == "skip":
+        # Whatever new ones become: what cannot be scanned is in no join.
+        if each.do == "skip" or kind in BROKEN:
             left_out |= dict.fromkeys(_list_odd(kind, files), each.key)
         elif each.do in ("keep-first", "keep-last") and kind != "overlap":
             rest = files[1:] if each.do == "keep-first" else files[:-1]

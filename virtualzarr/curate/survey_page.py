@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from datetime import datetime
@@ -11,7 +12,11 @@ from typing import Any
 
 from virtualzarr.archive.anomalies import Anomaly
 from virtualzarr.archive.survey import Survey
+from virtualzarr.curate.publication import list_archive
 from virtualzarr.curate.verdict import Verdict, sum_costs
+from virtualzarr.references.overwrite import COMPANIONS, check_ours
+from virtualzarr.stores.atomic_files import AtomicFile
+from virtualzarr.stores.location import Location
 
 MAX_BYTES = 2_000_000
 """What a page may have, whatever the archive has."""
@@ -52,6 +57,24 @@ def make_page(report: Survey, verdicts: Sequence[Verdict] = ()) -> str:
     page = head + "".join(parts)
     tail = "</main></body></html>"
     return page + _tabulate_odd(report, MAX_BYTES - len(page.encode()) - len(tail)) + tail
+
+
+def write_page(report: Survey, verdicts: Sequence[Verdict], path: str | os.PathLike[str]) -> None:
+    """Write the page, in place of a page of ours at most, and never of a file of the archive.
+
+    Raises
+    ------
+    NodeExistsError
+        There is something else.
+    WriteError
+        It cannot be written; what was there is there still.
+    """
+    location = Location.of(path)
+    check_ours(location, "page", COMPANIONS["page"][1], list_archive(report))
+    # Links are followed by both, so that what was looked at is what is replaced.
+    with AtomicFile(location) as file:
+        file.write(make_page(report, verdicts).encode())
+        file.commit()
 
 
 def _show(text: object, most: int = _MAX_TEXT) -> str:

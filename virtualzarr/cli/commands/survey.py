@@ -57,7 +57,7 @@ def run(options: argparse.Namespace) -> int:
     """Run the command; what is odd is no failure, but its result."""
     import virtualzarr
     from virtualzarr.curate.decisions import draft_decisions
-    from virtualzarr.curate.survey_page import make_page
+    from virtualzarr.curate.survey_page import write_page
     from virtualzarr.curate.verdict import judge, sum_costs
 
     paths: Any = options.files
@@ -84,8 +84,7 @@ def run(options: argparse.Namespace) -> int:
             )
             file.write(draft)
     if options.page is not None:
-        with open(options.page, "w", encoding="utf-8") as file:
-            file.write(make_page(report, verdicts))
+        write_page(report, verdicts, options.page)
     shared.print_report(options, _as_json(report, verdicts) if options.json else report)
     if options.verdict and not options.json and not options.quiet:
         print("\n".join(f"as {form}: {text}" for form, text in sum_costs(verdicts)))
