@@ -44,6 +44,23 @@ def test_what_stops_one_strand_stops_all(tmp_path, dry_run, problem):
     assert list_written(tmp_path) == [*before, "air.yaml"]
 
 
+def test_a_result_that_is_replaced_has_no_receipt_until_it_is_there(tmp_path, monkeypatch):
+    files = write_archive(tmp_path, 12, names=("air",))
+
+    def fail(group, to, **options):
+        raise WriteError("the disk is full", file=to)
+
+    # Of other forms the old result stays, and its receipt.
+    for form, name, is_there in (("native", "air.zarr", False), ("json", "air.json", True)):
+        path = draft(tmp_path, files, form=form, to=name)
+        vz.run_decisions(path)
+        with monkeypatch.context() as context:
+            context.setattr(publication, "publish", fail)
+            with pytest.raises(WriteError):
+                vz.run_decisions(path, overwrite=True)
+        assert (tmp_path / f"{name}.receipt.json").exists() == is_there
+
+
 def test_an_error_says_which_strands_were_published(tmp_path, monkeypatch):
     files = interleave(tmp_path, 6)
     path = draft(tmp_path, files, to="air-{strand}.zarr")

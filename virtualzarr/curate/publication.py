@@ -23,6 +23,7 @@ from virtualzarr.references.publish import publish
 from virtualzarr.references.registry import choose_target
 from virtualzarr.stores.atomic_files import AtomicFile, resolve_links, write_errors
 from virtualzarr.stores.location import Location
+from virtualzarr.stores.open_store import open_store
 
 RECEIPT = b'"virtualzarr-receipt"'
 """What receipts of runs begin with, nearly."""
@@ -91,11 +92,19 @@ class Publication:
     def write(self, plan: JoinPlan, *, overwrite: bool) -> None:
         """Write it, as was decided."""
         form, options = self.decisions.form, self.options
+        if form == "native" and overwrite:
+            # Such a result is not replaced as a whole: a kill leaves neither it nor a new one.
+            self._remove_receipt()
         if form == "dataset":
             create_dataset(self.to, self.group, self.decisions.dim, storage_options=options)
             return
         publish(self.group, self.to, reference_format=form, copy=bool(plan.copied),
                 overwrite=overwrite, storage_options=options)  # fmt: skip
+
+    def _remove_receipt(self) -> None:
+        folder, name = os.path.split(self.receipt.uri)
+        with write_errors(self.receipt.uri):
+            open_store(folder, self.options).delete(name)
 
     def write_receipt(self, receipt: Mapping[str, Any]) -> None:
         """Write the receipt, that of this strand alone: what others will be is not known yet."""

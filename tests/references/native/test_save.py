@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 import virtualzarr as vz
 from grids import RegularGrid
+from tests.references.native.failing import Broken, Failing
 from tests.references.native.helpers import RAW, build, contiguous, plans
 from virtualzarr import Array, Group, Manifest
 from virtualzarr.codecs import Pipeline, make
@@ -24,6 +25,36 @@ from virtualzarr.references.native.append import append
 from virtualzarr.references.native.save import save
 from virtualzarr.references.native.save_columns import chunk_shape
 from virtualzarr.references.publish import publish
+from virtualzarr.stores import open_store
+
+
+@pytest.mark.parametrize("replaces", [False, True])
+def test_what_a_dead_writer_left_is_replaced(tmp_path, replaces):
+    array, _ = contiguous(tmp_path, "a.bin", 7)
+    group, stopped = Group({"a/b": 1}, {"air": array, "sea": array}), 0
+    for allowed in range(200):
+        store = open_store(tmp_path / f"{allowed}.zarr")
+        if replaces:
+            save(group, store)
+        try:
+            save(group, Failing(store, allowed), overwrite=replaces)
+        except Broken:
+            stopped += 1
+        else:
+            break
+        if next(iter(store.list()), None) is None:
+            continue
+        with pytest.raises(NodeExistsError, match="already; overwrite=True replaces it"):
+            save(group, store)
+        save(group, store, overwrite=True)
+        assert sorted(vz.open(store)) == ["air", "sea"]
+        assert "__unfinished" not in dict(store.list())
+    assert stopped > 5
+    # What is somebody else's is never deleted.
+    other = open_store(tmp_path / "other")
+    other.set("air/zarr.json", b"{}")
+    with pytest.raises(NodeExistsError, match="belongs to no Zarr hierarchy"):
+        save(group, other, overwrite=True)
 
 
 def rows_of(manifest):

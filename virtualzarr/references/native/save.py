@@ -29,8 +29,7 @@ from virtualzarr.metadata.fill import is_same_fill
 from virtualzarr.metadata.node_documents import to_documents
 from virtualzarr.metadata.portable import as_strict_attributes, to_portable_v3
 from virtualzarr.nodes.consolidated import consolidate
-from virtualzarr.nodes.documents import check_writable, find_node, join
-from virtualzarr.nodes.write_nodes import delete_node
+from virtualzarr.nodes.documents import DOCUMENT_NAMES, check_writable, find_node, join
 from virtualzarr.references.dataset_data import DatasetData
 from virtualzarr.references.native.manifest_growth import save_manifest
 from virtualzarr.references.native.relative_uris import folder_of
@@ -42,6 +41,9 @@ from virtualzarr.stores.files import is_url
 from virtualzarr.stores.locks import hierarchy_lock
 from virtualzarr.virtual.from_store import build_manifest
 from virtualzarr.virtual.rechunk import with_decoder
+
+_UNFINISHED = "__unfinished"
+"""A key that is there while a hierarchy is written; Zarr v3 reserves names that begin so."""
 
 
 @strict_keywords()
@@ -94,11 +96,9 @@ def save(
     # Held from the first look to the last document, so that two who save at once do not mix.
     with hierarchy_lock(store, create=True):
         check_place(node, store, overwrite=overwrite)
-        # What has documents is deleted as a node; what is left then belongs to something else,
-        # and is never deleted.
-        if overwrite:
-            delete_node(store, "", missing_ok=True)
-        _check_empty(store)
+        # Whoever is killed from here on leaves what the next one knows to be of no use.
+        store.set(_UNFINISHED, b"a hierarchy is written here; if nobody does, it can be replaced")
+        _clear(store)
         return _write_plan(plan, store, relative, isinstance(node, Group))
 
 
@@ -109,23 +109,36 @@ def check_place(node: Group | Array, store: Store, *, overwrite: bool) -> None:
     ------
     NodeExistsError
     """
-    if find_node(store, "") is None:
-        _check_empty(store)
+    stored = next(iter(store.list()), None)
+    if stored is None:
         return
-    if not overwrite:
-        raise errors.NodeExistsError(
-            "there is something already; overwrite=True replaces it", file=store.uri
-        )
-    _check_apart(node, store)
-
-
-def _check_empty(store: Store) -> None:
-    if (stored := next(iter(store.list()), None)) is not None:
+    # What has documents is a hierarchy, and what our own writer began to write is of no use; all
+    # else belongs to somebody, and is never deleted.
+    is_unfinished = store.get(_UNFINISHED) is not None
+    if find_node(store, "") is None and not is_unfinished:
         raise errors.NodeExistsError(
             f"there is {stored[0]!r}, which belongs to no Zarr hierarchy: remove it, or write "
             "to another place",
             file=store.uri,
         )
+    if not overwrite:
+        noun = "a hierarchy of which the writer died" if is_unfinished else "something"
+        raise errors.NodeExistsError(
+            f"there is {noun} already; overwrite=True replaces it", file=store.uri
+        )
+    _check_apart(node, store)
+
+
+def _clear(store: Store) -> None:
+    """Delete all that is in a store, documents first, but for what says that it is unfinished."""
+    for name in DOCUMENT_NAMES:
+        store.delete(name)
+    keys = [key for key, _ in store.list() if key != _UNFINISHED]
+    for folder in sorted({key.split("/")[0] for key in keys if "/" in key}):
+        store.delete_dir(folder)
+    for key in keys:
+        if "/" not in key:
+            store.delete(key)
 
 
 def _check_apart(node: Group | Array, store: Store) -> None:
@@ -211,6 +224,7 @@ def _write_plan(
         store.set(join(path, "zarr.json"), documents[path])
     if is_group:
         consolidate(store)
+    store.delete(_UNFINISHED)
     return PublishReport(
         path=store.uri, zarr_format=3, why_v3=(), inlined=0, copied=0, copied_bytes=0,
         copied_to=None, nbytes=sum(size for _, size in store.list()), skipped=plan.skipped,
