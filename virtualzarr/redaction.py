@@ -45,3 +45,18 @@ def has_secrets(url: str) -> bool:
     """
     has_login = "@" in url and (_LOGIN.search(url) or _PASSWORD.search(url))
     return bool(has_login or ("?" in url and _SIGNATURE.search(url)))
+
+
+def escape_unprintable(text: str) -> str:
+    r"""Return text of strangers for a terminal: what would act there, or hide, is escaped.
+
+    Examples
+    --------
+    >>> print(escape_unprintable("a\x1b[2J\u202eb"))
+    a\x1b[2J\u202eb
+    """
+    if text.isprintable():
+        return text
+    return "".join(
+        char if char.isprintable() else char.encode("unicode_escape").decode() for char in text
+    )

@@ -24,6 +24,21 @@ def told(report):
     }
 
 
+def test_names_do_nothing_in_a_terminal_and_eras_are_counted(tmp_path):
+    changed = {"variable_units": "degC", "only": ["air"]}
+    files = write_archive(tmp_path, 12, names=("air",), **{f"_{k}": changed for k in range(6, 12)})
+    assert "anomalies: none of single files, 1 where eras begin" in repr(vz.survey(files))
+    hostile = str(tmp_path / "day003\n\x1b[2J\u202e.nc")
+    os.rename(files[3], hostile)
+    with open(hostile, "r+b") as file:
+        file.truncate(2000)
+    text = repr(vz.survey([*files[:3], hostile, *files[4:]]))
+    assert "day003\\n\\x1b[2J\\u202e.nc" in text
+    assert all(line.isprintable() for line in text.split("\n"))
+    assert "1 truncated, 1 where eras begin" in text
+    assert "anomalies: none\n" in f"{vz.survey(files[:3])!r}\n"
+
+
 def test_a_clean_set_of_months_says_nothing(tmp_path):
     files = months(tmp_path)
     report = vz.survey(files)

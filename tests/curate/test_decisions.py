@@ -367,6 +367,53 @@ def test_files_that_say_nothing_sensible_are_refused(tmp_path, archive, old, new
         Decisions.read(path)
 
 
+def test_what_is_no_file_is_refused(tmp_path):
+    for path, why in (("none.yaml", "No such file"), ("", "Is a directory")):
+        with pytest.raises(DecisionError, match=f"cannot be read: {why}"):
+            vz.run_decisions(tmp_path / path)
+
+
+@pytest.mark.parametrize("half", ["\\ud800", "\\udbff", "\\udc00"])
+@pytest.mark.parametrize("suffix", ["yaml", "json"])
+def test_halves_of_characters_name_no_file(tmp_path, archive, half, suffix):
+    import yaml
+
+    path = draft(tmp_path, archive, **DECIDED)
+    if suffix == "json":
+        document = yaml.safe_load(path.read_text())
+        path = tmp_path / "air.json"
+        path.write_text(json.dumps(document))
+    path.write_text(path.read_text().replace("air.zarr", f"air{half}.zarr"))
+    with pytest.raises(DecisionError, match="half of a character"):
+        vz.run_decisions(path)
+
+
+def test_characters_beyond_16_bits_are_kept(tmp_path):
+    folder = tmp_path / "\U0001f600"
+    folder.mkdir()
+    files = write_archive(folder, 12, names=("air",), _5={"variable_units": "\U0001f600"})
+    path = draft(tmp_path, files, to="\U0001f600.zarr", units="skip")
+    assert vz.run_decisions(path).left_out == {files[5]: "units/air"}
+    assert (tmp_path / "\U0001f600.zarr" / "zarr.json").exists()
+
+
+def test_new_is_to_be_decided_of_too(tmp_path):
+    files = write_archive(tmp_path, 12, names=("air",))
+    path = draft(tmp_path, files)
+    path.write_text(path.read_text().replace("do: stop", "do: null"))
+    with pytest.raises(DecisionError, match="nothing was written: new: undecided"):
+        vz.run_decisions(path)
+
+
+@pytest.mark.parametrize("form", ["native", "parquet", "dataset", "icechunk"])
+def test_a_file_of_json_is_of_no_other_form(tmp_path, archive, form):
+    path = draft(tmp_path, archive, form=form, to="a.json", **DECIDED)
+    with pytest.raises(
+        DecisionError, match=f"a.json', a file of JSON, and publish.form is '{form}"
+    ):
+        vz.run_decisions(path)
+
+
 def test_json_says_the_same(tmp_path, archive):
     import yaml
 

@@ -23,7 +23,7 @@ from virtualzarr.formats.registry import get_format
 from virtualzarr.ingest.ledger import Ledger, scan_options, strip_secrets
 from virtualzarr.ingest.scan_files import Paths, find_files, natural_key
 from virtualzarr.keywords import strict_keywords
-from virtualzarr.redaction import hide_secrets
+from virtualzarr.redaction import escape_unprintable, hide_secrets
 from virtualzarr.stores.files import is_url
 
 _END = 1 << 16
@@ -92,9 +92,12 @@ class Survey:
             lines += [f"  {change}" for change in era.changes]
         single = [anomaly for anomaly in self.anomalies if anomaly.era is None]
         counts = sorted(Counter(anomaly.kind for anomaly in single).items())
-        words = ", ".join(f"{count:,} {kind}" for kind, count in counts)
-        lines.append(f"anomalies: {words or 'none'}")
-        return hide_secrets("\n".join([*lines, *(f"  {anomaly}" for anomaly in single)]))
+        words = [f"{count:,} {kind}" for kind, count in counts] or ["none of single files"]
+        if nchanges := len(self.anomalies) - len(single):
+            words.append(f"{nchanges:,} where eras begin")
+        lines.append(f"anomalies: {', '.join(words) if self.anomalies else 'none'}")
+        lines += [f"  {anomaly}" for anomaly in single]
+        return hide_secrets("\n".join(map(escape_unprintable, lines)))
 
 
 @strict_keywords()

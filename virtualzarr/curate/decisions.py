@@ -28,6 +28,7 @@ _MOST_BYTES = 16 << 20
 _TOP = ("virtualzarr-decisions", "archive", "publish", "decide")
 _ARCHIVE = ("paths", "inventory", "files", "listing", "format")
 _PUBLISH = ("form", "to", "dim")
+_JSON = (".json", ".json.zst", ".json.gz")
 _LINE = ("at", "do", "files", "what", "from", "strand")
 NEW = "new"
 _NEW_ACTIONS: tuple[Action, ...] = ("stop", "skip", "accept")
@@ -178,8 +179,13 @@ class Decisions:
             It has an unknown key, lacks one, or a value that it cannot have.
         """
         name = os.fspath(path)
-        with open(path, "rb") as file:
-            data = file.read(_MOST_BYTES + 1)
+        try:
+            with open(path, "rb") as file:
+                data = file.read(_MOST_BYTES + 1)
+        except OSError as error:
+            raise DecisionError(
+                f"the decision file cannot be read: {error.strerror}", file=name
+            ) from error
         if len(data) > _MOST_BYTES:
             raise DecisionError("the decision file is too large", file=name)
         try:
@@ -213,11 +219,21 @@ def _parse(data: bytes, name: str) -> Any:
                 for key, value in node.value
             )
 
+    # As JSON, which drafts are written in, escapes characters beyond 16 bits as two.
+    Loader.add_constructor(
+        "tag:yaml.org,2002:str", lambda self, node: _join_surrogates(self.construct_scalar(node))
+    )
     Loader.add_constructor("tag:yaml.org,2002:map", lambda self, node: self.construct_mapping(node))
     try:
         return yaml.load(data, Loader)
     except yaml.YAMLError as error:
         raise ValueError(" ".join(str(error).split())) from error
+
+
+def _join_surrogates(text: str) -> str:
+    if text.isascii():
+        return text
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass")
 
 
 def _refuse_twice(pairs: Any) -> dict[Any, Any]:
@@ -251,6 +267,13 @@ def _read_document(document: Any, digest: str) -> Decisions:
     for name in ("to", "dim"):
         if not isinstance(target[name], str) or not target[name]:
             raise DecisionError(f"publish.{name} is missing: nobody has decided yet")
+    if target["form"] != "json" and target["to"].endswith(_JSON):
+        raise DecisionError(
+            f"publish.to is {target['to']!r}, a file of JSON, and publish.form is "
+            f"{target['form']!r}: say json there, or name a folder"
+        )
+    for name in (target["to"], archive.get("inventory") or "", *paths):
+        _check_name(name)
     _check_count(archive["files"], "archive.files")
     lines = top["decide"] or []
     if not isinstance(lines, list):
@@ -288,6 +311,14 @@ def _find_kind(at: str) -> str:
         if at == kind or at.startswith(f"{kind}/"):
             return str(kind)
     raise DecisionError(f"the line {at!r} is of no kind; {suggest(at, get_args(Kind))}")
+
+
+def _check_name(text: str) -> None:
+    """Refuse text that names no file: halves of characters, but for bytes that are no text."""
+    try:
+        text.encode(errors="surrogateescape")
+    except UnicodeEncodeError:
+        raise DecisionError(f"{text!r} names no file: it has half of a character") from None
 
 
 def _check_count(value: Any, what: str) -> None:
@@ -413,6 +444,8 @@ def check_decisions(decisions: Decisions, report: Survey) -> Iterator[str]:
     new = lines.get(NEW, Decision(NEW, "stop"))
     groups, fixed = group_anomalies(report), _list_unconvertible(report)
     marks = mark_eras(report)
+    if new.do is None:
+        yield f"{NEW}: undecided"
     for key, files in groups.items():
         line, mark = lines.get(key), marks.get(key, EraMark())
         if line is None:

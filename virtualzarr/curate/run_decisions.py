@@ -22,6 +22,7 @@ from virtualzarr.ingest.ledger import strip_secrets
 from virtualzarr.ingest.listing import Listing, read_listing
 from virtualzarr.ingest.virtualize import virtualize
 from virtualzarr.keywords import strict_keywords
+from virtualzarr.redaction import escape_unprintable
 
 
 @dataclass(frozen=True)
@@ -56,7 +57,7 @@ class RunReceipt:
         lines = [f"{each['to']}: {each['files']:,} files" for each in self.to.values()]
         lines += [f"  {key}: {count:,} files" for key, count in self.counts.items()]
         lines.append(f"  left out: {len(self.left_out):,} files")
-        return "\n".join(lines)
+        return "\n".join(map(escape_unprintable, lines))
 
 
 @strict_keywords()
