@@ -22,6 +22,7 @@ from virtualzarr.references.overwrite import check_ours, check_sources
 from virtualzarr.references.publish import publish
 from virtualzarr.references.registry import choose_target
 from virtualzarr.stores.atomic_files import AtomicFile, resolve_links, write_errors
+from virtualzarr.stores.files import is_url
 from virtualzarr.stores.location import Location
 from virtualzarr.stores.open_store import open_store
 
@@ -56,6 +57,11 @@ class Publication:
         """Where the receipt is."""
         return Location.of(f"{self.to.rstrip('/')}.receipt.json", self.options)
 
+    def list_places(self) -> list[Location]:
+        """Return what is written, or replaced."""
+        location, _ = choose_target(self.to, self.decisions.form, self.options)
+        return [location, self.receipt]
+
     def check(self, plan: JoinPlan, sources: Sequence[Source], *, overwrite: bool) -> Iterator[str]:
         """Yield why it cannot be written.
 
@@ -63,7 +69,7 @@ class Publication:
         ----------
         plan : JoinPlan
         sources : sequence of Source
-            All files of the archive, also those that are left out: none is ever replaced.
+            Files that are never replaced: at least those of the archive that lie in the way.
         """
         location, form = choose_target(self.to, self.decisions.form, self.options)
         try:
@@ -131,6 +137,30 @@ def list_archive(report: Survey) -> list[Source]:
     return [Source(name) for name in names]
 
 
+def _select_near(sources: Sequence[Source], places: Sequence[Location]) -> list[Source]:
+    """Return the files that are in one of these places, so that others are looked at once only."""
+    uris = {place.uri for place in places if place.is_remote}
+    paths = [resolve_links(place.uri) for place in places if not place.is_remote]
+    folders = tuple(f"{path}{os.sep}" for path in paths if os.path.isdir(path))
+    files = {(found.st_dev, found.st_ino) for path in paths if os.path.isfile(path)
+             for found in [os.stat(path)]}  # fmt: skip
+    if not uris and not folders and not files:
+        return []
+    return [source for source in sources if source.uri in uris
+            or (not is_url(source.uri) and _is_near(source.uri, folders, files))]  # fmt: skip
+
+
+def _is_near(name: str, folders: tuple[str, ...], files: set[tuple[int, int]]) -> bool:
+    if folders and os.path.realpath(name).startswith(folders):
+        return True
+    try:
+        found = os.stat(name)
+    except OSError:
+        return False
+    # By inode: hard links and other spellings of one file do not hide it.
+    return (found.st_dev, found.st_ino) in files
+
+
 def check_publications(
     publications: Sequence[Publication],
     plan: JoinPlan,
@@ -139,9 +169,10 @@ def check_publications(
     overwrite: bool,
 ) -> Iterator[str]:
     """Yield what would stop any of them; each is named if there are several."""
+    near = _select_near(sources, [place for each in publications for place in each.list_places()])
     for each in publications:
         start = f"{hide_secrets(each.to)}: " if len(publications) > 1 else ""
-        for problem in each.check(plan, sources, overwrite=overwrite):
+        for problem in each.check(plan, near, overwrite=overwrite):
             yield start + problem
 
 

@@ -14,6 +14,7 @@ from virtualzarr.archive.anomalies import Anomaly
 from virtualzarr.archive.survey import Survey
 from virtualzarr.curate.publication import list_archive
 from virtualzarr.curate.verdict import Verdict, sum_costs
+from virtualzarr.manifest import Source
 from virtualzarr.references.overwrite import COMPANIONS, check_ours
 from virtualzarr.stores.atomic_files import AtomicFile
 from virtualzarr.stores.location import Location
@@ -59,6 +60,18 @@ def make_page(report: Survey, verdicts: Sequence[Verdict] = ()) -> str:
     return page + _tabulate_odd(report, MAX_BYTES - len(page.encode()) - len(tail)) + tail
 
 
+def check_page(path: str | os.PathLike[str], sources: Iterable[Source] = ()) -> Location:
+    """Return where a page is to be written, if that is none of the files given, nor foreign.
+
+    Raises
+    ------
+    NodeExistsError
+    """
+    location = Location.of(path)
+    check_ours(location, "page", COMPANIONS["page"][1], sources)
+    return location
+
+
 def write_page(report: Survey, verdicts: Sequence[Verdict], path: str | os.PathLike[str]) -> None:
     """Write the page, in place of a page of ours at most, and never of a file of the archive.
 
@@ -69,8 +82,7 @@ def write_page(report: Survey, verdicts: Sequence[Verdict], path: str | os.PathL
     WriteError
         It cannot be written; what was there is there still.
     """
-    location = Location.of(path)
-    check_ours(location, "page", COMPANIONS["page"][1], list_archive(report))
+    location = check_page(path, list_archive(report))
     # Links are followed by both, so that what was looked at is what is replaced.
     with AtomicFile(location) as file:
         file.write(make_page(report, verdicts).encode())

@@ -57,7 +57,7 @@ def run(options: argparse.Namespace) -> int:
     """Run the command; what is odd is no failure, but its result."""
     import virtualzarr
     from virtualzarr.curate.decisions import draft_decisions
-    from virtualzarr.curate.survey_page import write_page
+    from virtualzarr.curate.survey_page import check_page, write_page
     from virtualzarr.curate.verdict import judge, sum_costs
 
     paths: Any = options.files
@@ -67,6 +67,8 @@ def run(options: argparse.Namespace) -> int:
         paths = virtualzarr.read_listing(
             paths[0], assets=options.assets, **shared.open_arguments(options)
         )
+    if options.page is not None:
+        check_page(options.page)  # a survey may take hours
     report = virtualzarr.survey(
         paths, options.dim, decode=options.decode, ledger=options.ledger,
         format=options.format,
