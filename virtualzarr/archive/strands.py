@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections import Counter
-from collections.abc import Hashable, Sequence
-from itertools import groupby, pairwise
+from collections.abc import Hashable, Iterator, Sequence
+from itertools import combinations, groupby, pairwise
+
+import numpy as np
+from numpy.typing import NDArray
 
 from virtualzarr.archive.axis import AxisFacts, round_step
 from virtualzarr.archive.moments import format_position
+from virtualzarr.archive.name_fields import NameField, list_fields, name_values
 from virtualzarr.combine.cf_time import is_datetime_calendar
 
-_MOST = 64
-"""Strands: a field with more values is a number or a date."""
+Integers = NDArray[np.int64]
 
 _LEAST = 3
 _PURE = 99
@@ -22,8 +24,10 @@ _TURNS = 4
 
 _FEWEST_STEPS = 4
 _LOOKED_AT = 200
+_MOST_COMBINED = 8
+"""Fields of names that are combined: those with the fewest values."""
 
-_TOKEN = re.compile("[0-9]+|[A-Za-z]+")
+_MOST_STRANDS = 4096
 
 
 def find_strands(
@@ -34,6 +38,7 @@ def find_strands(
     Files are split by the field of their names with the fewest values that explains why they take
     turns: 99 of 100 files of one value are alike, or do not overlap. Of files that neither differ
     nor overlap, it is the one that is no part of a date and without which steps are not even.
+    Where no field does, it is a combination of two, or of three.
 
     Parameters
     ----------
@@ -48,25 +53,96 @@ def find_strands(
     """
     one = [""] * len(names)
     are_different, are_overlapping = _take_turns(codes), _overlap_often(axes)
-    if not are_different and not are_overlapping:
-        return one if _is_even(axes) else _split_evenly(names, axes) or one
-    for values in _list_fields(names):
-        if are_different and not _explains(values, codes):
-            continue
-        if are_overlapping and not _separates(values, axes):
-            continue
-        return values
+    if not are_different and not are_overlapping and _is_even(axes):
+        return one
+    files = _Files(codes, axes)
+    for fields, values in _list_splits(names, axes):
+        if are_different or are_overlapping:
+            is_it = not are_different or files.are_alike(values)
+            is_it = is_it and (not are_overlapping or files.are_apart(values))
+        else:
+            is_it = files.are_even(values) and not any(_is_of_dates(f, axes) for f in fields)
+        if is_it:
+            return name_values(fields, names)
     return one
 
 
-def _split_evenly(names: Sequence[str], axes: Sequence[AxisFacts | None]) -> list[str] | None:
-    """Return the values of the field for each of which files begin in even steps."""
-    for values in _list_fields(names):
-        each = [[axis for one, axis in zip(values, axes, strict=True) if one == value]
-                for value in set(values)]  # fmt: skip
-        if all(map(_is_even, each)) and not _is_of_dates(values, axes):
-            return values
-    return None
+def _list_splits(
+    names: Sequence[str], axes: Sequence[AxisFacts | None]
+) -> Iterator[tuple[tuple[NameField, ...], Integers]]:
+    """Yield fields of names, and the number of the value of each file; the simplest first."""
+    for kind in ("tokens", "words"):
+        fields = list_fields(names, kind, _LEAST)
+        for field in fields:
+            yield (field,), field.numbers
+        if len(fields) < 2:
+            continue
+        # Parts of dates, combined, would be fine enough to explain everything.
+        fields = [field for field in fields if not _is_dated(field, axes)][:_MOST_COMBINED]
+        fields.sort(key=lambda field: field.place)
+        for size in (2, 3):
+            yield from sorted(_combine(fields, size), key=lambda split: int(split[1].max()))
+
+
+def _combine(
+    fields: Sequence[NameField], size: int
+) -> Iterator[tuple[tuple[NameField, ...], Integers]]:
+    for some in combinations(fields, size):
+        numbers = some[0].numbers
+        for field in some[1:]:
+            numbers = numbers * field.count + field.numbers
+        found, numbers, counts = np.unique(numbers, return_inverse=True, return_counts=True)
+        # One that is no finer than one of its fields says what that says.
+        finest = max(field.count for field in some)
+        if finest < len(found) <= _MOST_STRANDS and counts.min() >= _LEAST:
+            yield some, numbers.astype(np.int64)
+
+
+class _Files:
+    """What is known of files in order, as numbers."""
+
+    def __init__(self, codes: Sequence[Hashable], axes: Sequence[AxisFacts | None]) -> None:
+        known: dict[Hashable, int] = {}
+        self.codes = np.array([known.setdefault(code, len(known)) for code in codes], np.int64)
+        self.axes = axes
+        placed = [axis is not None and axis.low is not None for axis in axes]
+        self.placed = np.flatnonzero(placed)
+        some = [axis for axis in axes if axis is not None and axis.low is not None]
+        # Ends are integers of any size, or fractions: their ranks are compared instead.
+        ends = sorted({end for axis in some for end in (axis.low, axis.high) if end is not None})
+        rank = {end: number for number, end in enumerate(ends)}
+        self.low = np.array([rank[axis.low] for axis in some if axis.low is not None], np.int64)
+        self.high = np.array([rank[axis.high] for axis in some if axis.high is not None], np.int64)
+        self.nends = len(ends) + 1
+
+    def are_alike(self, values: Integers) -> bool:
+        """Tell whether the files of each value are alike, or take no turns any more."""
+        order = np.argsort(values, kind="stable")
+        value, code = values[order], self.codes[order]
+        totals = np.bincount(values)
+        pairs, counts = np.unique(value * (self.codes.max() + 1) + code, return_counts=True)
+        owners = pairs // (self.codes.max() + 1)
+        most = np.zeros_like(totals)
+        np.maximum.at(most, owners, counts)
+        begins = np.append(True, (value[1:] != value[:-1]) | (code[1:] != code[:-1]))
+        runs = np.bincount(value[begins], minlength=len(totals))
+        take_turns = (np.bincount(owners) > 1) & _turn(runs, totals)
+        return not bool((take_turns & (most * 100 < _PURE * totals)).any())
+
+    def are_apart(self, values: Integers) -> bool:
+        """Tell whether files of one value do not overlap."""
+        some = values[self.placed]
+        order = np.argsort(some, kind="stable")
+        # Each value has ends of its own, beyond all of the one before.
+        low, high = ((ends + some * self.nends)[order] for ends in (self.low, self.high))
+        overlaps = int((low[1:] <= np.maximum.accumulate(high)[:-1]).sum())
+        return overlaps * 100 <= (100 - _PURE) * len(values)
+
+    def are_even(self, values: Integers) -> bool:
+        """Tell whether the files of each value begin in even steps."""
+        order = np.argsort(values, kind="stable")
+        groups = np.split(order, np.flatnonzero(np.diff(values[order])) + 1)
+        return all(_is_even([self.axes[k] for k in group]) for group in groups)
 
 
 def _is_even(axes: Sequence[AxisFacts | None]) -> bool:
@@ -80,18 +156,48 @@ def _is_even(axes: Sequence[AxisFacts | None]) -> bool:
     return bool(step) and count >= _FEWEST_STEPS and 5 * count >= 4 * steps.total()
 
 
-def _is_of_dates(values: Sequence[str], axes: Sequence[AxisFacts | None]) -> bool:
-    """Tell whether most of some values are a part of the date of their files: an hour, a day."""
+def _is_of_dates(field: NameField, axes: Sequence[AxisFacts | None]) -> bool:
+    """Tell whether most of some values are in the dates of their files: an hour, a day."""
     # Of other calendars, dates are not known as such.
     if any(axis and axis.calendar and not is_datetime_calendar(axis.calendar) for axis in axes[:1]):
         return True
-    every = 1 + len(values) // _LOOKED_AT
-    fits = []
-    for value, axis in zip(values[::every], axes[::every], strict=True):
-        ends = () if axis is None else (axis.low, axis.high)
-        dates = " ".join(format_position(end, axis.calendar) for end in ends if axis is not None)
-        fits.append(value.isdigit() and int(value) in map(int, re.findall("[0-9]+", dates)))
+    fits = [bool(parts) and parts <= {part for date in dates for part in date}
+            for _, parts, dates in _list_dates(field, axes)]  # fmt: skip
     return sum(fits) * 2 > len(fits)
+
+
+def _is_dated(field: NameField, axes: Sequence[AxisFacts | None]) -> bool:
+    """Tell whether most values are one part of the dates of their files: all hours, or all days."""
+    fits: dict[int, list[Counter[int]]] = {}
+    for number, parts, dates in _list_dates(field, axes):
+        counts = fits.setdefault(number, [Counter(), Counter()])
+        counts[1].update([-1])
+        counts[0].update({place for date in dates for place, part in enumerate(date)
+                          if parts == {part}})  # fmt: skip
+    common = Counter(
+        place
+        for found, total in fits.values()
+        for place, count in found.items()
+        if 2 * count > total[-1]
+    )
+    return 2 * max(common.values(), default=0) > len(fits)
+
+
+def _list_dates(
+    field: NameField, axes: Sequence[AxisFacts | None]
+) -> Iterator[tuple[int, set[int], list[list[int]]]]:
+    """Yield of some files which value they have, the numbers in it, and those of their dates."""
+    # At random, as files that take turns come in even steps, too.
+    some = np.random.default_rng(0).permutation(len(axes))[:_LOOKED_AT].tolist()
+    parts = [set(map(int, re.findall("[0-9]+", value))) for value in field.values]
+    for number, axis in ((int(field.numbers[k]), axes[k]) for k in some):
+        ends = () if axis is None else (axis.low, axis.high)
+        texts = [format_position(end, axis.calendar) for end in ends if axis is not None]
+        yield number, parts[number], [list(map(int, re.findall("[0-9]+", t))) for t in texts]
+
+
+def _turn(runs: Integers, totals: Integers) -> NDArray[np.bool_]:
+    return (runs * _TURNS >= totals) & (totals >= 2 * _LEAST)
 
 
 def _take_turns(codes: Sequence[Hashable]) -> bool:
@@ -111,37 +217,3 @@ def _count_overlaps(axes: Sequence[AxisFacts | None]) -> int:
         count += high is not None and axis.low <= high
         high = axis.high if high is None else max(high, axis.high)
     return count
-
-
-def _list_fields(names: Sequence[str]) -> list[list[str]]:
-    """Return the values of each field that all names have, those with the fewest first."""
-    tokens = [_TOKEN.findall(os.path.basename(name)) for name in names]
-    folders = [_TOKEN.findall(os.path.dirname(name)) for name in names]
-    fields = []
-    for parts in (tokens, folders):
-        if len({len(part) for part in parts}) != 1:
-            continue
-        for values in zip(*parts, strict=True):
-            counts = Counter(values)
-            if 1 < len(counts) <= _MOST and min(counts.values()) >= _LEAST:
-                fields.append(list(values))
-    return sorted(fields, key=lambda values: len(set(values)))
-
-
-def _explains(values: Sequence[str], codes: Sequence[Hashable]) -> bool:
-    """Tell whether the files of each value are alike, or take no turns any more."""
-    for value in set(values):
-        some = [code for one, code in zip(values, codes, strict=True) if one == value]
-        most = Counter(some).most_common(1)[0][1]
-        if most * 100 < _PURE * len(some) and _take_turns(some):
-            return False
-    return True
-
-
-def _separates(values: Sequence[str], axes: Sequence[AxisFacts | None]) -> bool:
-    """Tell whether files of one value do not overlap."""
-    overlaps = sum(
-        _count_overlaps([axis for one, axis in zip(values, axes, strict=True) if one == value])
-        for value in set(values)
-    )
-    return overlaps * 100 <= (100 - _PURE) * len(axes)
