@@ -74,6 +74,7 @@ SINGLE = {
     "missing value": ({"times": [168, 174, float("nan"), 186]}, ("missing value", DAY, "time")),
     "value repeated": ({"times": [168, 174, 174, 186]}, ("value repeated", DAY, "time")),
     "not monotonic": ({"times": [168, 180, 174, 186]}, ("not monotonic", DAY, "time")),
+    "falling": ({"times": [186, 180, 174, 168]}, ("reversed", DAY, "time")),
     "step within": ({"times": [168, 180, 186]}, ("step missing", DAY, "time")),
     "no rows": ({"times": []}, ("no rows", DAY, "time")),
     "epoch": ({"units": "hours since 2000-01-02", "times": [144, 150, 156, 162]},
@@ -176,6 +177,17 @@ def test_copies_have_the_same_bytes_everywhere(tmp_path, length):
 def test_a_format_that_there_is_not_is_an_error_of_the_survey(tmp_path):
     with pytest.raises(UnsupportedError, match="no format is called 'hdf'; there are hdf5"):
         vz.survey(write_archive(tmp_path, 2), format="hdf")
+
+
+def test_coordinates_that_all_fall_say_nothing(tmp_path):
+    falling = [write(str(tmp_path / f"day{k:03}.nc"), 24.0 * k, 4, times=24.0 * k - np.arange(4))
+               for k in range(8)]  # fmt: skip
+    single = write(str(tmp_path / "day008.nc"), 24.0 * 8, 1)
+    rising = write(str(tmp_path / "day009.nc"), 24.0 * 9 - 3, 4, 1.0)
+    assert told(vz.survey([*falling, single])) == set()
+    report = vz.survey([*falling, single, rising])
+    assert told(report) == {("reversed", ("day009.nc",), "time")}
+    assert report.anomalies[0].detail == "rises, but falls in most"
 
 
 def test_files_that_are_twice_there_are_told(tmp_path, alike):

@@ -34,6 +34,7 @@ def check_axis(names: Sequence[str], axes: Axes, path: str) -> list[Anomaly]:
             anomalies.append(Anomaly("no coordinate", (name,), path))
         elif not axis.n or axis.missing or axis.repeated or not axis.order:
             anomalies += _check_inside(name, axis, path)
+    anomalies += _find_reversed(names, axes, path)
     placed = [(name, axis) for name, axis in zip(names, axes, strict=True)
               if axis is not None and axis.is_placed]  # fmt: skip
     again = _find_same(placed)
@@ -55,6 +56,23 @@ def _check_inside(name: str, axis: AxisFacts, path: str) -> list[Anomaly]:
     if not axis.order:
         odd.append(("not monotonic", ""))
     return [Anomaly(kind, (name,), path, detail) for kind, detail in odd]
+
+
+def _find_reversed(names: Sequence[str], axes: Axes, path: str) -> list[Anomaly]:
+    """Return files whose coordinate falls where that of most rises, or the other way round."""
+    # Of one value, or of equal ones, nobody knows.
+    orders = {
+        name: axis.order
+        for name, axis in zip(names, axes, strict=True)
+        if axis is not None and axis.order and axis.n - axis.missing - axis.repeated > 1
+    }
+    counts = Counter(orders.values())
+    if len(counts) < 2:
+        return []
+    common = counts.most_common(1)[0][0]
+    odd = tuple(name for name, order in orders.items() if order != common)
+    words = "falls, but rises in most" if common > 0 else "rises, but falls in most"
+    return [Anomaly("reversed", odd, path, words)]
 
 
 def _find_same(placed: Sequence[tuple[str, AxisFacts]]) -> list[list[str]]:
