@@ -61,15 +61,19 @@ def make_old(files):
             os.utime(file, (then, then))
 
 
-def months(folder, count=16):
-    """Write files of months from November 2003 on, of a row each day: 28 to 31."""
+def months(folder, count=16, first=10, whole=False):
+    """Write files of months from November 2003 on, of a row each day: 28 to 31.
+
+    `first` is another month, and with `whole` each has all in one chunk.
+    """
     files = []
     for k in range(count):
-        year, month = 2003 + (10 + k) // 12, (10 + k) % 12 + 1
+        year, month = 2003 + (first + k) // 12, (first + k) % 12 + 1
         start = datetime(year, month, 1)
         stop = datetime(year + month // 12, month % 12 + 1, 1)
-        first = (start - EPOCH) / timedelta(hours=1)
+        hours = (start - EPOCH) / timedelta(hours=1)
         path = str(folder / f"air_{year}_{month}.nc")
-        files.append(write(path, first, (stop - start).days, 24.0, chunks=(8, 4)))
+        days = (stop - start).days
+        files.append(write(path, hours, days, 24.0, chunks=(days if whole else 8, 4)))
     make_old(files)
     return files

@@ -190,6 +190,20 @@ def test_coordinates_that_all_fall_say_nothing(tmp_path):
     assert report.anomalies[0].detail == "rises, but falls in most"
 
 
+def test_all_rows_in_one_chunk_are_no_chunks_of_half_of_them(tmp_path):
+    """Nor of what is less than there are, but of any that are longer."""
+    whole = {"chunks": (4, 4)}
+    files = write_archive(tmp_path, 24, **whole, _7={"chunks": (2, 4)})
+    report = vz.survey(files)
+    assert told(report) == {("chunk shape", DAY, name) for name in ("air", "sea_a", "sea_b")}
+    assert {each.detail for each in report.anomalies} == {"chunk along time all becomes 2"}
+    files[7] = write(str(tmp_path / "day007.nc"), 168.0, 4, chunks=(8, 4))
+    assert told(vz.survey(files)) == set()
+    # Cut at four, as others may be that have no more.
+    long = write(str(tmp_path / "day024.nc"), 24.0 * 24, 8, 3.0, chunks=(4, 4))
+    assert not {each.kind for each in vz.survey([*files, long]).anomalies} & {"chunk shape"}
+
+
 def test_files_that_are_twice_there_are_told(tmp_path, alike):
     alike = link(alike, tmp_path)
     copy = shutil.copy2(alike[4], tmp_path / "day004-copy.nc")

@@ -4,13 +4,14 @@ import json
 import os
 import re
 import shutil
+from contextlib import nullcontext
 
 import numpy as np
 import pytest
 
 import virtualzarr as vz
-from tests.archive.archives import make_old, write, write_archive
-from tests.archive.test_kinds import interleave
+from tests.archive.archives import make_old, months, write, write_archive
+from tests.archive.test_kinds import change, interleave
 from virtualzarr.archive.anomalies import Anomaly, Kind
 from virtualzarr.cli import main
 from virtualzarr.curate.decisions import (
@@ -21,7 +22,7 @@ from virtualzarr.curate.decisions import (
     name_anomaly,
 )
 from virtualzarr.curate.verdict import judge, sum_costs
-from virtualzarr.errors import DecisionError
+from virtualzarr.errors import DecisionError, PublishError
 
 
 @pytest.fixture(scope="module")
@@ -462,6 +463,29 @@ def test_verdicts_are_what_publishing_does(tmp_path, archive):
     costs = dict(sum_costs(verdicts))
     assert "copies 40 chunks" in costs["json"]
     assert "convert" in costs["native"]
+
+
+@pytest.mark.parametrize("shortened", [None, 7, 11])
+def test_verdicts_are_true_of_all_numbers_of_rows(tmp_path, shortened):
+    """Not only of the first file, the last one, and one between."""
+    if shortened is None:
+        files = months(tmp_path, 12, first=0, whole=True)
+    else:
+        short = {f"_{shortened}": {"times": [24.0 * shortened, 24.0 * shortened + 6]}}
+        files = write_archive(tmp_path, 24, names=("air",), chunks=(4, 4), **short)
+        for file in files[12:]:
+            # An era of its own, which joins and forms do not mind.
+            change(file, lambda data: data["air"].setncattr("least_significant_digit", 2))
+    report = vz.survey(files)
+    assert len(report.eras) == (1 if shortened is None else 2)
+    assert "chunk shape" not in {each.kind for each in report.anomalies}
+    costs = dict(sum_costs(judge(report)))
+    joined = vz.virtualize(files, "time")
+    for form, name in (("json", "a.json"), ("parquet", "a.parq")):
+        said = costs[form] == "virtual for all"
+        with nullcontext() if said else pytest.raises(PublishError):
+            joined.publish(tmp_path / name)
+    assert costs["parquet"] != "virtual for all"
 
 
 def test_the_command_drafts_and_never_replaces(tmp_path, archive, capsys):

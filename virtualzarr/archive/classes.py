@@ -105,6 +105,10 @@ class Classes:
         table = {name: value for name, value in properties.items()
                  if name != f"length along {self._dim}"}  # fmt: skip
         table["variable"] = True
+        name = f"chunk along {self._dim}"
+        if name in table and table[name] is None:
+            # All rows are in one chunk: how many there are says which chunks these may be cut to.
+            table[name] = [properties[f"length along {self._dim}"]]
         if static is not None:
             table["values"], table["reversed values"] = static.digest, static.reversed
         self._split_units(table)
@@ -137,19 +141,21 @@ class Classes:
     def _fill_chunks(self) -> None:
         """Say how variables are cut of files that have all of the dimension in one chunk.
 
-        They do not say how more would be cut: as in the file before them that does, else after.
+        They do not say how more would be cut: as in the file before them that does, else after,
+        but for those that have more rows than that.
         """
         name = f"chunk along {self._dim}"
         lengths: dict[str, set[Any]] = {}
         for path, table in self._tables:
-            if table.get(name) is not None:
+            if isinstance(table.get(name), int):
                 lengths.setdefault(path, set()).add(table[name])
         if any(len(values) > 1 for values in lengths.values()):
             self._fill_each(name)
             return
         single = {path: next(iter(values)) for path, values in lengths.items()}
         self._replace([
-            (path, {**table, name: single[path]} if name in table and path in single else table)
+            (path, {**table, name: _choose_chunk(table[name], single.get(path))}
+             if name in table else table)
             for path, table in self._tables
         ])  # fmt: skip
 
@@ -162,7 +168,7 @@ class Classes:
         for k in range(len(self.codes) - 1, -1, -1):
             for number in self._members[self.codes[k]]:
                 path, table = tables[number]
-                if table.get(name) is not None and current.get(path) != table[name]:
+                if isinstance(table.get(name), int) and current.get(path) != table[name]:
                     current = {**current, path: table[name]}
             following[k] = current
         members: dict[tuple[int, ...], int] = {}
@@ -172,12 +178,11 @@ class Classes:
             key = []
             for number in self._members[code]:
                 path, table = tables[number]
-                if name in table:
-                    if table[name] is None:
-                        value = last.get(path, following[k].get(path))
-                        number = self._intern(path, {**table, name: value})
-                    else:
-                        last[path] = table[name]
+                if isinstance(table.get(name), list):
+                    value = _choose_chunk(table[name], last.get(path), following[k].get(path))
+                    number = self._intern(path, {**table, name: value})
+                elif table.get(name) is not None:
+                    last[path] = table[name]
                 key.append(number)
             codes.append(members.setdefault(tuple(sorted(key)), len(members)))
         self._members, self.codes = list(members), codes
@@ -222,6 +227,21 @@ class Classes:
                        for path, table in self._tables])  # fmt: skip
         return [(Change(*key, None, None), count) for key, count in varying.items()
                 if key[1] != "reversed values"]  # fmt: skip
+
+
+def _choose_chunk(own: Any, *others: int | None) -> Any:
+    """Return the chunk length of a file: its own, or one of others if it has all rows in one chunk.
+
+    Examples
+    --------
+    >>> _choose_chunk(12, 8), _choose_chunk([6], 8), _choose_chunk([24], 8), _choose_chunk([24])
+    (12, 8, 'all', None)
+    """
+    if not isinstance(own, list):
+        return own
+    known = [chunk for chunk in others if chunk is not None]
+    # A chunk of more rows is none of those: it is longer.
+    return next((chunk for chunk in known if own[0] <= chunk), "all" if known else None)
 
 
 def _without(table: Table, names: set[str]) -> Table:

@@ -16,6 +16,9 @@ from virtualzarr.archive.classes import Classes
 Table = dict[tuple[str, str], Any]
 """Values by variable and property."""
 
+_MOST_LENGTHS = 8
+"""Numbers of rows of which there are samples."""
+
 
 @dataclass(frozen=True)
 class Era:
@@ -36,6 +39,9 @@ class Era:
         Of its files.
     typical : str
         One of the files that most of it are like.
+    samples : tuple of str
+        That one and more like it: the last one, and one of each number of rows. What joining them
+        makes, joining all does. After a last file that alone is as long, the next one is there.
     """
 
     first: str
@@ -47,17 +53,22 @@ class Era:
     strand: str = ""
     nbytes: int = 0
     typical: str = ""
+    samples: tuple[str, ...] = ()
 
 
 def find_eras(
-    names: Sequence[str], codes: Sequence[int], classes: Classes, first: int = 1
+    names: Sequence[str],
+    codes: Sequence[int],
+    lengths: Sequence[int],
+    classes: Classes,
+    first: int = 1,
 ) -> tuple[list[Era], list[list[int]], list[Anomaly]]:
     """Return eras of files, the numbers of their files, and what is odd between and in them.
 
     Parameters
     ----------
-    names, codes : sequence
-        The files, in the order of their coordinates, and the class of each.
+    names, codes, lengths : sequence
+        The files, in the order of their coordinates, the class of each, and how many rows it has.
     classes : Classes
     first : int
         The number of the first era.
@@ -76,8 +87,11 @@ def find_eras(
         inside = tuple(names[i] for i in indices)
         changes = compare(typical[-1], common) if typical else []
         words = [f"{variable} {text}" for _, variable, text in changes]
-        like = names[next(i for i in indices if codes[i] == common)]
-        eras.append(Era(inside[0], inside[-1], len(indices), tuple(words), typical=like))
+        samples = [names[i] for i in _choose_samples(indices, codes, lengths, common)]
+        eras.append(
+            Era(inside[0], inside[-1], len(indices), tuple(words),
+                typical=samples[0], samples=tuple(samples))
+        )  # fmt: skip
         members.append(indices)
         typical.append(common)
         anomalies += [Anomaly(kind, inside, variable, text, number + first)
@@ -90,6 +104,22 @@ def find_eras(
         anomalies += [Anomaly(kind, tuple(some), variable, text)
                       for (kind, variable, text), some in odd.items()]  # fmt: skip
     return eras, members, anomalies
+
+
+def _choose_samples(
+    indices: Sequence[int], codes: Sequence[int], lengths: Sequence[int], common: int
+) -> list[int]:
+    """Return the numbers of files of an era that show what joining all of it makes."""
+    alike = [i for i in indices if codes[i] == common]
+    by_length: dict[int, int] = {}
+    for i in alike:
+        by_length.setdefault(lengths[i], i)
+    some = sorted({*list(by_length.values())[:_MOST_LENGTHS], alike[-1]})
+    # The last rows of all may be fewer: of a file in the middle, another has to come after it.
+    is_alone = by_length[lengths[alike[-1]]] == alike[-1] and len(some) > 1
+    if is_alone and alike[-1] + 1 < len(codes):
+        some.append(alike[-1] + 1)
+    return some
 
 
 def _find_borders(keys: Sequence[int], least: int) -> list[int]:

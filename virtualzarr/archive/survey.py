@@ -236,7 +236,8 @@ def _compare_strands(
         if path:
             anomalies += _check_coordinates(some, ends, path)
         codes = [classes.codes[k] for k in members]
-        additions, insides, changes = find_eras(some, codes, classes, len(eras) + 1)
+        rows = [-1 if axis is None else axis.n for axis in ends]
+        additions, insides, changes = find_eras(some, codes, rows, classes, len(eras) + 1)
         for era, inside in zip(additions, insides, strict=True):
             nbytes = sum(sizes[members[k]] for k in inside)
             start, stop = _find_ends([ends[k] for k in inside])

@@ -67,8 +67,9 @@ def judge(
 ) -> list[Verdict]:
     """Return what becomes of each era in each form.
 
-    One file of each era is joined with files of the largest one of its strand, as a run would do,
-    and what that says holds for the others, as they are alike. Nothing is written.
+    Some files of each era are joined with files of the largest one of its strand, as a run would
+    do, and what that says holds for the others, as they are alike: of each number of rows there is
+    one. It says nothing of single files that are odd. Nothing is written.
 
     Parameters
     ----------
@@ -108,19 +109,23 @@ class _Strand:
 
     def _judge_era(self, number: int, era: Era) -> list[Verdict]:
         base = self.largest[1]
-        names = list(dict.fromkeys([base.first, base.last, era.typical]))
+        names = list(dict.fromkeys([base.samples[0], base.samples[-1], *era.samples]))
         joined, why = _join(names, self.dim, self.access)
         if joined is None:
             return [Verdict(form, number, "", "impossible", why=why) for form in _FORMS]
         verdicts: list[Verdict] = []
         own, _ = _join([era.typical], self.dim, self.access)
         chunks = {} if own is None else _count_chunks(own)
+        # All that are joined are of the largest era, if that is the one.
+        mine = names if number == self.largest[0] else list(era.samples)
+        together, _ = _join(mine, self.dim, self.access)
+        most = {} if together is None else _count_chunks(together)
         for form in get_args(ReferenceFormat):
             if form in _OURS:
                 result: Result = "decide" if why else "virtual for us"
                 verdicts.append(Verdict(form, number, "", result, why=why))
             else:
-                verdicts += self._preview(joined, form, number, era.files, chunks, why)
+                verdicts += self._preview(joined, form, number, era.files, chunks, most, why)
         nbytes = 0 if own is None else sum(array.nbytes for array in _list_arrays(own))
         total = sum(chunks.values())
         verdicts.append(
@@ -130,7 +135,7 @@ class _Strand:
 
     def _preview(
         self, joined: Group, form: ReferenceFormat, number: int, files: int,
-        chunks: Mapping[str, int], why: str,
+        chunks: Mapping[str, int], most: Mapping[str, int], why: str,
     ) -> list[Verdict]:  # fmt: skip
         try:
             # Nothing is written there: only the name is looked at.
@@ -149,7 +154,7 @@ class _Strand:
             count = min(line.copied, own) * files
             verdicts.append(Verdict(form, number, line.path, "copy", count, count * size, line.why))
             base, era = self.largest
-            if line.copied > own and base != number:
+            if line.copied > most.get(line.path, line.copied) and base != number:
                 # Joined with these, nobody else reads the chunks of the largest era, either.
                 count = own * era.files
                 self._spilled[form, line.path] = Verdict(
