@@ -204,6 +204,15 @@ def test_all_rows_in_one_chunk_are_no_chunks_of_half_of_them(tmp_path):
     assert not {each.kind for each in vz.survey([*files, long]).anomalies} & {"chunk shape"}
 
 
+def test_times_that_count_from_the_date_of_each_file_are_the_dimension(tmp_path):
+    files = [write(str(tmp_path / f"day{k:03}.nc"), 0.0, 4, units=f"hours since 2000-01-{k + 1:02}")
+             for k in range(24)]  # fmt: skip
+    report = vz.survey(files[:9] + files[10:])
+    assert report.dim == "time"
+    assert {each[::2] for each in told(report)} == {("epoch", "time"), ("step missing", "time")}
+    assert ("step missing", ("day008.nc", "day010.nc"), "time") in told(report)
+
+
 def test_files_that_are_twice_there_are_told(tmp_path, alike):
     alike = link(alike, tmp_path)
     copy = shutil.copy2(alike[4], tmp_path / "day004-copy.nc")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 
 from virtualzarr.archive.axis import AxisFacts, Number
 from virtualzarr.archive.facts import FileFacts
@@ -20,11 +20,12 @@ def choose_dim(facts: Sequence[FileFacts]) -> str | None:
     >>> choose_dim([]) is None
     True
     """
-    digests: dict[str, set[str]] = {}
+    digests: dict[str, set[Hashable]] = {}
     times: set[str] = set()
     for one in facts:
         for path, axis in one.axes.items():
-            digests.setdefault(path, set()).add(axis.digest)
+            # Equal numbers from other dates on are other times.
+            digests.setdefault(path, set()).add((axis.digest, axis.low, axis.calendar))
             if axis.calendar is not None:
                 times.add(path)
     differing = [path for path, some in digests.items() if len(some) > 1 or len(facts) == 1]
