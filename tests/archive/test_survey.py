@@ -252,6 +252,30 @@ def test_eras_say_what_changes_between_them(tmp_path, alike):
     assert {each.era for each in report.anomalies} == {2}
 
 
+def test_units_of_variables_that_most_files_lack_are_compared(tmp_path):
+    """Of those that have it, in turns, alone, and in an era after one without."""
+    ice = {"names": ("air", "ice"), "only": ["ice"]}
+    special = {f"_{k}": {**ice, "variable_units": "mm" if k % 2 else "m"} for k in range(12, 24)}
+    files = write_archive(tmp_path, 24, names=("air",), **special)
+    found = {each[::2]: each[1] for each in told(vz.survey(files))}
+    names = [tuple(f"day{k:03}.nc" for k in range(12 + odd, 24, 2)) for odd in (0, 1)]
+    assert found.keys() == {("variable added", "ice"), ("units", "ice")}
+    assert found["units", "ice"] in names
+    for k in (*range(16), *range(20, 24)):
+        special = {**ice, "variable_units": "m" if k < 20 else "mm"} if k not in range(8) else {}
+        write(files[k], 24.0 * k, 4, **({"names": ("air",)} | special))
+    for k in range(16, 20):
+        write(files[k], 24.0 * k, 4, names=("air",))
+    write(files[3], 72.0, 4, **ice, variable_units="mm")
+    report = vz.survey(files)
+    assert [era.files for era in report.eras] == [8, 8, 4, 4]
+    kinds = [(each.kind, each.era, len(each.files)) for each in report.anomalies]
+    assert sorted(kinds, key=str) == [
+        ("units", 4, 4), ("units", None, 1), ("variable added", 2, 8), ("variable added", 4, 4),
+        ("variable added", None, 1), ("variable gone", 3, 4),
+    ]  # fmt: skip
+
+
 def test_a_factor_of_each_file_is_one_anomaly(tmp_path):
     files = write_archive(tmp_path, 12, **{f"_{k}": {"scale": 0.5 + k, "only": ["air"]}
                                            for k in range(12)})  # fmt: skip

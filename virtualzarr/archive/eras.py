@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import groupby
@@ -77,33 +77,56 @@ def find_eras(
     # Fewer files than that are unlike those around them: no era of their own.
     least = max(3, -(-len(names) // 1000))
     numbers = _find_borders(codes, least)
+    members = [list(some) for _, some in groupby(range(len(names)), numbers.__getitem__)]
+    typical = [Counter(codes[i] for i in some).most_common(1)[0][0] for some in members]
     eras: list[Era] = []
-    members: list[list[int]] = []
-    typical: list[int] = []
     compare = lru_cache(4096)(lambda a, b: _compare(classes.table(a), classes.table(b)))
-    for number, group in groupby(range(len(names)), numbers.__getitem__):
-        indices = list(group)
-        common = Counter(codes[i] for i in indices).most_common(1)[0][0]
+    for number, (indices, common) in enumerate(zip(members, typical, strict=True)):
         inside = tuple(names[i] for i in indices)
-        changes = compare(typical[-1], common) if typical else []
+        changes: list[tuple[Kind, str, str]] = []
+        if number:
+            before = typical[number - 1]
+            changes = compare(before, common)
+            changes = changes + _compare_new(classes, before, common, typical[number - 1 :: -1])
         words = [f"{variable} {text}" for _, variable, text in changes]
         samples = [names[i] for i in _choose_samples(indices, codes, lengths, common)]
         eras.append(
             Era(inside[0], inside[-1], len(indices), tuple(words),
                 typical=samples[0], samples=tuple(samples))
         )  # fmt: skip
-        members.append(indices)
-        typical.append(common)
         anomalies += [Anomaly(kind, inside, variable, text, number + first)
                       for kind, variable, text in changes]  # fmt: skip
         odd: dict[tuple[Any, str, str], list[str]] = {}
+        counts = Counter(codes[i] for i in indices)
+        near = typical[number - 1 :: -1] if number else []
+        # What no era has is as in most of the files that have it.
+        near = [*near, *typical[number + 1 :], *(code for code, _ in counts.most_common())]
+        differences = {code: compare(common, code) + _compare_new(classes, common, code, near)
+                       for code in counts if code != common}  # fmt: skip
         for i in indices:
-            if codes[i] != common:
-                for difference in compare(common, codes[i]):
-                    odd.setdefault(difference, []).append(names[i])
+            for difference in differences.get(codes[i], ()):
+                odd.setdefault(difference, []).append(names[i])
         anomalies += [Anomaly(kind, tuple(some), variable, text)
                       for (kind, variable, text), some in odd.items()]  # fmt: skip
     return eras, members, anomalies
+
+
+def _compare_new(
+    classes: Classes, common: int, code: int, others: Sequence[int]
+) -> list[tuple[Kind, str, str]]:
+    """Return what differs of variables that a class lacks, from the first other one with them."""
+    before, after = classes.table(common), classes.table(code)
+    missing = {path for path, name in after if name == "variable"}
+    missing -= {path for path, name in before if name == "variable"}
+    known: Table = {}
+    for other in others if missing else ():
+        table = classes.table(other)
+        found = {path for path, name in table if name == "variable"} & missing
+        known |= {key: value for key, value in table.items() if key[0] in found}
+        missing -= found
+    paths = {path for path, _ in known}
+    own = {key: value for key, value in after.items() if key[0] in paths}
+    return _compare(known, own, {path for path, _ in before | after})
 
 
 def _choose_samples(
@@ -137,8 +160,10 @@ def _find_borders(keys: Sequence[int], least: int) -> list[int]:
     return numbers
 
 
-def _compare(before: Table, after: Table) -> list[tuple[Kind, str, str]]:
-    """Return kind, variable and words of what differs between two files."""
+def _compare(
+    before: Table, after: Table, others: Iterable[str] = ()
+) -> list[tuple[Kind, str, str]]:
+    """Return kind, variable and words of what differs between two files, which may have others."""
     changes = []
     changed = {path for path, name in before.keys() ^ after.keys() if name == "variable"}
     renamed = _find_renamed(before, after, changed)
@@ -166,7 +191,7 @@ def _compare(before: Table, after: Table) -> list[tuple[Kind, str, str]]:
         and not (change.name == "values" and any(other.variable == change.variable
                  and other.name.startswith("length along") for other in changes))
     ]  # fmt: skip
-    variables = sorted({path for path, _ in before.keys() | after.keys()})
+    variables = sorted({path for path, _ in before.keys() | after.keys()} | set(others))
     return merge_changes(distinct, variables)
 
 
