@@ -235,6 +235,22 @@ def test_overlaps_and_gaps_are_told(tmp_path, alike):
     }
 
 
+def test_after_files_within_others_no_step_is_missing(tmp_path, alike):
+    alike = link(alike, tmp_path)
+    within = write(str(tmp_path / "day008_part.nc"), 198.0, 2, 6.0)
+    overlap = ("overlap", ("day008.nc", "day008_part.nc"), "time")
+    assert told(vz.survey([*alike, within])) == {overlap}
+    write(within, 198.0, times=[198, 210])
+    assert told(vz.survey([*alike, within])) == {
+        overlap,
+        ("step missing", ("day008_part.nc",), "time"),
+    }
+    # What is missing after the outer one is missing.
+    assert told(vz.survey([*alike[:9], within, *alike[10:]])) >= {
+        ("step missing", ("day008.nc", "day010.nc"), "time")
+    }
+
+
 def test_names_in_another_order_are_told(tmp_path):
     files = [write(str(tmp_path / f"day{k:03}.nc"), 24.0 * (3 if k == 20 else k + (k > 2)), 4)
              for k in range(21)]  # fmt: skip

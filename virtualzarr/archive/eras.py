@@ -119,7 +119,9 @@ def _compare_new(
     missing = {path for path, name in after if name == "variable"}
     missing -= {path for path, name in before if name == "variable"}
     known: Table = {}
-    for other in others if missing else ():
+    for other in others:
+        if not missing:
+            break
         table = classes.table(other)
         found = {path for path, name in table if name == "variable"} & missing
         known |= {key: value for key, value in table.items() if key[0] in found}

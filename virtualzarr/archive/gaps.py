@@ -37,6 +37,7 @@ def find_gaps(placed: Placed, path: str) -> list[Anomaly]:
 
     A step is claimed only if at least 20 differences are known and four of five are equal.
     """
+    placed, nested = _split_nested(placed)
     between = [_step_between(a, b) for (_, a), (_, b) in pairwise(placed)]
     segments = _find_segments(placed, between)
     if not segments:
@@ -52,7 +53,10 @@ def find_gaps(placed: Placed, path: str) -> list[Anomaly]:
         some, last = placed[segment.start : segment.stop], segment.stop - 1
         inside = _Checker(some, between[segment.start : last], segment.step, typical, path)
         anomalies += inside.check()
-        jitter += inside.jitter
+        within = [each for k in range(segment.start, segment.stop) for each in nested.get(k, ())]
+        alone = _Checker(within, [], segment.step, typical, path)
+        anomalies += alone.check()
+        jitter += inside.jitter + alone.jitter
         # Between two segments only what is longer than both steps is missing.
         longest = max(one.step for one in segments[number : number + 2])
         if last < len(between) and (length := between[last] or 0) > longest:
@@ -65,6 +69,25 @@ def find_gaps(placed: Placed, path: str) -> list[Anomaly]:
         anomalies.append(Anomaly("jitter", tuple(dict.fromkeys(jitter)), path,
                                  f"up to a {_JITTER}th of the step"))  # fmt: skip
     return anomalies
+
+
+def _split_nested(placed: Placed) -> tuple[Placed, dict[int, list[tuple[str, AxisFacts]]]]:
+    """Return files that end after all before them, and those that lie within these, by number."""
+    outer: list[tuple[str, AxisFacts]] = []
+    nested: dict[int, list[tuple[str, AxisFacts]]] = {}
+    for name, axis in placed:
+        last = outer[-1][1] if outer else None
+        if last is not None and last.calendar == axis.calendar and _is_within(axis, last):
+            nested.setdefault(len(outer) - 1, []).append((name, axis))
+        else:
+            outer.append((name, axis))
+    return outer, nested
+
+
+def _is_within(axis: AxisFacts, other: AxisFacts) -> bool:
+    assert axis.high is not None
+    assert other.high is not None
+    return axis.high <= other.high
 
 
 def _step_between(a: AxisFacts, b: AxisFacts) -> int | None:
