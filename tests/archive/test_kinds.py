@@ -15,7 +15,7 @@ import virtualzarr as vz
 from tests.archive.archives import EPOCH, make_old, write, write_archive
 from tests.archive.test_survey import told
 from virtualzarr.archive import inventory
-from virtualzarr.archive.anomalies import Kind
+from virtualzarr.archive.anomalies import Change, Kind
 from virtualzarr.archive.axis import AxisFacts
 from virtualzarr.archive.gaps import find_gaps
 from virtualzarr.archive.strands import find_strands
@@ -140,6 +140,38 @@ def test_damaged_metadata_are_told(files, where, kind, variable):
     assert {each for each in told(vz.survey(files)) if each[1] == ("day006.nc",)} == {
         (kind, ("day006.nc",), variable)
     }
+
+
+def test_files_of_netcdf3_that_were_cut_in_their_values_are_truncated(tmp_path):
+    """Also those that a ledger has; their header is whole."""
+    files = []
+    for k in range(12):
+        files.append(str(tmp_path / f"day{k:03}.nc"))
+        with netCDF4.Dataset(files[-1], "w", format="NETCDF3_CLASSIC") as data:
+            data.createDimension("time", None)
+            data.createVariable("time", "f8", ("time",)).units = "hours since 2000-01-01"
+            data["time"][:] = 24 * k + 6 * np.arange(4)
+            data.createVariable("air", "f4", ("time",))[:] = k
+    size = os.path.getsize(files[0])
+    for k, length in ((3, size - 3), (5, size - 30), (7, size - 44)):
+        os.truncate(files[k], length)
+    make_old(files)
+    names = {(f"day{k:03}.nc",) for k in (3, 5, 7)}
+    for _ in range(2):
+        report = vz.survey(files, ledger=tmp_path / "a.ledger")
+        assert {each for each in told(report) if each[0] != "step missing"} == {
+            ("truncated", name, "") for name in names
+        }
+        text = str(report)
+        assert "air: the values lie at bytes" in text
+
+
+def test_why_variables_were_skipped_is_told_as_it_is():
+    """What a scan says, which is longer than other details."""
+    why = "codecs of a kind that nobody knows, in a chunk of the first row, with a number of it"
+    assert Change("air", "skipped", None, why).describe() == why
+    assert Change("air", "skipped", why, None).describe() == "not skipped"
+    assert len(Change("air", "skipped", None, 9 * why).describe()) == 200
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")

@@ -431,6 +431,9 @@ def test_every_kind_can_be_decided():
         actions = list_actions(kind)
         assert {"skip", "stop"} <= set(actions)
         assert name_anomaly(Anomaly(kind, ("a",), "air/x", era=3)) == f"{kind}/air/x/era 3"
+    # No join fills what it cannot scan.
+    assert "fill" in list_actions("variable gone")
+    assert list_actions("variable skipped") == ("skip", "stop")
 
 
 def test_hostile_names_of_variables_are_texts(tmp_path, archive):

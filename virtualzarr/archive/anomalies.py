@@ -31,6 +31,10 @@ TIME_UNITS = "time units"
 """The property that is hours, days, ... of a time; that of other variables is ``units``."""
 
 
+_MOST_OF_REASONS = 200
+"""Characters of why a variable was skipped."""
+
+
 def as_kind(text: str) -> Kind:
     """Return a kind by its name. Raises `ValueError` if it is none."""
     if text not in get_args(Kind):
@@ -127,6 +131,8 @@ class Change:
             return "added" if self.before is None else "gone"
         if self.name == "name":
             return f"called {_show(self.before)} before"
+        if self.name == "skipped":
+            return "not skipped" if self.after is None else _show(self.after, _MOST_OF_REASONS)
         if self.name == "chunks":
             return "chunks are missing" if self.before is None else "no chunk is missing"
         if self.name in ("values", "reversed values"):
@@ -157,9 +163,9 @@ _KINDS: dict[str, Kind] = {
 }  # fmt: skip
 
 
-def _show(value: Any) -> str:
+def _show(value: Any, most: int = 60) -> str:
     text = f"({', '.join(map(str, value))})" if isinstance(value, list) else str(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."
+    return text if len(text) <= most else f"{text[: most - 3]}..."
 
 
 def merge_changes(

@@ -39,6 +39,8 @@ from virtualzarr.stores.location import Location
 from virtualzarr.stores.uris import resolve_uri
 
 _TRUNCATED = re.compile(r"truncated|cut off|the file ends at")
+# A variable whose values would lie beyond the end of the file: formats without sums of lengths.
+_CUT_VALUES = re.compile(r"the file ends at .*truncated", re.DOTALL)
 _NO_PERMISSION = re.compile(r"permission denied|forbidden|\b40[13]\b", re.IGNORECASE)
 _FINAL: tuple[Kind, ...] = (
     "empty", "truncated", "not the format", "not supported", "damaged metadata",
@@ -156,7 +158,7 @@ def _take_noted(
             continue
         elif entry.facts is not None and entry.properties in properties:
             facts = FileFacts.from_json(properties[entry.properties], json.loads(entry.facts), axes)
-            reports[number] = FileReport(files[number], size, facts)
+            reports[number] = _report_facts(files[number], size, facts)
         elif row := ledger.load(entry):
             # Virtualized before, but not surveyed: facts are noted, too.
             report = reports[number] = reporter.report(files[number], version, row, is_noted=True)
@@ -212,14 +214,23 @@ class _Reporter:
             return FileReport(
                 file, version.size, None, (changed, "it has another size or date now")
             )
-        report = FileReport(file, version.size, facts)
-        if self.decode and not isinstance(item, VirtualZarrError):
+        report = _report_facts(file, version.size, facts)
+        if self.decode and report.facts is not None:
             group = item.group() if isinstance(item, Row) else item
             return replace(report, damage=list(find_damage(group, file, self.decode)))
         return report
 
     def _find_format(self, file: str) -> str:
         return self._format or detect(file, self._storage_options)
+
+
+def _report_facts(file: str, size: int | None, facts: FileFacts) -> FileReport:
+    """Return a report of a file that was scanned: truncated, if values of a variable were cut."""
+    for path, properties in facts.properties.items():
+        why = properties.get("skipped", "")
+        if _CUT_VALUES.search(why):
+            return FileReport(file, size, None, ("truncated", f"{path}: {why}"))
+    return FileReport(file, size, facts)
 
 
 def _report_error(file: str, size: int | None, error: VirtualZarrError) -> FileReport:
