@@ -3,7 +3,8 @@
 import json
 import os
 import shutil
-from datetime import datetime
+from datetime import datetime, timedelta
+from pathlib import Path
 
 import h5py
 import numpy as np
@@ -59,6 +60,47 @@ def test_monthly_means_say_nothing_but_of_a_month_that_is_not_there(tmp_path):
     assert told(vz.survey(files[:13] + files[14:])) == {
         ("step missing", ("air_2004_1.nc", "air_2004_3.nc"), "time")
     }
+    hours = (datetime(2004, 5, 11) - EPOCH).total_seconds() / 3600
+    write(files[16], hours, 1, names=("air",))
+    assert told(vz.survey(files[:13] + files[14:])) == {
+        ("step missing", ("air_2004_1.nc", "air_2004_3.nc"), "time"),
+        ("step changes", ("air_2004_5.nc",), "time"),
+    }
+
+
+@pytest.mark.parametrize("pattern", ["%d-%m-%Y", "%d.%m.%Y", "air_%d_%m_%Y"])
+def test_names_with_the_day_first_say_nothing(tmp_path, pattern):
+    dates = [datetime(2000, 1, 28) + timedelta(days=k) for k in range(25)]
+    files = [write(str(tmp_path / f"{date:{pattern}}.nc"), (date - EPOCH).days * 24.0, 4)
+             for date in dates]  # fmt: skip
+    assert told(vz.survey(files)) == set()
+    write(files[7], 24.0 * 60, 4)
+    kinds = {kind for kind, *_ in told(vz.survey(files))}
+    assert kinds == {"name contradicts coordinate", "step missing"}
+
+
+def test_names_of_one_calendar_can_be_converted(tmp_path):
+    """No calendar is the standard one, and so is that of Gregory; no leap years are another."""
+    files = write_archive(tmp_path, 12, _5={"calendar": "standard"}, _7={"calendar": "gregorian"})
+    report = vz.survey(files)
+    assert told(report) == {
+        ("calendar", ("day005.nc",), "time"), ("calendar", ("day007.nc",), "time")
+    }  # fmt: skip
+    assert all(each.can_convert for each in report.anomalies)
+    assert vz.virtualize(files, "time", harmonize=True)["air"].shape == (48, 4)
+    write(files[5], 120.0, 4, calendar="noleap")
+    write(files[7], 168.0, 4)
+    (odd,) = vz.survey(files).anomalies
+    assert (odd.kind, odd.can_convert) == ("calendar", False)
+
+
+def test_a_file_whose_root_is_destroyed_is_damaged(tmp_path, alike):
+    files = link(alike[:8], tmp_path)
+    data = bytearray(Path(files[3]).read_bytes())
+    data[48:148] = bytes(100)
+    os.unlink(files[3])
+    Path(files[3]).write_bytes(data)
+    assert ("damaged metadata", ("day003.nc",), "") in told(vz.survey(files))
 
 
 def link(files, folder):

@@ -448,6 +448,15 @@ def test_hostile_names_of_variables_are_texts(tmp_path, archive):
     assert list(check_decisions(decisions, report)) == [f"units/{name}: undecided"]
 
 
+def test_names_of_one_calendar_are_converted(tmp_path):
+    files = write_archive(tmp_path, 12, _5={"calendar": "standard"})
+    path = draft(tmp_path, files, calendar="convert")
+    assert vz.run_decisions(path).to[""]["files"] == 12
+    write(files[5], 120.0, 4, calendar="noleap")
+    with pytest.raises(DecisionError, match="no join converts this"):
+        vz.run_decisions(draft(tmp_path, files, calendar="convert", to="b.zarr"))
+
+
 def test_verdicts_are_what_publishing_does(tmp_path, archive):
     report = vz.survey([name for name in archive if "003" not in name and "005" not in name])
     verdicts = judge(report)

@@ -31,6 +31,9 @@ TIME_UNITS = "time units"
 """The property that is hours, days, ... of a time; that of other variables is ``units``."""
 
 
+CALENDAR_NAMES = "calendar name"
+"""The property that is how a calendar is called, where ``calendar`` is which one it is."""
+
 _MOST_OF_REASONS = 200
 """Characters of why a variable was skipped."""
 
@@ -71,6 +74,8 @@ class Anomaly:
     @property
     def can_convert(self) -> bool:
         """Whether joins can convert what differs, if they convert what is of its kind."""
+        if self.kind == "calendar":
+            return self.detail.startswith(CALENDAR_NAMES)
         return self.kind != "units" or self.detail.startswith(TIME_UNITS)
 
     def __str__(self) -> str:
@@ -154,7 +159,7 @@ _KINDS: dict[str, Kind] = {
     "filters": "filters", "fill value": "fill", "_FillValue": "fill", "missing_value": "fill",
     "scale_factor": "scale/offset", "add_offset": "scale/offset", "_Unsigned": "data type",
     "units": "units", TIME_UNITS: "units", "epoch": "epoch", "calendar": "calendar",
-    "values": "static coordinate",
+    CALENDAR_NAMES: "calendar", "values": "static coordinate",
     "reversed values": "reversed", "valid_min": "flags/valid range",
     "valid_max": "flags/valid range", "valid_range": "flags/valid range",
     "flag_values": "flags/valid range", "flag_masks": "flags/valid range",

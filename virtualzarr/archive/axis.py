@@ -25,6 +25,7 @@ MIN_SHARE = Fraction(4, 5)
 """Nor one that fewer of the differences are."""
 
 _MAX_DIFFERENT_STEPS = 64
+_FEW_ODD = 20
 # Times that are floats are rounded to this many nanoseconds in steps, and only there.
 _ROUNDED = 10**6
 _EXACT_FLOAT = 2**52
@@ -205,16 +206,21 @@ def find_step(counts: Counter[int]) -> int | None:
     return step if count >= MIN_SHARE * total else None
 
 
-def count_months(dates: Iterable[Any]) -> list[int] | None:
-    """Return numbers of months, None if times are not all at the same moment of one.
+def count_months(dates: Iterable[Any]) -> tuple[list[int], list[int]] | None:
+    """Return numbers of months, and which times are at another moment of theirs than the others.
+
+    None if more than one in twenty is: the middles of February, for example, are no mistakes.
 
     Examples
     --------
     >>> from datetime import datetime
     >>> count_months([datetime(2000, 12, 1), datetime(2001, 2, 1)])
-    [24011, 24013]
+    ([24011, 24013], [])
     """
     dates = list(dates)
-    if len({(date.day, date.time()) for date in dates}) != 1:
+    moments = [(date.day, date.time()) for date in dates]
+    common, count = Counter(moments).most_common(1)[0]
+    if (len(dates) - count) * _FEW_ODD > len(dates):
         return None
-    return [12 * date.year + date.month - 1 for date in dates]
+    odd = [k for k, moment in enumerate(moments) if moment != common]
+    return [12 * date.year + date.month - 1 for date in dates], odd

@@ -105,9 +105,9 @@ def _find_overlaps(placed: Sequence[tuple[str, AxisFacts]], path: str) -> list[A
 def check_names(names: Sequence[str], axes: Axes, path: str) -> list[Anomaly]:
     """Return files whose names come in another order, or say another date, than their coordinates.
 
-    Of paths and names without folders those count that are more in order. Nothing is claimed where
-    fewer than four of five are: such names say nothing of it. Nor where dates in fewer than four
-    of five names are those of coordinates.
+    Of paths, names without folders and dates in names those count that are more in order. Nothing
+    is claimed where fewer than four of five are: such names say nothing of it. Nor where dates in
+    fewer than four of five names are those of coordinates.
 
     Examples
     --------
@@ -127,6 +127,9 @@ def check_names(names: Sequence[str], axes: Axes, path: str) -> list[Anomaly]:
         inside = max(inside, _find_longest_rise(keys), key=len)
         if len(inside) == len(names):
             return anomalies
+    dates = _list_dates(names, axes)
+    if dates is not None:
+        inside = max(inside, _find_longest_rise(dates), key=len)
     if len(inside) * 5 < len(names) * 4:
         return anomalies
     odd = [name for k, name in enumerate(names) if k not in inside and name not in contradicted]
@@ -154,6 +157,18 @@ def _find_contradictions(names: Sequence[str], axes: Axes) -> dict[str, str]:
         return {}
     return {name: format_position(low, calendar)
             for _, agrees, name, low, calendar in some if not agrees}  # fmt: skip
+
+
+def _list_dates(names: Sequence[str], axes: Axes) -> list[int] | None:
+    """Return the moments at which the periods begin that names say, if all say one alike."""
+    calendars = {str(axis.calendar) for axis in axes if axis is not None}
+    if len(calendars) != 1 or not is_datetime_calendar(calendar := calendars.pop()):
+        return None
+    periods = [find_period(name, calendar) for name in names]
+    some = [period for period in periods if period is not None]
+    if len(some) < len(names) or len({number for number, *_ in some}) != 1:
+        return None
+    return [low for _, low, _ in some]
 
 
 def _find_longest_rise(numbers: Sequence[Any]) -> set[int]:

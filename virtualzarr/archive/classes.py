@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from virtualzarr.archive.anomalies import TIME_UNITS, Change
+from virtualzarr.archive.anomalies import CALENDAR_NAMES, TIME_UNITS, Change
 from virtualzarr.archive.axis import AxisFacts
 from virtualzarr.archive.facts import FileFacts
 from virtualzarr.combine.cf_time import TimeUnit
@@ -123,6 +123,10 @@ class Classes:
             unit = TimeUnit.from_attributes({"units": f"{word}{since}{date}", "calendar": calendar})
             if unit is not None and unit.epoch is not None:
                 word, date = unit.name, self._epochs.setdefault(unit.epoch, date)
+                # CF has several names of a calendar, of which one is none.
+                if "calendar" in table:
+                    table[CALENDAR_NAMES] = table["calendar"]
+                table["calendar"] = unit.calendar
             del table["units"]
             table[TIME_UNITS], table["epoch"] = word, date
 

@@ -10,7 +10,7 @@ from functools import lru_cache
 from itertools import groupby
 from typing import Any
 
-from virtualzarr.archive.anomalies import Anomaly, Change, Kind, merge_changes
+from virtualzarr.archive.anomalies import CALENDAR_NAMES, Anomaly, Change, Kind, merge_changes
 from virtualzarr.archive.classes import Classes
 
 Table = dict[tuple[str, str], Any]
@@ -189,7 +189,9 @@ def _compare(
         for change in changes
         if not (change.name == "values" and change.variable in reversed_paths)
         and not (change.name == "reversed values" and change.variable not in reversed_paths)
-        # Other lengths are other values, too: said once.
+        # Other calendars have other names, too, and other lengths other values: said once.
+        and not (change.name == CALENDAR_NAMES and before.get((change.variable, "calendar"))
+                 != after.get((change.variable, "calendar")))
         and not (change.name == "values" and any(other.variable == change.variable
                  and other.name.startswith("length along") for other in changes))
     ]  # fmt: skip

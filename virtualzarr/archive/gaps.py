@@ -225,12 +225,14 @@ def _find_month_gaps(placed: Placed, path: str) -> list[Anomaly]:
                          for _, axis in placed):  # fmt: skip
         return []
     dates = [as_date(axis.low) for _, axis in placed]
-    months = None if None in dates else count_months(dates)
-    if months is None:
+    found = None if None in dates else count_months(dates)
+    if found is None:
         return []
+    months, odd = found
     lengths = [b - a for a, b in pairwise(months)]
     step = find_step(Counter(lengths))
-    gaps = []
+    words = "not at the moment of its month that others are"
+    gaps = [Anomaly("step changes", (placed[k][0],), path, words) for k in odd if step]
     for k, length in enumerate(lengths):
         if step and length > step and length % step == 0:
             (first, a), (second, b) = placed[k], placed[k + 1]

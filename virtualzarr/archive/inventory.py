@@ -41,6 +41,7 @@ from virtualzarr.stores.uris import resolve_uri
 _TRUNCATED = re.compile(r"truncated|cut off|the file ends at")
 # A variable whose values would lie beyond the end of the file: formats without sums of lengths.
 _CUT_VALUES = re.compile(r"the file ends at .*truncated", re.DOTALL)
+_DAMAGED = re.compile("damaged|there is no object header")
 _NO_PERMISSION = re.compile(r"permission denied|forbidden|\b40[13]\b", re.IGNORECASE)
 _FINAL: tuple[Kind, ...] = (
     "empty", "truncated", "not the format", "not supported", "damaged metadata",
@@ -258,7 +259,7 @@ def classify_error(file: str, size: int | None, error: VirtualZarrError) -> Kind
     ):
         return "no permission"
     # A library that was asked for what is damaged refuses it, too.
-    if isinstance(error, UnsupportedError) and "damaged" not in error.message:
+    if isinstance(error, UnsupportedError) and not _DAMAGED.search(error.message):
         return "not the format" if "are of no known format" in error.message else "not supported"
     if not isinstance(error, SourceError):
         return "damaged metadata"

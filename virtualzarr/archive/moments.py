@@ -24,6 +24,7 @@ _PATTERNS = [
         rf"{_YEAR}(?P<sep>[-_.]?){_MONTH}(?P=sep){_DAY}(?![0-9])",
         rf"{_YEAR}(?P<j>[0-3][0-9]{{2}})(?![0-9])",
         rf"{_YEAR}[-_.]?{_MONTH}(?![0-9])",
+        rf"{_DAY}(?P<sep>[-_.]){_MONTH}(?P=sep){_YEAR}(?![0-9])",
     )
 ]
 

@@ -429,7 +429,7 @@ def _write_mark(mark: EraMark) -> str:
 
 
 def _list_unconvertible(report: Survey) -> dict[str, str]:
-    """Return what differs that joins cannot convert, by key: units that are not of times."""
+    """Return what differs that joins cannot convert, by key: units of no times, calendars."""
     return {name_anomaly(odd): odd.detail for odd in report.anomalies if not odd.can_convert}
 
 
