@@ -125,3 +125,18 @@ def test_files_of_which_no_template_is_made(tmp_path):
     assert "dialect" in make_template(path)
     tifffile.imwrite(path, np.zeros((40, 50), "u1"), imagej=True)
     assert "dialect" in make_template(path)
+
+
+def test_many_tie_points_are_no_error(tmp_path):
+    """Tifffile gives tags of more than 1,024 numbers as arrays, which have no hash."""
+    files = [str(tmp_path / f"{number}.tif") for number in range(4)]
+    points = tuple(map(float, range(6 * 210)))
+    for number, file in enumerate(files):
+        image = np.full((32, 48), number, "u1")
+        tags = [(33922, 12, len(points), points, True)]
+        tifffile.imwrite(file, image, tile=(16, 16), compression="zlib", extratags=tags)
+    report = vz.survey(files)
+    assert (report.formats, report.anomalies) == ({"tiff": 4}, ())
+    joined = vz.virtualize(files, "time")
+    (array,) = (node for _, node in joined.members(None) if node.shape == (4, 32, 48))
+    assert array[:, 0, 0].tolist() == [0, 1, 2, 3]
