@@ -500,6 +500,18 @@ def test_verdicts_are_true_of_all_numbers_of_rows(tmp_path, shortened):
     assert costs["parquet"] != "virtual for all"
 
 
+def test_verdicts_say_what_odd_chunks_make_of_the_others(tmp_path):
+    files = write_archive(tmp_path, 24, names=("air",), chunks=(4, 4), _7={"chunks": (2, 4)})
+    report = vz.survey(files)
+    assert [(each.kind, each.era) for each in report.anomalies] == [("chunk shape", None)]
+    verdicts = judge(report)
+    joined = vz.virtualize(files, "time")
+    for form, name in (("json", "a.json"), ("parquet", "a.parq")):
+        copied = sum(each.chunks for each in verdicts if each.form == form)
+        assert joined.publish(tmp_path / name, copy=True).copied == copied
+    assert dict(sum_costs(verdicts))["parquet"].startswith("copies")
+
+
 def test_the_command_drafts_and_never_replaces(tmp_path, archive, capsys):
     path = tmp_path / "air.yaml"
     arguments = ["survey", *archive, "--decisions", str(path), "--to", "air.zarr", "--verdict"]

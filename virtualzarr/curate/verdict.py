@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import tempfile
+from bisect import bisect_right
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any, Literal, get_args
 
 from virtualzarr.archive.eras import Era
@@ -23,6 +25,7 @@ MAX_ERAS = 32
 """Eras of one strand, at most, that are held against the largest one."""
 
 _SUFFIX = {"json": "json", "parquet": "parq", "icechunk": "icechunk", "native": "zarr"}
+_OF_CHUNKS = ("byte order", "chunk shape", "filters", "format")
 _OURS = ("native", "dataset")
 _FORMS = (*get_args(ReferenceFormat), "copy")
 _BYTES_PER_SECOND = 50e6
@@ -69,7 +72,8 @@ def judge(
 
     Some files of each era are joined with files of the largest one of its strand, as a run would
     do, and what that says holds for the others, as they are alike: of each number of rows there is
-    one. It says nothing of single files that are odd. Nothing is written.
+    one. So are single files whose chunks are odd, for what they make of the others. Nothing is
+    written.
 
     Parameters
     ----------
@@ -85,7 +89,7 @@ def judge(
     for strand in sorted({era.strand for era in report.eras}):
         some = [(number, era) for number, era in numbered if era.strand == strand]
         judged = _Strand(some[:MAX_ERAS], report.dim, access)
-        verdicts += judged.judge()
+        verdicts += judged.judge(_list_odd(report, strand, some))
         verdicts += [Verdict(form, number, "", "decide", why="too many eras to look at each")
                      for number, _ in some[MAX_ERAS:] for form in _FORMS]  # fmt: skip
     return verdicts
@@ -99,15 +103,22 @@ class _Strand:
         self.largest = max(eras, key=lambda entry: (entry[1].nbytes, -entry[0]))
         self._spilled: dict[tuple[str, str], Verdict] = {}
 
-    def judge(self) -> list[Verdict]:
-        """Return what becomes of each era in each form."""
+    def judge(self, odd: list[tuple[int, Era]]) -> list[Verdict]:
+        """Return what becomes of each era in each form, and of files that are odd in them."""
         verdicts = [each for number, era in self.eras for each in self._judge_era(number, era)]
+        for number, files in odd:
+            copies = [each for each in self._judge_era(number, files, is_odd=True)
+                      if each.form != "copy" and each.result == "copy"]  # fmt: skip
+            known = {(each.form, each.era) for each in copies}
+            verdicts = [each for each in verdicts
+                        if each.variable or (each.form, each.era) not in known]  # fmt: skip
+            verdicts += copies
         # What joining other eras makes of the largest one is known last.
         copied = {(form, self.largest[0]) for form, _ in self._spilled}
         plain = [each for each in verdicts if each.variable or (each.form, each.era) not in copied]
         return plain + list(self._spilled.values())
 
-    def _judge_era(self, number: int, era: Era) -> list[Verdict]:
+    def _judge_era(self, number: int, era: Era, is_odd: bool = False) -> list[Verdict]:
         base = self.largest[1]
         names = list(dict.fromkeys([base.samples[0], base.samples[-1], *era.samples]))
         joined, why = _join(names, self.dim, self.access)
@@ -115,19 +126,23 @@ class _Strand:
             return [Verdict(form, number, "", "impossible", why=why) for form in _FORMS]
         verdicts: list[Verdict] = []
         own, _ = _join([era.typical], self.dim, self.access)
-        chunks = {} if own is None else _count_chunks(own)
+        chunks = {} if own is None else _measure_chunks(own)
         # All that are joined are of the largest era, if that is the one.
-        mine = names if number == self.largest[0] else list(era.samples)
+        is_largest = number == self.largest[0] and not is_odd
+        mine = names if is_largest else list(era.samples)
         together, _ = _join(mine, self.dim, self.access)
-        most = {} if together is None else _count_chunks(together)
+        others = len(names) - len(mine)
+        most = {} if together is None else _measure_chunks(together)
         for form in get_args(ReferenceFormat):
             if form in _OURS:
                 result: Result = "decide" if why else "virtual for us"
                 verdicts.append(Verdict(form, number, "", result, why=why))
             else:
-                verdicts += self._preview(joined, form, number, era.files, chunks, most, why)
+                verdicts += self._preview(
+                    joined, form, number, era.files, chunks, most, others, why
+                )
         nbytes = 0 if own is None else sum(array.nbytes for array in _list_arrays(own))
-        total = sum(chunks.values())
+        total = sum(count for count, _ in chunks.values())
         verdicts.append(
             Verdict("copy", number, "", "copy", total * era.files, nbytes * era.files, why)
         )
@@ -135,7 +150,8 @@ class _Strand:
 
     def _preview(
         self, joined: Group, form: ReferenceFormat, number: int, files: int,
-        chunks: Mapping[str, int], most: Mapping[str, int], why: str,
+        chunks: Mapping[str, tuple[int, int]], most: Mapping[str, tuple[int, int]],
+        others: int, why: str,
     ) -> list[Verdict]:  # fmt: skip
         try:
             # Nothing is written there: only the name is looked at.
@@ -147,16 +163,20 @@ class _Strand:
             return [Verdict(form, number, "", "impossible", why=error.message)]
         verdicts = [Verdict(form, number, path, "impossible", why=reason)
                     for path, reason in seen.skipped.items()]  # fmt: skip
+        sizes = {array.path: array.dtype.itemsize for array in _list_arrays(joined)}
         for line in seen.lines:
             if not line.copied:
                 continue
-            size, own = line.copied_bytes // line.copied, chunks.get(line.path, line.copied)
+            # What is copied is cut otherwise, perhaps: a file's own chunks are what is said.
+            own, length = chunks.get(line.path, (line.copied, 0))
+            size = length * sizes.get(line.path, 0) or line.copied_bytes // line.copied
             count = min(line.copied, own) * files
             verdicts.append(Verdict(form, number, line.path, "copy", count, count * size, line.why))
             base, era = self.largest
-            if line.copied > most.get(line.path, line.copied) and base != number:
+            left = line.copied - most.get(line.path, (line.copied, 0))[0]
+            if others and left > 0:
                 # Joined with these, nobody else reads the chunks of the largest era, either.
-                count = own * era.files
+                count = left * era.files // others
                 self._spilled[form, line.path] = Verdict(
                     form, base, line.path, "copy", count, count * size, line.why
                 )
@@ -164,6 +184,23 @@ class _Strand:
             result: Result = "decide" if why else "virtual for all"
             verdicts.append(Verdict(form, number, "", result, why=why))
         return verdicts
+
+
+def _list_odd(report: Survey, strand: str, eras: list[tuple[int, Era]]) -> list[tuple[int, Era]]:
+    """Return files whose chunks are odd, each kind as an era, and the number of that it is in."""
+    stops = list(accumulate(era.files for _, era in eras))
+    places: dict[str, int] = {}
+    odd: dict[str, tuple[int, Era]] = {}
+    for anomaly in report.anomalies:
+        if anomaly.era is not None or anomaly.kind not in _OF_CHUNKS:
+            continue
+        places = places or {name: k for k, name in enumerate(report.strands.get(strand, ()))}
+        name = anomaly.files[0]
+        if name in places and len(odd) < MAX_ERAS:
+            number = eras[bisect_right(stops, places[name])][0]
+            like = Era(name, anomaly.files[-1], len(anomaly.files), typical=name, samples=(name,))
+            odd.setdefault(name, (number, like))
+    return list(odd.values())
 
 
 def _join(names: list[str], dim: str, access: Mapping[str, Any]) -> tuple[Group | None, str]:
@@ -187,8 +224,11 @@ def _list_arrays(group: Group) -> list[Array]:
     return [node for _, node in group.members(None) if isinstance(node, Array)]
 
 
-def _count_chunks(group: Group) -> dict[str, int]:
-    return {array.path: array.manifest.ncells for array in _list_arrays(group)}
+def _measure_chunks(group: Group) -> dict[str, tuple[int, int]]:
+    """Return how many chunks each array has, and how many values there are in one on average."""
+    counts = {array.path: array.manifest.ncells for array in _list_arrays(group)}
+    return {array.path: (counts[array.path], array.size // max(counts[array.path], 1))
+            for array in _list_arrays(group)}  # fmt: skip
 
 
 def sum_costs(verdicts: list[Verdict]) -> list[tuple[str, str]]:
