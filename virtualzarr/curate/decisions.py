@@ -38,7 +38,7 @@ BROKEN = ("empty", "truncated", "no permission", "not the format", "not supporte
            "changed during the scan")  # fmt: skip
 MISSING = ("variable gone", "variable added")
 GAPS = ("step missing", "span missing")
-CONVERTED = ("units", "epoch", "scale/offset", "fill", "data type")
+CONVERTED = ("units", "epoch", "calendar", "scale/offset", "fill", "data type")
 _INSIDE = "within files"
 """The end of keys of gaps that no join can fill, as they are not between files."""
 
