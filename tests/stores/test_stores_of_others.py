@@ -6,6 +6,7 @@ import asyncio
 import io
 import tarfile
 import zipfile
+from datetime import timedelta
 
 import fsspec
 import h5py
@@ -244,3 +245,56 @@ def test_mappings_that_cache_stay_mappings(folder):
         mapping = fsspec.get_mapper(f"simplecache::{server.url}/g.zarr")
         assert isinstance(open_store(mapping), MemoryStore)
         assert (vz.open(mapping)["a"][...] == DATA).all()
+
+
+def over_http(url):
+    wait = timedelta(milliseconds=1)
+    retries = {"max_retries": 3, "backoff": {"init_backoff": wait, "max_backoff": wait, "base": 2}}
+    return obstore.store.HTTPStore.from_url(
+        url, client_options={"allow_http": True}, retry_config=retries
+    )
+
+
+OVER_HTTP = {
+    "obstore": lambda url: over_http(f"{url}/g.zarr"),
+    "zarr object": lambda url: zarr.storage.ObjectStore(over_http(f"{url}/g.zarr")),
+    "zarr array": lambda url: zarr.open_array(
+        zarr.storage.ObjectStore(over_http(url)), path="g.zarr/a", mode="r"
+    ),
+}
+
+
+@pytest.mark.parametrize("name", OVER_HTTP)
+@pytest.mark.parametrize("status", [404, 410, 405, 403, 500])
+def test_chunks_are_missing_only_where_a_server_says_so(folder, name, status):
+    """obstore takes 405 for missing, too."""
+
+    def rewrite(request, *answer):
+        if request.path.endswith("a/c/1/1"):
+            answer = status, {}, b""
+        return answer[0], answer[1] | {"Connection": "close"}, answer[2]
+
+    with web_server(folder) as server:
+        array = read(OVER_HTTP[name](server.url))
+        server.rewrite = rewrite
+        if status in (404, 410):
+            assert array[4:, 4:].tolist() == np.zeros((4, 4)).tolist()
+        else:
+            with pytest.raises(SourceError, match=rf"a/c/1/1|{status}"):
+                array[4:, 4:]
+        assert np.array_equal(array[:4], DATA[:4])
+
+
+@pytest.mark.parametrize("name", OVER_HTTP)
+@pytest.mark.parametrize("encoding", ["gzip", "br", "identity"])
+def test_compressed_answers_over_http_are_refused(folder, name, encoding):
+    with web_server(folder) as server:
+        array = read(OVER_HTTP[name](server.url))
+        server.rewrite = lambda request, status, headers, body: (
+            status, headers | {"Content-Encoding": encoding, "Connection": "close"}, body
+        )  # fmt: skip
+        if encoding == "identity":
+            assert np.array_equal(array[...], DATA)
+        else:
+            with pytest.raises(SourceError, match="compresses what it sends"):
+                array[...]

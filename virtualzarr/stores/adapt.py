@@ -69,10 +69,11 @@ def adapt_paths(paths: Any, storage_options: Mapping[str, Any] | None = None) ->
     return [path for path, _ in adapted], options
 
 
-def _adapt_obstore(store: Any, options: Mapping[str, Any] | None) -> Adapted:
+def _adapt_obstore(store: Any, options: Mapping[str, Any] | None, path: str = "") -> Adapted:
     if type(store).__name__ == "LocalStore" and store.prefix is not None:
-        return os.fspath(store.prefix), options
-    return ObstoreStore(store), options
+        root = os.fspath(store.prefix)
+        return os.path.join(root, path) if path else root, options
+    return ObstoreStore(store, path), options
 
 
 def _adapt_zarr(target: Any, options: Mapping[str, Any] | None) -> Adapted:
@@ -91,8 +92,8 @@ def _adapt_zarr(target: Any, options: Mapping[str, Any] | None) -> Adapted:
         return store.readonly_session("main"), options
     if name == "LocalStore":
         return os.path.join(os.fspath(store.root), path), options
-    if name == "ObjectStore" and not path:
-        return _adapt_obstore(store.store, options)
+    if name == "ObjectStore":
+        return _adapt_obstore(store.store, options, path)
     if hasattr(store, "get_partial_values"):
         return ZarrPythonStore(store, path), options
     return target, options

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from typing import Any, TypeVar
 
-from virtualzarr.errors import SourceChangedError, SourceError
+from virtualzarr.errors import SourceChangedError, SourceError, VirtualZarrError
 from virtualzarr.stores.adapted import AdaptedFile, AdaptedStore, ByteSpan
 from virtualzarr.stores.files import Buffer
 
 T = TypeVar("T")
+
+_STATUS = re.compile(r" - Server returned non-2xx status code: (\d{3})\b")
+_MISSING = ("404", "410")
+"""All other failures say nothing of whether an object is there."""
 
 
 class ObstoreStore(AdaptedStore):
@@ -20,6 +24,8 @@ class ObstoreStore(AdaptedStore):
     Parameters
     ----------
     store : obstore.store.ObjectStore
+    path : str
+        The part of it that is meant.
 
     Examples
     --------
@@ -30,9 +36,12 @@ class ObstoreStore(AdaptedStore):
     (b'{}', [('a/zarr.json', 2)])
     """
 
-    def __init__(self, store: Any) -> None:
-        super().__init__(f"obstore {type(store).__name__}")
+    def __init__(self, store: Any, path: str = "") -> None:
+        path = path.strip("/")
+        super().__init__(f"obstore {type(store).__name__}{path and '/' + path}")
         self.store = store
+        self._lead = f"{path}/" if path else ""
+        self._is_web = type(store).__name__ == "HTTPStore"
 
     def fetch(self, key: str, span: ByteSpan) -> tuple[bytes, str | None] | None:
         """Return bytes of an object and its entity tag; None if there is no object."""
@@ -47,7 +56,9 @@ class ObstoreStore(AdaptedStore):
 
         def request() -> tuple[bytes, str | None]:
             options = None if byte_range is None else {"range": byte_range}
-            response = self.store.get(key, options=options)
+            response = self.store.get(self._lead + key, options=options)
+            if self._is_web:  # object stores keep the encoding as a note, and send what is stored
+                self._check_encoding(response.attributes, key)
             return bytes(response.bytes()), response.meta.get("e_tag")
 
         with suppress(FileNotFoundError):
@@ -60,7 +71,8 @@ class ObstoreStore(AdaptedStore):
 
     def list_dir(self, prefix: str) -> Iterator[str]:
         """Yield the names under a prefix."""
-        listed = self._request(lambda: self.store.list_with_delimiter(prefix or None), prefix)
+        folder = (self._lead + prefix).rstrip("/") or None
+        listed = self._request(lambda: self.store.list_with_delimiter(folder), prefix)
         paths = [*listed["common_prefixes"], *(item["path"] for item in listed["objects"])]
         yield from sorted(path.strip("/").rsplit("/", 1)[-1] for path in paths)
 
@@ -68,26 +80,27 @@ class ObstoreStore(AdaptedStore):
         """Yield keys and sizes under a prefix."""
 
         def request() -> list[tuple[str, int]]:
-            pages = self.store.list(prefix or None)
-            return [(item["path"], item["size"]) for page in pages for item in page]
+            pages = self.store.list((self._lead + prefix).rstrip("/") or None)
+            lead = len(self._lead)
+            return [(item["path"][lead:], item["size"]) for page in pages for item in page]
 
         yield from self._request(request, prefix)
 
     def size(self, key: str) -> int | None:
         """Return the bytes of an object; None if it is not there."""
         with suppress(FileNotFoundError):
-            size: int = self._request(lambda: self.store.head(key), key)["size"]
+            size: int = self._request(lambda: self.store.head(self._lead + key), key)["size"]
             return size
         return None
 
     def put(self, key: str, data: Buffer) -> None:
         """Store an object."""
-        self._request(lambda: self.store.put(key, bytes(data)), key)
+        self._request(lambda: self.store.put(self._lead + key, bytes(data)), key)
 
     def remove(self, key: str) -> None:
         """Delete an object, there or not."""
         with suppress(FileNotFoundError):
-            self._request(lambda: self.store.delete(key), key)
+            self._request(lambda: self.store.delete(self._lead + key), key)
 
     def _request(self, request: Callable[[], T], key: str) -> T:
         from obstore.exceptions import BaseError
@@ -95,12 +108,23 @@ class ObstoreStore(AdaptedStore):
         problem = ""
         try:
             return request()
-        except FileNotFoundError:
+        except VirtualZarrError:
             raise
         except (BaseError, OSError) as error:
+            if _is_missing(error):
+                raise FileNotFoundError(key) from None
             problem = describe_error(error)
         # Not chained: its text has whole URLs, and signatures in them.
         raise SourceError(problem, file=f"{self.uri}/{key}")
+
+    def _check_encoding(self, attributes: Mapping[Any, Any], key: str) -> None:
+        encoding = str(attributes.get("Content-Encoding", "identity")).lower()
+        if encoding not in ("identity", ""):
+            raise SourceError(
+                f"the server compresses what it sends ({encoding:.20}), which obstore does not "
+                "undo: open the URL instead",
+                file=f"{self.uri}/{key}",
+            )
 
 
 class _PinnedFile(AdaptedFile):
@@ -117,6 +141,15 @@ class _PinnedFile(AdaptedFile):
                 f"the object was replaced while it was read: {self._tag} is now {tag}",
                 file=self.uri,
             )
+
+
+def _is_missing(error: Exception) -> bool:
+    """Tell whether an error says that an object is not there.
+
+    obstore says so, too, of what a web server answers 405 to, and not of what it answers 410 to.
+    """
+    status = _STATUS.search(str(error))
+    return isinstance(error, FileNotFoundError) if status is None else status[1] in _MISSING
 
 
 def describe_error(error: Exception) -> str:
