@@ -3,6 +3,7 @@
 In one round, too, are parts that lie beside the index.
 """
 
+import os
 from collections import Counter
 from contextlib import ExitStack
 
@@ -306,3 +307,24 @@ def test_cached_blocks_need_no_request(folder):
         ranges(server)
         assert np.array_equal(array[...], VALUES)
         assert ranges(server) == []
+
+
+@pytest.mark.parametrize("bound", ["open", "never", 3600, True])
+@pytest.mark.parametrize("select", [np.s_[4:8, 5], np.s_[2:12, 3:9], np.s_[...]])
+@pytest.mark.parametrize("told", ["tags", "dates"])
+def test_shards_that_are_replaced_are_located_anew(tmp_path, bound, select, told):
+    """The index that is kept is that of another version, in which sub-chunks lie elsewhere."""
+    array = zarr.create_array(
+        tmp_path / "a", shape=(16, 16), chunks=(2, 16), shards=(16, 16), dtype="i4",
+        fill_value=-1, compressors=None,
+    )  # fmt: skip
+    array[...] = VALUES[:16, :16]
+    others = VALUES[:16, :16] + 5000
+    others[:2] = -1
+    with web_server(tmp_path, tags=told == "tags", dates=True) as server:
+        read = vz.open(f"{server.url}/a", recheck_cached_data=bound)
+        assert np.array_equal(read[2, 4:], VALUES[2, 4:16])
+        array[...] = others
+        shard = tmp_path / "a/c/0/0"
+        os.utime(shard, (shard.stat().st_mtime + 60,) * 2)
+        assert np.array_equal(read[select], others[select])

@@ -30,6 +30,7 @@ from virtualzarr.stores.files import (
     Fingerprint,
     InlineFile,
     LocalFile,
+    Pin,
     RemoteFile,
 )
 
@@ -49,6 +50,14 @@ class ShardFetch(NamedTuple):
 
     nbytes: int
     is_whole: bool
+
+
+@dataclass(frozen=True, slots=True)
+class CachedIndex:
+    """An index that is kept, and the version of the remote file that it was read from."""
+
+    index: Index
+    fingerprint: Fingerprint | None
 
 
 @dataclass
@@ -156,9 +165,12 @@ def _read_index(
     Unless it is cached, it is read from the file that `fetch` returns, if that is given.
     """
     version = _index_version(file, since)
-    key = offset, length, shard
+    key, pin = (offset, length, shard), getattr(file, "version", None)
     if version is not None and (cached := shard_indexes.get_of(version, key)) is not None:
-        return cached
+        if isinstance(pin, Pin) and pin.fingerprint is None:
+            # Sub-chunks have to be of the version that the index was read from.
+            pin.fingerprint = cached.fingerprint
+        return cached.index
     file = file if fetch is None else fetch()
     size = _bytes_after(file, offset) if length < 0 else length
     # Checked first: a range that began before the shard would read another chunk's bytes as the
@@ -176,7 +188,8 @@ def _read_index(
         if shard_indexes.limit != config.shard_index_bytes:
             shard_indexes.limit = config.shard_index_bytes
         nbytes = index.offset.nbytes + index.length.nbytes
-        shard_indexes.put_of(version, key, index, nbytes, tick)
+        fingerprint = pin.fingerprint if isinstance(pin, Pin) else None
+        shard_indexes.put_of(version, key, CachedIndex(index, fingerprint), nbytes, tick)
     return index
 
 
@@ -238,5 +251,5 @@ def _read_tail(file: ByteFile, offset: int, shard: Shard) -> Buffer:
     return data[len(data) - shard.index_size :]
 
 
-shard_indexes: FileCache[Index] = FileCache(config.shard_index_bytes)
+shard_indexes: FileCache[CachedIndex] = FileCache(config.shard_index_bytes)
 """LRU cache of shard indexes, for all arrays, of `config.shard_index_bytes`."""
