@@ -179,3 +179,64 @@ def test_sessions_of_hosts_that_redirects_lead_to_are_of_one_login(folder):
             RemoteFile(Location.of(url, {"headers": {"X-Name": name}})).read(0, 4)
             assert other.requests
             assert not any("redirected" in str(headers) for _, _, headers in other.requests)
+
+
+@pytest.mark.parametrize("path", ["/private", ""])
+def test_cookies_go_to_no_other_port_and_prefix(folder, monkeypatch, path):
+    """Neither to what nobody logs in to, nor to another login, nor by a redirect."""
+    monkeypatch.setenv("ONE", "one")
+    monkeypatch.setenv("TWO", "two")
+
+    def greet(request, code, headers, body):
+        if request.headers.get("Authorization") == "Bearer one":
+            headers = {**headers, "Set-Cookie": f"session={SECRET}; Path=/"}
+        return code, headers, body
+
+    (folder / "private/inner").mkdir(parents=True)
+    for name in ("x", "private/x", "private/inner/x"):
+        (folder / name).write_bytes(b"abcdefgh")
+    with web_server(folder) as server, web_server(folder) as other:
+        server.rewrite = greet
+        url, other_url = (each.url.replace("127.0.0.1", "localhost") for each in (server, other))
+        login = {
+            f"{url}{path}": {"bearer": "env:ONE"},
+            f"{url}/private/inner": {"bearer": "env:TWO"},
+        }
+
+        def read(url):
+            RemoteFile(Location.of(url, {"credentials": login})).read(0, 4)
+
+        read(f"{url}/private/x")
+        read(f"{url}/private/x")
+        assert f"session={SECRET}" in server.requests[-1][2]["Cookie"]
+        read(f"{other_url}/private/x")
+        read(f"{url}/private/inner/x")
+        assert "Cookie" not in server.requests[-1][2]
+        if path:
+            read(f"{url}/x")
+            assert "Cookie" not in server.requests[-1][2]
+        server.rewrite = lambda request, *answer: (
+            302, {"Location": f"{other_url}{request.path}"}, b""
+        )  # fmt: skip
+        read(f"{url}/private/x")
+        assert len(other.requests) == 2
+        assert not any("Cookie" in headers for _, _, headers in other.requests)
+
+
+def test_cookies_of_a_login_in_a_url_are_its_own(folder):
+    with web_server(folder) as server:
+        url = f"{server.url.replace('127.0.0.1', 'localhost')}/a.zarr/zarr.json"
+        server.rewrite = lambda request, code, headers, body: (
+            code, headers | {"Set-Cookie": "session=1; Path=/"}, body
+        )  # fmt: skip
+        RemoteFile(Location.of(url.replace("//", "//me:word@"))).read(0, 4)
+        RemoteFile(Location.of(url)).read(0, 4)
+        assert "Cookie" not in server.requests[-1][2]
+
+
+def test_cookies_that_are_given_are_sent(folder):
+    with web_server(folder) as server:
+        url = f"{server.url.replace('127.0.0.1', 'localhost')}/a.zarr/zarr.json"
+        for options in ({"client_kwargs": {"cookies": {"c": "1"}}}, {"cookies": {"c": "1"}}):
+            RemoteFile(Location.of(url, options)).read(0, 4)
+            assert server.requests[-1][2]["Cookie"] == "c=1"

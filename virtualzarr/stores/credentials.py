@@ -264,6 +264,11 @@ class Keyring:
             segments = segments[:-1]
         return None
 
+    @property
+    def prefixes(self) -> frozenset[tuple[object, ...]]:
+        """The prefixes, as `split_url` returns them."""
+        return frozenset(self._providers)
+
     def describe(self) -> list[tuple[str, object]]:
         """Return the names of all credentials by prefix, which may be secrets themselves."""
         described = [(provider.prefix, provider.names) for provider in self._providers.values()]

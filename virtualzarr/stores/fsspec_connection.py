@@ -60,7 +60,7 @@ def filesystem(location: Location) -> tuple[Any, str]:
     if uri.startswith(("s3://", "s3a://")) and "::" not in uri:
         options = without_own_retries(options)
     if is_web(uri) and "::" not in uri:
-        options = with_own_session(options, find_keyring(location.storage_options))
+        options = with_own_session(options, find_keyring(location.storage_options), uri)
     try:
         fs, path = fsspec.core.url_to_fs(uri, **with_request_loop(uri, options))
     except ImportError as error:

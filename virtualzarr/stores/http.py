@@ -76,7 +76,8 @@ class HttpTransport(AsyncTransport):
         self._options = location.storage_options or {}
         self._prefixes = location.redirects
         self._keyring = keyring
-        self._redirected_session = SessionMaker(name_login(fs._fs_token))
+        prefixes = () if keyring is None else keyring.prefixes
+        self._redirected_session = SessionMaker(name_login(fs._fs_token), prefixes)
 
     def entries(self, url: str) -> list[Entry]:
         """Return the files and folders that a page links to and that lie directly below it."""

@@ -6,10 +6,10 @@ Credentials by prefix are none of these, and hosts to which redirects lead are a
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
-from virtualzarr.stores.access import login_of
+from virtualzarr.stores.access import login_of, name_login
 from virtualzarr.stores.credentials import Keyring
 
 
@@ -18,28 +18,39 @@ class SessionMaker:
 
     Parameters
     ----------
-    login : str
+    login : str, optional
         Names the login, without its secrets: fsspec tells file systems apart by the `repr` of
         their options.
+    prefixes : iterable of tuple
+        Of credentials, by which cookies are kept apart.
     make : callable, optional
-        What makes sessions otherwise.
+        What makes sessions otherwise: their cookies are its own affair.
     """
 
-    def __init__(self, login: str, make: Any = None) -> None:
-        self._login, self._make = login, make
+    def __init__(
+        self, login: str | None, prefixes: Iterable[tuple[object, ...]] = (), make: Any = None
+    ) -> None:
+        self._login, self._prefixes, self._make = login, tuple(prefixes), make
 
     def __repr__(self) -> str:
         return f"SessionMaker({self._login}, {self._make!r})"
 
     async def __call__(self, **options: Any) -> Any:  # noqa: D102
+        if self._make is not None:
+            return await self._make(**options)
         from fsspec.implementations.http import get_client
 
-        return await (get_client if self._make is None else self._make)(**options)
+        from virtualzarr.stores.cookies import BoundCookieJar
+
+        return await get_client(**{"cookie_jar": BoundCookieJar(self._prefixes), **options})
 
 
-def with_own_session(options: Mapping[str, Any], keyring: Keyring | None) -> dict[str, Any]:
-    """Return options of fsspec by which the credentials of a keyring have sessions of their own."""
-    login = login_of(keyring)
-    if login is None:
-        return dict(options)
-    return {**options, "get_client": SessionMaker(login, options.get("get_client"))}
+def with_own_session(
+    options: Mapping[str, Any], keyring: Keyring | None, uri: str
+) -> dict[str, Any]:
+    """Return options of fsspec by which each login, in a keyring or a URL, has its own session."""
+    in_url = uri.partition("://")[2].partition("/")[0].rpartition("@")[0]
+    names = [login_of(keyring), name_login(in_url) if in_url else None]
+    login = "-".join(name for name in names if name) or None
+    prefixes = () if keyring is None else keyring.prefixes
+    return {**options, "get_client": SessionMaker(login, prefixes, options.get("get_client"))}
