@@ -13,7 +13,7 @@ from difflib import get_close_matches
 from importlib import import_module
 from typing import Any
 
-from virtualzarr.redaction import hide_secrets
+from virtualzarr.redaction import hide_in_url, hide_secrets
 
 _PACKAGE = re.compile(r"(virtualzarr|grids|contextlib)(\.|$)")
 
@@ -43,6 +43,8 @@ class VirtualZarrError(Exception):
         chunk: str | None = None,
     ) -> None:
         # Here, and not where it is shown: errors are logged, pickled and sent to trackers.
+        if file and file in message:
+            message = message.replace(file, hide_in_url(file))
         self.message = hide_secrets(message)
         super().__init__(self.message)
         self.file = file
@@ -56,7 +58,7 @@ class VirtualZarrError(Exception):
 
     @file.setter
     def file(self, file: str | None) -> None:
-        self._file = None if file is None else hide_secrets(file)
+        self._file = None if file is None else hide_in_url(file)
 
     def at(
         self, *, file: str | None = None, variable: str | None = None, chunk: str | None = None

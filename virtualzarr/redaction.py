@@ -1,25 +1,59 @@
-"""Redaction: texts for people without the passwords and signatures that URLs in them have."""
+"""Redaction: texts for people without the passwords and signatures that URLs in them have.
+
+The one place that says which parameters of a query are secrets: for what is shown, published, and
+noted in ledgers.
+"""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterator
+from functools import lru_cache
+from itertools import pairwise
+from urllib.parse import unquote
 
-_SECRETS = (
-    "sig|signature|token|access_token|password|passwd|secret|api[_-]?key|subscription-key|"
-    "x-amz-signature|x-amz-security-token|x-goog-signature"
+_WORDS = frozenset(
+    ["token", "sig", "signature", "secret", "password", "passwd", "pwd", "passphrase", "apikey",
+     "auth", "authorization", "credential", "credentials", "jwt", "bearer", "sas", "hdnea", "hdnts"]
+)  # fmt: skip
+"""Parts of names whose values are secrets."""
+
+_PAIRS = frozenset(
+    [("api", "key"), ("access", "key"), ("subscription", "key"), ("secret", "key"),
+     ("private", "key"), ("account", "key"), ("access", "id")]
+)  # fmt: skip
+"""Parts of names that make secrets where one follows the other."""
+
+_ENDS = (
+    "token", "signature", "urlsig", "secret", "password", "passwd", "apikey", "accesskey",
+    "accesskeyid", "accessid", "secretkey", "privatekey", "accountkey", "subscriptionkey",
+    "credential", "credentials", "authorization", "authkey",
+)  # fmt: skip
+"""What names of secrets end with that are written in one."""
+
+_OFTEN = frozenset(["key", "code"])
+"""Names of logins at some services, and of what is asked for at others."""
+
+_BESIDE = re.compile(
+    r"(x-(amz|goog|oss)-.*|q-.*|s[eprtv]|spr|sk[toesv]*|expires|policy|key-pair-id|ossaccesskeyid)",
+    re.IGNORECASE,
 )
-_OFTEN_SECRETS = "key|auth|awsaccesskeyid|x-amz-credential|x-goog-credential"
+"""Names that are part of a signature where there is one, and change with it."""
 
-_PASSWORD = re.compile(r"(://(?!anonymous:)[^/?#\s@:]*):[^/?#\s@]*@")
-# A name alone is a container in Azure, and a login at a web server, often a token.
-_LOGIN = re.compile(r"(https?://)[^/?#\s@]*@", re.IGNORECASE)
-_VALUE = r"[^&\s\"'<>\[\]()]+"
-_QUERY = re.compile(rf"([?&;](?:{_SECRETS}|{_OFTEN_SECRETS})=){_VALUE}", re.IGNORECASE)
-_SIGNATURE = re.compile(rf"[?&;](?:{_SECRETS})={_VALUE}", re.IGNORECASE)
+_WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
+_NAME = re.compile(r"[?&;#]([^=&;?#\s]+)=")
+_URL_VALUE = re.compile(r"[^&#]*")
+_TEXT_VALUE = re.compile(r"[^&#\s\"<>]*")
+# A name alone is a container in Azure, and a login at a web server, often a token. What is before
+# the last @ is a login, whatever is in it.
+_LOGIN = re.compile(r"(https?://)[^/?#\n]*@", re.IGNORECASE)
+_PASSWORD = re.compile(r"(://(?!anonymous:)[^/?#\n@:]*):[^/?#\n]*@")
 
 
 def hide_secrets(text: str) -> str:
     """Return a text without the logins and signatures of URLs in it.
+
+    A value in a text ends before a blank or a quotation mark; of a URL, `hide_in_url` knows more.
 
     Examples
     --------
@@ -28,23 +62,120 @@ def hide_secrets(text: str) -> str:
     >>> hide_secrets("az://container@account/a.nc"), hide_secrets("ftp://me:secret@host/a.nc")
     ('az://container@account/a.nc', 'ftp://me:***@host/a.nc')
     """
-    if "://" not in text:
-        return text
-    if "@" in text:
-        text = _PASSWORD.sub(r"\1:***@", _LOGIN.sub(r"\1***@", text))
-    return _QUERY.sub(r"\1***", text) if "?" in text else text
+    return _hide_values(_hide_logins(text), _TEXT_VALUE)
 
 
-def has_secrets(url: str) -> bool:
-    """Tell whether a URL has a login or a signature.
+def hide_in_url(url: str) -> str:
+    """Return a URL without its login and signature.
 
     Examples
     --------
-    >>> has_secrets("https://host/a.nc?X-Amz-Signature=ab"), has_secrets("https://host/a.nc?x=1")
+    >>> hide_in_url("https://me:a@b c@host/a.nc?accessToken=a b'c&x=1")
+    'https://***@host/a.nc?accessToken=***&x=1'
+    """
+    return _hide_values(_hide_logins(url), _URL_VALUE)
+
+
+def has_secrets(url: str) -> bool:
+    """Tell whether a URL has a login or a signature, and not only what often is none.
+
+    Examples
+    --------
+    >>> has_secrets("https://host/a.nc?X-Amz-Signature=ab"), has_secrets("https://host/a.nc?key=1")
     (True, False)
     """
-    has_login = "@" in url and (_LOGIN.search(url) or _PASSWORD.search(url))
-    return bool(has_login or ("?" in url and _SIGNATURE.search(url)))
+    if "://" not in url or url.startswith("/"):
+        return False
+    if "@" in url and (_LOGIN.search(url) or _PASSWORD.search(url)):
+        return True
+    values = _find_values(url, _is_secret) if "=" in url else ()
+    return any(url[stop : stop + 1] not in ("", "&", "#") for _, stop in values)
+
+
+def strip_secrets(url: str, *, keep_often: bool = False) -> str:
+    """Return a URL without its login, and without what belongs to a signature.
+
+    Parameters
+    ----------
+    keep_often : bool
+        Whether to keep what is a secret at some services only.
+
+    Examples
+    --------
+    >>> strip_secrets("https://me:secret@host/a.nc?version=2&X-Amz-Signature=ab&sig=c")
+    'https://host/a.nc?version=2'
+    """
+    if "://" not in url or url.startswith("/"):
+        return url
+    url = _PASSWORD.sub(r"\1@", _LOGIN.sub(r"\1", url))
+    if "=" not in url:
+        return url
+    rest, mark, fragment = url.partition("#")
+    base, query_mark, query = rest.partition("?")
+    is_signed = has_secrets(url)
+
+    def is_kept(part: str) -> bool:
+        names = [match[1] for match in _NAME.finditer(f"&{part}")]
+        if is_signed and any(map(_BESIDE.fullmatch, names)):
+            return False
+        return not any(map(_is_secret if keep_often else _is_hidden, names))
+
+    kept = "&".join(filter(is_kept, query.split("&")))
+    end = f"{mark}{fragment}" if is_kept(fragment) else ""
+    return f"{base}{query_mark if kept or not query else ''}{kept}{end}"
+
+
+def _hide_logins(text: str) -> str:
+    if "@" not in text:
+        return text
+    return _PASSWORD.sub(r"\1:***@", _LOGIN.sub(r"\1***@", text))
+
+
+def _hide_values(text: str, value: re.Pattern[str]) -> str:
+    if "=" not in text:
+        return text
+    parts, at = list[str](), 0
+    for start, stop in _find_values(text, _is_hidden):
+        if start < at:
+            continue
+        match = value.match(text, stop)
+        assert match is not None
+        end = match.end()
+        if value is _TEXT_VALUE:
+            # What follows a URL in a sentence, or in brackets.
+            end = stop + len(match[0].rstrip("'`)]},.:;")) or end
+        if end > stop:
+            parts += [text[at:stop], "***"]
+            at = end
+    return "".join([*parts, text[at:]])
+
+
+def _find_values(text: str, is_wanted: Callable[[str], bool]) -> Iterator[tuple[int, int]]:
+    """Yield where parameters begin, and where their values do."""
+    for match in _NAME.finditer(text):
+        if is_wanted(match[1]):
+            yield match.span()
+
+
+@lru_cache(maxsize=1024)
+def _is_hidden(name: str) -> bool:
+    """Tell whether a parameter is not shown: it is a secret, or often is one."""
+    return _is_secret(name) or _decode(name).lower() in _OFTEN
+
+
+@lru_cache(maxsize=1024)
+def _is_secret(name: str) -> bool:
+    name = _decode(name)
+    words = [word.lower() for word in _WORD.findall(name)]
+    if not _WORDS.isdisjoint(words) or not _PAIRS.isdisjoint(pairwise(words)):
+        return True
+    return "".join(words).endswith(_ENDS)
+
+
+def _decode(name: str) -> str:
+    while (plain := unquote(name)) != name:
+        name = plain
+    return name
 
 
 def escape_unprintable(text: str) -> str:

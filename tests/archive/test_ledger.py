@@ -15,10 +15,11 @@ from virtualzarr.archive import inventory
 from virtualzarr.errors import LedgerError, LedgerWarning, SourceError
 from virtualzarr.formats.templates.template import Template
 from virtualzarr.ingest import ledger_file, noted_scans, template_cache
-from virtualzarr.ingest.ledger import Ledger, strip_secrets
+from virtualzarr.ingest.ledger import Ledger
 from virtualzarr.ingest.ledger_file import find_file_system
 from virtualzarr.ingest.scan_files import ScannedFile
 from virtualzarr.ingest.versions import Version
+from virtualzarr.redaction import strip_secrets
 
 
 def write_arrays(folder, count):

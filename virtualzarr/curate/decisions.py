@@ -14,7 +14,7 @@ from virtualzarr.archive.eras import Era
 from virtualzarr.archive.survey import Survey
 from virtualzarr.choices import ReferenceFormat
 from virtualzarr.errors import DecisionError, import_optional, suggest
-from virtualzarr.ingest.ledger import strip_secrets
+from virtualzarr.redaction import strip_secrets
 from virtualzarr.references.registry import get_form
 
 VERSION = 1

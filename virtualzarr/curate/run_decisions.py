@@ -18,11 +18,10 @@ from virtualzarr.curate.publication import (
     write_publications,
 )
 from virtualzarr.errors import DecisionError
-from virtualzarr.ingest.ledger import strip_secrets
 from virtualzarr.ingest.listing import Listing, read_listing
 from virtualzarr.ingest.virtualize import virtualize
 from virtualzarr.keywords import strict_keywords
-from virtualzarr.redaction import escape_unprintable
+from virtualzarr.redaction import escape_unprintable, strip_secrets
 
 
 @dataclass(frozen=True)

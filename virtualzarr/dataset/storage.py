@@ -30,7 +30,7 @@ from virtualzarr.dataset.operations import (
     WaitTurn,
 )
 from virtualzarr.errors import AccessError, SourceError, VirtualZarrError
-from virtualzarr.redaction import hide_secrets
+from virtualzarr.redaction import hide_in_url
 from virtualzarr.stores.files import ByteFile, is_url, open_file
 from virtualzarr.stores.location import Location
 
@@ -71,7 +71,7 @@ class Storage(ABC):
         """How many others write at the same time, as far as commits made here have shown."""
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} {hide_secrets(self.uri)}>"
+        return f"<{type(self).__name__} {hide_in_url(self.uri)}>"
 
     def run(self, protocol: Generator[Any, Any, T]) -> T:
         """Run a protocol to its end and return what it returns.

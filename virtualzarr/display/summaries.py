@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from virtualzarr.array.chunk_source import ManifestChunks
-from virtualzarr.redaction import hide_secrets
+from virtualzarr.redaction import hide_in_url
 
 if TYPE_CHECKING:
     from virtualzarr.array import Array
@@ -62,7 +62,7 @@ def sources_text(array: Array, most: int = 2) -> str:
     """Return where the chunks of an array lie, as far as that is known without reading anything."""
     chunks: Any = array.chunk_source
     if not isinstance(chunks, ManifestChunks):
-        return hide_secrets(str(getattr(getattr(chunks, "store", None), "uri", "a store")))
+        return hide_in_url(str(getattr(getattr(chunks, "store", None), "uri", "a store")))
     # Through vars, as the attribute would read the manifest: a representation must not do I/O.
     manifest = vars(chunks).get("manifest")
     if manifest is None:
@@ -71,4 +71,4 @@ def sources_text(array: Array, most: int = 2) -> str:
     if not names:
         return "nowhere: never written"
     suffix = f" and {len(names) - most:,} more" if len(names) > most else ""
-    return f"{hide_secrets(', '.join(names[:most]))}{suffix}"
+    return f"{', '.join(map(hide_in_url, names[:most]))}{suffix}"

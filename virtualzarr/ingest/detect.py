@@ -22,7 +22,7 @@ from virtualzarr.formats.registry import (
     plugins,
 )
 from virtualzarr.hierarchy.group import Group
-from virtualzarr.redaction import hide_secrets
+from virtualzarr.redaction import hide_in_url
 from virtualzarr.stores.files import is_url, read_head
 from virtualzarr.stores.fsspec import share_documents
 from virtualzarr.stores.location import Location
@@ -226,7 +226,7 @@ def _scan(
             raise
         raise as_memory_error(error, file=str(path_or_url)) from error
     log = logging.getLogger(f"virtualzarr.formats.{name}")
-    shown = hide_secrets(str(path_or_url))
+    shown = hide_in_url(str(path_or_url))
     log.debug("scanned %s in %.3f s", shown, time.perf_counter() - started)
     return group
 

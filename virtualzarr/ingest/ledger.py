@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
-from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 from virtualzarr.batches import Batch, Row, Schema, make_batches
 from virtualzarr.batches.stored import dump_batch, dump_schema, load_batch, load_schema
@@ -20,6 +19,7 @@ from virtualzarr.errors import LedgerError, LedgerWarning, VirtualZarrError, war
 from virtualzarr.ingest.differences import find_difference
 from virtualzarr.ingest.ledger_file import DAMAGE, open_ledger, take_lock
 from virtualzarr.ingest.versions import Version
+from virtualzarr.redaction import strip_secrets
 from virtualzarr.stores.files import is_url
 
 SCANNER = 4
@@ -34,8 +34,6 @@ SECONDS = 0.25
 _ASKED_AT_ONCE = 500
 _SCHEMAS = 64
 _BATCHES = 4
-_SECRETS = ("sig", "se", "sp", "sv", "sr", "st", "token", "awsaccesskeyid", "signature", "expires",
-            "googleaccessid", "key", "access_token", "policy", "key-pair-id")  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -385,7 +383,8 @@ def _shrink(cache: dict[Any, Any], most: int) -> None:
 
 
 def _key(uri: str) -> bytes:
-    return _hash(_encode(strip_secrets(uri)))
+    # What is a login at some services names the file at others.
+    return _hash(_encode(strip_secrets(uri, keep_often=True)))
 
 
 def _encode(value: Any) -> bytes:
@@ -397,23 +396,3 @@ def _encode(value: Any) -> bytes:
 
 def _hash(data: bytes) -> bytes:
     return blake2b(data, digest_size=16).digest()
-
-
-def strip_secrets(uri: str) -> str:
-    """Return a URI without user, password and signatures.
-
-    Examples
-    --------
-    >>> strip_secrets("https://me:secret@host/a.nc?version=2&X-Amz-Signature=ab&sig=c")
-    'https://host/a.nc?version=2'
-    """
-    if not is_url(uri):
-        return uri
-    parts = urlsplit(uri)
-    query = [
-        (name, value)
-        for name, value in parse_qsl(parts.query, keep_blank_values=True)
-        if name.lower() not in _SECRETS and not name.lower().startswith(("x-amz-", "x-goog-"))
-    ]
-    host = parts.netloc.rpartition("@")[2]
-    return urlunsplit((parts.scheme, host, parts.path, urlencode(query), ""))

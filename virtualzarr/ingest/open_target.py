@@ -21,7 +21,7 @@ from virtualzarr.hierarchy.resolve import Mode, check_mode
 from virtualzarr.ingest.detect import find_format, scan
 from virtualzarr.keywords import strict_keywords
 from virtualzarr.metadata.create import ArrayParams
-from virtualzarr.redaction import hide_secrets
+from virtualzarr.redaction import hide_in_url
 from virtualzarr.stores.adapt import adapt
 from virtualzarr.stores.fsspec import share_documents
 from virtualzarr.virtual.element_bytes import view_as_bytes
@@ -140,7 +140,7 @@ def open(
             format = "zarr"
         format = format or find_format(target, mode, storage_options)
         if isinstance(target, str | os.PathLike):
-            shown = hide_secrets(os.fspath(target))
+            shown = hide_in_url(os.fspath(target))
             _log.debug("opening %s as %s, mode %s", shown, format, mode)
         for_zarr: Any = {"use_consolidated": use_consolidated, "metadata_key": metadata_key}
         for_datasets: Any = {"version": version, "at": at, "tag": tag}

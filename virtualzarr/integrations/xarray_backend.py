@@ -28,7 +28,7 @@ from virtualzarr.metadata import numpy_attributes, portable
 from virtualzarr.metadata.dimension_names import Dimensions, real_name
 from virtualzarr.metadata.dtypes import vlen_kind
 from virtualzarr.metadata.ome import level_paths
-from virtualzarr.redaction import hide_secrets
+from virtualzarr.redaction import hide_in_url
 from virtualzarr.stores.files import is_url
 
 if TYPE_CHECKING:
@@ -171,7 +171,7 @@ def encoding_source(target: Any) -> str | None:
     if not isinstance(target, str | os.PathLike):
         return None
     path = os.fspath(target)
-    return hide_secrets(path) if is_url(path) else os.path.abspath(os.path.expanduser(path))
+    return hide_in_url(path) if is_url(path) else os.path.abspath(os.path.expanduser(path))
 
 
 def _is_several(target: Any) -> bool:

@@ -22,7 +22,7 @@ from zarr.core.buffer import Buffer, BufferPrototype, default_buffer_prototype
 from virtualzarr.array import Array
 from virtualzarr.errors import SourceError, SourceNotFoundError
 from virtualzarr.hierarchy.group import Group
-from virtualzarr.redaction import hide_secrets
+from virtualzarr.redaction import hide_in_url
 from virtualzarr.references.virtual_store import VirtualStore
 from virtualzarr.stores import MemoryStore, open_store
 from virtualzarr.stores.files import LocalFile, RemoteFile
@@ -100,7 +100,7 @@ class ZarrStore(Store):
         return self.store.uri
 
     def __repr__(self) -> str:
-        return f"ZarrStore({type(self.store).__name__}: {hide_secrets(self.store.uri)})"
+        return f"ZarrStore({type(self.store).__name__}: {hide_in_url(self.store.uri)})"
 
     @property
     def supports_writes(self) -> bool:

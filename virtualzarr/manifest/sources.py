@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from virtualzarr.errors import UnsupportedError
-from virtualzarr.redaction import hide_secrets
+from virtualzarr.redaction import hide_in_url
 from virtualzarr.stores.archive import MemberChecksums
 from virtualzarr.stores.files import Fingerprint, take_fingerprint
 from virtualzarr.stores.fingerprints import check_unchanged
@@ -65,7 +65,7 @@ class Source:
 
     def __repr__(self) -> str:
         version = f"size={self.size}, mtime_ns={self.mtime_ns}, etag={self.etag!r}"
-        return f"Source(uri={hide_secrets(self.uri)!r}, {version})"
+        return f"Source(uri={hide_in_url(self.uri)!r}, {version})"
 
     @classmethod
     def from_file(
@@ -215,7 +215,7 @@ class Sources(Sequence[Source]):
 
     def __repr__(self) -> str:
         rows = self._rows[:3]
-        names = [hide_secrets(source.uri) or f"{source.size} inline bytes" for source in rows]
+        names = [hide_in_url(source.uri) or f"{source.size} inline bytes" for source in rows]
         ellipsis = ", ..." if len(self) > 3 else ""
         return f"Sources({len(self)}: {', '.join(names)}{ellipsis})"
 

@@ -27,7 +27,7 @@ from virtualzarr.rechunk.destination import (
 from virtualzarr.rechunk.node_plan import ArrayPlan, CopyOptions, GroupPlan, plan_array, plan_group
 from virtualzarr.rechunk.parallel import run_parallel
 from virtualzarr.rechunk.transfer import ArrayTransfer, TransferCounts
-from virtualzarr.redaction import hide_secrets
+from virtualzarr.redaction import hide_in_url
 from virtualzarr.references.report import many
 from virtualzarr.stores import Store
 from virtualzarr.stores.files import resolve_uri
@@ -241,7 +241,7 @@ def copy(
         ):
             consolidate(store, start)
         finish_destination(store, start, zarr_format)
-    _log.info("copied %d arrays to %s", len(transfers), hide_secrets(uri))
+    _log.info("copied %d arrays to %s", len(transfers), hide_in_url(uri))
     return CopyReport(
         len(transfers), len(nodes) - len(transfers), counts.copied, counts.repacked,
         counts.nbytes_copied, counts.nbytes_decoded,

@@ -15,7 +15,7 @@ from virtualzarr.errors import PublishError, SourceError, SourceNotFoundError
 from virtualzarr.hierarchy.group import Group
 from virtualzarr.hierarchy.inventory import list_arrays, list_sources, list_zarr_formats
 from virtualzarr.metadata import ArrayMetadata
-from virtualzarr.redaction import hide_secrets
+from virtualzarr.redaction import hide_in_url
 from virtualzarr.references.form import (
     AppendRequest,
     Capabilities,
@@ -192,7 +192,7 @@ class PortableForm(ReferenceForm):
         new = select_new(opened.node, request, copied)
         _log.info(
             "%s: %d of %d files are to be added",
-            hide_secrets(location.uri),
+            hide_in_url(location.uri),
             len(new),
             len(request.files),
         )

@@ -20,7 +20,7 @@ from virtualzarr.combine.cf_packing import CFPacking
 from virtualzarr.errors import MetadataError, PublishError, VirtualZarrError
 from virtualzarr.manifest import Source, Sources
 from virtualzarr.metadata import TypedFloat, TypedInt
-from virtualzarr.redaction import hide_secrets
+from virtualzarr.redaction import hide_in_url
 from virtualzarr.references import portable
 from virtualzarr.references.array_plan import ArrayPlan
 from virtualzarr.references.form import Capabilities
@@ -149,7 +149,7 @@ def write_plan(
         written = form.write(task)
     if written.copied_bytes:
         stored = Copies(uri, written.copied_bytes)
-    _log.info("wrote %d references to %s", counts.references, hide_secrets(uri))
+    _log.info("wrote %d references to %s", counts.references, hide_in_url(uri))
     return PublishReport(
         path=uri,
         zarr_format=plan.zarr_format,
@@ -244,7 +244,7 @@ def _store_copies(plan: Plan, location: Location, can: Capabilities) -> Copies:
     copies: list[tuple[ArrayPlan, tuple[Any, Any, Any]]] = []
     beside = resolve_links(location.uri)
     count = sum(len(array.misread) for array in arrays)
-    _log.info("%s: %d chunks are decoded and stored anew", hide_secrets(location.uri), count)
+    _log.info("%s: %d chunks are decoded and stored anew", hide_in_url(location.uri), count)
     # All copies go to one file: few objects to move along, and one source in the references.
     with AtomicFile(location.with_uri(beside), digest=True) as target:
         for array in arrays:

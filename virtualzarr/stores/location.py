@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from virtualzarr.errors import AccessError, BadReferenceError
-from virtualzarr.redaction import hide_secrets
+from virtualzarr.redaction import hide_in_url
 from virtualzarr.stores.credentials import names_of
 from virtualzarr.stores.uris import (
     ANYWHERE,
@@ -93,7 +93,7 @@ right, say so with allowed= [file /etc/passwd]
     _usable: set[str] = field(default_factory=set, init=False, repr=False, compare=False)
 
     def __repr__(self) -> str:
-        return f"Location(uri={hide_secrets(self.uri)!r})"
+        return f"Location(uri={hide_in_url(self.uri)!r})"
 
     @classmethod
     def of(

@@ -26,7 +26,7 @@ from virtualzarr.formats.hdf5.links import Link
 from virtualzarr.formats.hdf5.messages import Dataspace, Filter
 from virtualzarr.manifest import Source
 from virtualzarr.metadata import STRING
-from virtualzarr.redaction import hide_secrets
+from virtualzarr.redaction import hide_in_url
 from virtualzarr.stores.files import RemoteFile, is_url
 from virtualzarr.worker import Worker, WorkerCrashError, WorkerRefusalError
 
@@ -77,7 +77,7 @@ class Library:
     def record_request(self, path: str, reason: str) -> None:
         """Note that the library is asked."""
         self.asked.append((path, reason))
-        shown = hide_secrets(self.source.uri)
+        shown = hide_in_url(self.source.uri)
         _log.info("%s: /%s is read with h5py: %s", shown, path, reason)
 
     def open(self, target: bytes) -> LibraryObject:

@@ -16,7 +16,7 @@ from virtualzarr.hierarchy.open_node import open_hierarchy
 from virtualzarr.ingest.open_target import open as open_node
 from virtualzarr.nodes.documents import check_writable, join
 from virtualzarr.nodes.replace_documents import commit, find_topmost, settle
-from virtualzarr.redaction import hide_secrets
+from virtualzarr.redaction import hide_in_url
 from virtualzarr.references.form import (
     AppendRequest,
     Capabilities,
@@ -86,9 +86,7 @@ class NativeForm(ReferenceForm):
         store = open_store(uri, storage_options)
         with nullcontext() if request.dry_run else hierarchy_lock(store):
             new = select_unreferenced(store, location, groups, dim, request.duplicates)
-            _log.info(
-                "%s: %d of %d files are to be added", hide_secrets(uri), len(new), len(groups)
-            )
+            _log.info("%s: %d of %d files are to be added", hide_in_url(uri), len(new), len(groups))
             if not new:
                 return None
             addition: Any = new[0]

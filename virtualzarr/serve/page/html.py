@@ -13,7 +13,7 @@ from virtualzarr.array import Array
 from virtualzarr.display.summaries import axes_text, chunk_lengths, human_size
 from virtualzarr.hierarchy.group import Group
 from virtualzarr.hierarchy.inventory import iter_arrays
-from virtualzarr.redaction import hide_secrets
+from virtualzarr.redaction import hide_in_url
 from virtualzarr.serve.page.describe import (
     STATES,
     Chunks,
@@ -246,7 +246,7 @@ def _chunks(chunks: Chunks | None, show_sources: bool) -> str:
     plural = "" if chunks.sources == 1 else "s"
     files = f"<p>in {chunks.sources:,} file{plural}</p>"
     if show_sources and chunks.names:
-        shown = map(hide_secrets, chunks.names)
+        shown = map(hide_in_url, chunks.names)
         names = "".join(f"<li>{name_html(name)}</li>" for name in shown)
         rest = chunks.sources - len(chunks.names)
         more = f"<li>and {rest:,} more</li>" if rest > 0 else ""

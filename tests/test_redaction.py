@@ -1,0 +1,159 @@
+"""Secrets in URLs: hidden where they are shown, refused where they are published, never noted."""
+
+import pickle
+
+import h5py
+import numpy as np
+import pytest
+
+import virtualzarr as vz
+from tests.stores.webserver import web_server
+from virtualzarr.errors import PublishError, SourceError
+from virtualzarr.redaction import has_secrets, hide_in_url, hide_secrets, strip_secrets
+
+pytest.importorskip("aiohttp")
+SECRET = "S3CRETS"
+SECRETS = [
+    "sig",
+    "token",
+    "access_token",
+    "password",
+    "passwd",
+    "pwd",
+    "secret",
+    "apikey",
+    "api_key",
+    "api-key",
+    "subscription-key",
+    "auth",
+    "AWSAccessKeyId",
+    "X-Amz-Credential",
+    "X-Amz-Signature",
+    "X-Amz-Security-Token",
+    "Signature",
+    "access-token",
+    "accessToken",
+    "auth_token",
+    "authToken",
+    "id_token",
+    "private_token",
+    "client_secret",
+    "security-token",
+    "x-oss-signature",
+    "temp_url_sig",
+    "q-signature",
+    "jwt",
+    "x-api-key",
+    "bearer",
+    "hdnea",
+    "Authorization",
+    "credentials",
+    "GoogleAccessId",
+    "OSSAccessKeyId",
+    "authtoken",
+    "%73ig",
+    "to%6ben",
+    "%2573ig",
+]
+OFTEN = ["key", "code", "Key", "c%6fde"]
+HARMLESS = [
+    "author",
+    "design",
+    "signal",
+    "assignment",
+    "keyword",
+    "sort_key",
+    "time",
+    "version",
+    "format",
+    "country_code",
+    "passband",
+    "access_mode",
+    "X-Amz-Date",
+    "tokens",
+    "q",
+]
+LOGINS = ["me:pre@{}@", "me:{} word@", "me:{}@x:y@", "{}@"]
+VALUES = ["pre({})", "pre'{}", "pre {}", "pre[{}]", 'pre"{}', "pre<{}>", "a;b={}", "a?{}"]
+
+
+def urls():
+    yield from (f"http://host/x.h5?a=1&{name}={SECRET}&b=2#c" for name in SECRETS)
+    yield from (f"http://host/x.h5?token={value.format(SECRET)}&b=2#c" for value in VALUES)
+    yield from (f"http://{login.format(SECRET)}host/x.h5?a=1" for login in LOGINS)
+    yield from (f"ftp://{login.format(SECRET)}host/x.h5?a=1" for login in LOGINS[:3])
+    yield f"zip://a.h5::http://me:{SECRET}@host/x.zip?a=1&sig={SECRET}"
+    yield f"http://host/x.h5#access_token={SECRET}"
+
+
+@pytest.mark.parametrize("url", [*urls()])
+def test_secrets_of_urls_are_hidden_and_stripped(url):
+    assert has_secrets(url)
+    assert SECRET not in hide_in_url(url)
+    assert SECRET not in strip_secrets(url)
+    assert SECRET not in str(SourceError(f"there is no {url}: none", file=url))
+    assert ("a=1" in hide_in_url(url)) == ("a=1" in strip_secrets(url)) == ("a=1" in url)
+    if not set(" \"'<>").intersection(url):
+        text = hide_secrets(f"there is no '{url}' (and {url}) [file {url}]: none")
+        assert SECRET not in text
+        assert text.endswith("]: none")
+
+
+@pytest.mark.parametrize("name", OFTEN)
+def test_what_is_often_a_secret_is_hidden_and_may_be_published(name):
+    url = f"http://host/x?{name}={SECRET}"
+    assert SECRET not in hide_in_url(url) + hide_secrets(url) + strip_secrets(url)
+    assert not has_secrets(url)
+    assert strip_secrets(url, keep_often=True) == url
+
+
+@pytest.mark.parametrize("name", HARMLESS)
+def test_what_is_no_secret_stays(name):
+    url = f"http://host/x%20y?{name}=1&b&c=%20#d"
+    assert hide_in_url(url) == hide_secrets(url) == strip_secrets(url) == url
+    assert not has_secrets(url)
+
+
+def test_what_belongs_to_a_signature_goes_with_it():
+    url = "https://host/a?sv=1&se=2&sp=r{}&x=1&X-Amz-Date=3&Expires=4"
+    assert strip_secrets(url.format("")) == url.format("")
+    assert strip_secrets(url.format("&sig=ab")) == "https://host/a?x=1"
+    for uri in ("az://container@account/a.nc", "/a/b?token=c@d", "s3://bucket/a#1.nc"):
+        assert strip_secrets(uri) == uri
+        assert not has_secrets(uri)
+
+
+@pytest.fixture
+def server(tmp_path):
+    (tmp_path / "served").mkdir()
+    with h5py.File(tmp_path / "served/x.h5", "w") as file:
+        file.create_dataset("v", data=np.arange(100), chunks=(10,))
+    with web_server(tmp_path / "served") as server:
+        yield server
+
+
+@pytest.mark.parametrize("query", [*(f"a=1&{name}=" for name in (*SECRETS, *OFTEN)), "token=a b'("])
+def test_no_secret_is_shown_published_or_noted(server, tmp_path, caplog, query):
+    caplog.set_level(1, "virtualzarr")
+    url = f"{server.url}/x.h5?{query}{SECRET}"
+    group = vz.virtualize([url], ledger=tmp_path / "ledger")
+    assert np.array_equal(group["v"][...], np.arange(100))
+    shown = [repr(group["v"].manifest.sources), repr(group), group._repr_html_()]
+    assert SECRET not in "".join(shown) + caplog.text
+    for path in tmp_path.glob("ledger*"):
+        assert SECRET.encode() not in path.read_bytes()
+    if has_secrets(url):
+        with pytest.raises(PublishError, match="a login or a signature") as raised:
+            group.publish(tmp_path / "refs.json")
+        assert SECRET not in str(raised.value)
+        assert SECRET.encode() not in pickle.dumps(raised.value)
+        assert not (tmp_path / "refs.json").exists()
+    else:
+        group.publish(tmp_path / "refs.json")
+        assert np.array_equal(vz.open(tmp_path / "refs.json")["v"][...], np.arange(100))
+
+
+def test_files_told_apart_by_what_is_often_a_secret_are_two_in_a_ledger(server, tmp_path):
+    urls = [f"{server.url}/x.h5?key={number}" for number in range(2)]
+    for url in urls * 2:
+        assert vz.virtualize([url], ledger=tmp_path / "ledger")["v"].manifest.sources[0].uri == url
