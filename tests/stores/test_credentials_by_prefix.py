@@ -31,6 +31,7 @@ from virtualzarr.stores.location import Location
 pytest.importorskip("aiohttp")
 SECRET = "PLANTED"
 DATA = np.arange(40, dtype="i4").reshape(4, 10)
+HOST = "http://127.0.0.1:9"
 HERE = "tests.stores.test_credentials_by_prefix"
 issued = SimpleNamespace(count=0, options=lambda count: f"{SECRET}-{count}")
 
@@ -568,3 +569,41 @@ def test_secrets_in_urls_are_not_appended(server, tmp_path):
     with pytest.raises(PublishError, match="credentials for a prefix"):
         dataset.append(secret_url(server, "private/a.h5", "login"))
     assert not find_secret(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "names",
+    [SECRET, f"Bearer {SECRET}", f"me:{SECRET}", {"call": SECRET}, {"call": f"me:{SECRET}"},
+     {"call": [SECRET]}, {"headers": SECRET}, {"headers": {"X": [SECRET]}}, f"math:{SECRET}"],
+)  # fmt: skip
+def test_secrets_in_the_wrong_place_are_not_repeated(names, monkeypatch):
+    monkeypatch.setattr(vz.config, "retries", 0)
+    with pytest.raises((ValueError, AccessError), match="credentials for http") as raised:
+        vz.open("http://127.0.0.1:9/x.h5", storage_options={"credentials": {HOST: names}})
+    assert SECRET not in shown(raised.value)
+
+
+@pytest.mark.parametrize("headers", [SECRET, {"X": [SECRET]}, [SECRET]])
+def test_headers_in_a_file_for_all_are_a_mapping(tmp_path, monkeypatch, headers):
+    path = tmp_path / "login.json"
+    path.write_text(json.dumps({HOST: {"headers": headers}}))
+    path.chmod(0o600)
+    monkeypatch.setenv(FILE_VARIABLE, str(path))
+    with pytest.raises(ValueError, match="headers is a mapping of names to texts") as raised:
+        vz.open(f"{HOST}/x.h5")
+    assert SECRET not in shown(raised.value)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"headers": {"Authorization": f"Bearer {SECRET}".encode()}},
+        {"client_kwargs": {"headers": {"X-Key": SECRET.encode()}}},
+        {"headers": {SECRET.encode(): "x"}},
+    ],
+)
+def test_headers_of_bytes_are_refused_and_not_repeated(server, options):
+    with pytest.raises(ValueError, match="has to be text") as raised:
+        vz.open(f"{server.url}/private/a.h5", storage_options=options)
+    assert SECRET not in shown(raised.value)
+    assert not server.requests

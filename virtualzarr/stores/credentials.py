@@ -6,6 +6,7 @@ import asyncio
 import base64
 import json
 import os
+import re
 import stat
 import time
 from collections.abc import Iterator, Mapping
@@ -37,6 +38,7 @@ _PUBLIC = frozenset(
 """Names whose values are no secrets, and may be written where options are."""
 
 _UNKNOWN = float("inf")
+_FUNCTION = re.compile(r"[^\W\d][\w.]*:[^\W\d]\w*")
 
 
 class Credential:
@@ -103,6 +105,13 @@ class Provider:
             raise _spec_error(prefix, "a mapping, or module:function, is needed")
         if is_web(prefix) and (unknown := {*self._names} - _WEB):
             raise _spec_error(prefix, f"there is no {sorted(unknown)[0]!r} for HTTP")
+        headers = self._names.get("headers", {})
+        if not isinstance(headers, Mapping) or not all(map(_is_text, headers.values())):
+            raise _spec_error(prefix, "headers is a mapping of names to texts")
+        function = self._names.get("call", "a:b")
+        if not isinstance(function, str) or not _FUNCTION.fullmatch(function):
+            # Not repeated: it may be the secret itself, where its name is meant.
+            raise _spec_error(prefix, "a function is named module:function")
         if self._names.get("netrc") not in (None, True, False, "basic", "bearer"):
             raise _spec_error(prefix, "netrc is true, or basic or bearer")
         if not may_have_secrets:
@@ -214,17 +223,23 @@ class Provider:
 
     def _call(self, name: str) -> dict[str, Any]:
         module, _, function = name.partition(":")
-        problem = ""
+        # Named once it is known to be a function: it may be a login, where its name is meant.
+        problem, shown = "", "the function that is named"
         try:
-            result = getattr(import_module(module), function)()
+            called = getattr(import_module(module), function)
+            shown = name
+            result = called()
             values = {"bearer": result} if isinstance(result, str) else dict(result)
             if isinstance(expires_at := values.get("expires_at"), datetime):
                 values["expires_at"] = expires_at.timestamp()
+            headers: Any = values.get("headers", {})
+            if not all(map(_is_text, dict(headers).values())):
+                raise TypeError("headers are texts")
             return values
         except Exception as error:
             problem = type(error).__name__
         # Neither quoted nor chained, not even as context: what it says may have secrets in it.
-        raise AccessError(f"{name} failed with {problem}: credentials for {self.prefix}")
+        raise AccessError(f"{shown} failed with {problem}: credentials for {self.prefix}")
 
 
 async def get_credential(provider: Provider) -> Credential:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from collections.abc import Awaitable, Callable, Hashable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, ClassVar, TypeVar
 from urllib.parse import urlsplit
@@ -60,6 +60,7 @@ def filesystem(location: Location) -> tuple[Any, str]:
     if uri.startswith(("s3://", "s3a://")) and "::" not in uri:
         options = without_own_retries(options)
     if is_web(uri) and "::" not in uri:
+        _check_headers(options)
         options = with_own_session(options, find_keyring(location.storage_options), uri)
     try:
         fs, path = fsspec.core.url_to_fs(uri, **with_request_loop(uri, options))
@@ -72,6 +73,17 @@ def filesystem(location: Location) -> tuple[Any, str]:
     except Exception as error:
         raise as_source_error(error, uri) from error
     return fs, path
+
+
+def _check_headers(options: Mapping[str, Any]) -> None:
+    """Refuse headers that are no texts, without their values: aiohttp would show these."""
+    for given in (options, options.get("client_kwargs") or {}):
+        for name, value in dict(given.get("headers") or {}).items():
+            if not isinstance(name, str) or not isinstance(value, str):
+                shown = f" {name!r}" if isinstance(name, str) else ""
+                raise ValueError(
+                    f"storage_options: the header{shown} has to be text, not {type(value).__name__}"
+                )
 
 
 class Connection:
