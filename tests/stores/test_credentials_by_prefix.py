@@ -607,3 +607,22 @@ def test_headers_of_bytes_are_refused_and_not_repeated(server, options):
         vz.open(f"{server.url}/private/a.h5", storage_options=options)
     assert SECRET not in shown(raised.value)
     assert not server.requests
+
+
+@pytest.mark.parametrize(
+    "prefix",
+    [f"https://me:{SECRET}@host", f"https://{SECRET}@host/a", f"s3://me:{SECRET}@bucket",
+     f"https://host/a?sig={SECRET}", f"https://host/a?accessToken={SECRET}", SECRET,
+     f"me:{SECRET}@host", f"https://host/../{SECRET}"],
+)  # fmt: skip
+def test_prefixes_have_no_secrets(prefix, tmp_path, monkeypatch):
+    path = tmp_path / "login.json"
+    path.write_text(json.dumps({prefix: {"bearer": "x"}}))
+    path.chmod(0o600)
+    with pytest.raises(ValueError, match="credentials ") as raised:
+        vz.open("https://host/x.h5", storage_options={"credentials": {prefix: {"bearer": "env:X"}}})
+    assert SECRET not in shown(raised.value)
+    monkeypatch.setenv(FILE_VARIABLE, str(path))
+    with pytest.raises(ValueError, match="credentials ") as raised:
+        vz.open("https://host/x.h5")
+    assert SECRET not in shown(raised.value)

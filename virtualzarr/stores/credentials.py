@@ -19,6 +19,7 @@ from typing import Any, NoReturn
 from urllib.parse import unquote, urlsplit
 
 from virtualzarr.errors import AccessError
+from virtualzarr.redaction import hide_in_url
 from virtualzarr.stores.forks import ForkSafeLock
 from virtualzarr.stores.uris import is_web, origin_of
 
@@ -265,9 +266,19 @@ class Keyring:
     def __init__(self, names: Mapping[str, object], may_have_secrets: bool = False) -> None:
         self._providers: dict[tuple[object, ...], Provider] = {}
         for prefix, value in names.items():
+            shown = hide_in_url(prefix)
+            if shown != prefix:
+                raise ValueError(
+                    f"credentials for {shown}: the prefix has a login or a signature in it, which "
+                    "belongs to what is given for the prefix"
+                )
             segments = split_url(prefix)
             if segments is None:
-                raise ValueError(f"credentials are for prefixes of URLs, which {prefix!r} is not")
+                # Not repeated: it may be a secret in the wrong place.
+                raise ValueError(
+                    "credentials are for prefixes of URLs, such as https://host/folder, and one of "
+                    "the names that are given is none, or has . or .. in its path"
+                )
             self._providers[segments] = Provider(prefix, value, may_have_secrets)
 
     def find(self, url: str) -> Provider | None:
