@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, MutableMapping
 
+from virtualzarr.errors import SourceError, VirtualZarrError
 from virtualzarr.stores.files import Buffer, ByteFile, InlineFile
 from virtualzarr.stores.store import (
     ByteRange,
@@ -47,12 +48,12 @@ class MemoryStore:
 
     def get(self, key: str, byte_range: ByteRange | None = None) -> bytes | None:
         """Return the value of a key, or None."""
-        value = self.data.get(key)
+        value = self._find(key)
         return None if value is None else slice_bytes(bytes(value), byte_range)
 
     def file(self, key: str) -> ByteFile | None:
         """Return the value of a key as a file, or None."""
-        value = self.data.get(key)
+        value = self._find(key)
         return None if value is None else InlineFile(value, key)
 
     def list_dir(self, prefix: str) -> Iterator[str]:
@@ -95,6 +96,17 @@ class MemoryStore:
                 mapping.pop(key, None)
             elif new is not old:
                 mapping[key] = bytes(new)
+
+    def _find(self, key: str) -> bytes | None:
+        """Return what the mapping has for a key, which may be over anything."""
+        try:
+            return self.data.get(key)
+        except VirtualZarrError:
+            raise
+        except Exception as error:  # those of mappings have no common base
+            problem = str(error) or type(error).__name__
+        # Not chained, not even as context: its text may have whole URLs, and logins in them.
+        raise SourceError(problem, file=key)
 
     def _mutable(self) -> MutableMapping[str, bytes]:
         if not isinstance(self.data, MutableMapping):

@@ -104,6 +104,6 @@ class ZarrPythonStore(AdaptedStore):
         except VirtualZarrError:
             raise
         except Exception as error:  # those of stores have no common base
-            raise SourceError(
-                str(error) or type(error).__name__, file=f"{self.uri}/{key}"
-            ) from error
+            problem = str(error) or type(error).__name__
+        # Not chained, not even as context: its text may have whole URLs, and logins in them.
+        raise SourceError(problem, file=f"{self.uri}/{key}")
