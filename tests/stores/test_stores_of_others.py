@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import io
+import json
+import pickle
 import tarfile
+import traceback
 import zipfile
 from datetime import timedelta
+from types import MappingProxyType
 
 import fsspec
 import h5py
@@ -298,3 +302,56 @@ def test_compressed_answers_over_http_are_refused(folder, name, encoding):
         else:
             with pytest.raises(SourceError, match="compresses what it sends"):
                 array[...]
+
+
+def over_references(refs):
+    return fsspec.get_mapper(
+        "reference://", fo=refs, remote_protocol="http", skip_instance_cache=True
+    )
+
+
+def in_zarr_python(refs):
+    fs = fsspec.filesystem(
+        "reference", fo=refs, remote_protocol="http", asynchronous=True,
+        remote_options={"asynchronous": True}, skip_instance_cache=True,
+    )  # fmt: skip
+    return zarr.storage.FsspecStore(fs)
+
+
+@pytest.mark.parametrize("make", [over_references, in_zarr_python])
+def test_errors_of_others_show_no_login(make):
+    document = {"shape": [4], "chunks": [4], "dtype": "|u1", "compressor": None, "filters": None,
+                "order": "C", "fill_value": 0, "zarr_format": 2}  # fmt: skip
+    url = "http://me:S3CRET@127.0.0.1:9/x?sig=S3CRET"
+    refs = {".zgroup": '{"zarr_format": 2}', "a/.zarray": json.dumps(document), "a/0": [url, 0, 4]}
+    array = vz.open(make(refs))["a"]
+    with pytest.raises(SourceError, match="a/0") as raised:
+        array[...]
+    assert "S3CRET" not in "".join(traceback.format_exception(raised.value))
+    assert b"S3CRET" not in pickle.dumps(raised.value)
+
+
+@pytest.mark.parametrize("zarr_format", [2, 3])
+def test_opening_a_mapping_reads_its_documents_alone(zarr_format, monkeypatch):
+    fs, read = fsspec.filesystem("memory"), []
+    store = zarr.storage.FsspecStore.from_url("memory://read-counted")
+    array = zarr.create_array(store, data=DATA, chunks=(2, 2), zarr_format=zarr_format)
+    cat_file = type(fs).cat_file
+
+    def count(self, path, *args, **options):
+        read.append(path.rpartition("/")[2])
+        return cat_file(self, path, *args, **options)
+
+    monkeypatch.setattr(type(fs), "cat_file", count)
+    opened = vz.open(fsspec.get_mapper("memory://read-counted"))
+    assert {*read} <= {"zarr.json", ".zarray", ".zattrs", ".zgroup", ".zmetadata"}
+    assert np.array_equal(opened[...], array[...])
+    fs.rm("/read-counted", recursive=True)
+
+
+def test_mappings_of_references_that_are_no_dict_are_told_from_stores(tmp_path, folder):
+    vz.virtualize(folder / "x.h5").publish(tmp_path / "refs.json")
+    refs = json.loads((tmp_path / "refs.json").read_text())
+    for mapping in (refs, refs["refs"]):
+        array = vz.open(MappingProxyType(mapping), allowed="*")["a"]
+        assert np.array_equal(array[...], DATA)

@@ -6,6 +6,7 @@ import logging
 import os
 import time
 from collections.abc import Iterable, Mapping
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ from virtualzarr.stores.location import Location
 
 HEAD_BYTES = 4096
 _ZIP = b"PK\x03\x04"
+_DOCUMENTS = ("zarr.json", ".zgroup", ".zarray", "version", "refs")
 
 
 def find_format(target: Any, mode: str, storage_options: Mapping[str, Any] | None) -> str:
@@ -51,11 +53,19 @@ def find_format(target: Any, mode: str, storage_options: Mapping[str, Any] | Non
         return detect(target, storage_options)
     if is_session(target):
         return "icechunk"
-    # Values tell a store from references in memory: those have texts and lists, stores have bytes.
-    is_refs = isinstance(target, Mapping) and not all(
-        isinstance(value, (bytes, bytearray, memoryview)) for value in target.values()
-    )
+    is_refs = isinstance(target, Mapping) and not _holds_bytes(target)
     return "kerchunk" if is_refs else "zarr"
+
+
+def _holds_bytes(mapping: Mapping[Any, Any]) -> bool:
+    """Tell the mapping of a store from references in memory, which have texts and lists."""
+    values: Iterable[Any] = mapping.values()
+    if not isinstance(mapping, dict):
+        # Each value may be a request: one says as much, a document if there is one.
+        keys = (*_DOCUMENTS, *islice(mapping, 1))
+        first = next((key for key in keys if key in mapping), None)
+        values = [] if first is None else [mapping[first]]
+    return all(isinstance(value, (bytes, bytearray, memoryview)) for value in values)
 
 
 def detect(path_or_url: Any, storage_options: Mapping[str, Any] | None = None) -> str:
