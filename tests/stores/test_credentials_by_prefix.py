@@ -101,6 +101,31 @@ def sent(server, name="Authorization"):
         ("https://host/a", "https://host/a/..\\b", False),
         ("https://host/a", "https://host/%61/b", True),
         ("https://host/a", "https://host/a%2Fb", False),
+        ("https://host/a", "https://host//a/x", False),
+        ("https://host/a", "https://host/a//x", True),
+        ("https://host/a", "https://host/a/./x", False),
+        ("https://host/a", "https://host/a/.", False),
+        ("https://host/a", "https://host/a/..;/x", False),
+        ("https://host/a", "https://host/a/..;x=1/x", False),
+        ("https://host/a", "https://host/a/%20../x", False),
+        ("https://host/a", "https://host/a/..%00/x", False),
+        ("https://host/a", "https://host/a/\t../x", False),
+        ("https://host/a", "https://host/a/\uff0e\uff0e/x", False),
+        ("https://host/a", "https://host/a/%c0%ae%C0%AE/x", False),
+        ("https://host/a", "https://host/a/..a/x..;/...x", True),
+        ("https://host/a", "https://host/a/caf%E9", True),
+        ("https://host/a/", "https://host/a", True),
+        ("https://host//a", "https://host//a/x", True),
+        ("https://host//a", "https://host/a/x", False),
+        ("https://host/", "https://host//a/x", True),
+        ("s3://b/a", "s3://b//a/x", False),
+        ("s3://b//a", "s3://b//a/x", True),
+        ("s3://b", "s3://b//a/x", True),
+        ("s3://b/a", "s3://b/%61/x", False),
+        ("s3://b/%61", "s3://b/%61/x", True),
+        ("s3://b/a", "s3://b/a/%2e%2e/x", False),
+        ("s3://b/a", "s3://b/a/x?y#z", True),
+        ("s3://b/a", "s3a://b/a/x", False),
         ("https://host/a%2fb", "https://host/a%2Fb/c", True),
         ("https://host", "https://host/a%2F..%2Fb", False),
         ("s3://a/b", "s3://a/b%2Fc", False),
@@ -626,3 +651,17 @@ def test_prefixes_have_no_secrets(prefix, tmp_path, monkeypatch):
     with pytest.raises(ValueError, match="credentials ") as raised:
         vz.open("https://host/x.h5")
     assert SECRET not in shown(raised.value)
+
+
+@pytest.mark.parametrize(
+    "path", ["//a/x", "/b/../a/x", "/a/./x", "/a/b/../x", "/a/%2e/x", "/a/b/%2e%2e/x", "/a/..;/a/x"]
+)
+def test_what_is_not_below_a_prefix_as_it_is_written_gets_nothing(server, monkeypatch, path):
+    """Also where the library writes it otherwise before it asks."""
+    monkeypatch.setenv("TOKEN", "aaa")
+    login = {"credentials": {f"{server.url}/a": {"bearer": "env:TOKEN"}}}
+    for start in ("/a/x", path):
+        server.requests.clear()
+        with pytest.raises(SourceError):
+            RemoteFile(Location.of(server.url + start, login)).read(0, 4)
+        assert {value for _, value in sent(server)} == {"Bearer aaa" if start == "/a/x" else None}

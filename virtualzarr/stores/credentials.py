@@ -16,6 +16,7 @@ from functools import lru_cache
 from importlib import import_module
 from netrc import NetrcParseError, netrc
 from typing import Any, NoReturn
+from unicodedata import normalize
 from urllib.parse import unquote, urlsplit
 
 from virtualzarr.errors import AccessError
@@ -39,6 +40,9 @@ _PUBLIC = frozenset(
 """Names whose values are no secrets, and may be written where options are."""
 
 _UNKNOWN = float("inf")
+_OVERLONG = re.compile(r"%c[01]%[89ab]", re.IGNORECASE)
+"""Quoted characters of two bytes where one is right: old servers take %C0%AE for a full stop."""
+
 _FUNCTION = re.compile(r"[^\W\d][\w.]*:[^\W\d]\w*")
 
 
@@ -279,6 +283,8 @@ class Keyring:
                     "credentials are for prefixes of URLs, such as https://host/folder, and one of "
                     "the names that are given is none, or has . or .. in its path"
                 )
+            while segments[-1] == "":  # https://host/a/ is the prefix https://host/a
+                segments = segments[:-1]
             self._providers[segments] = Provider(prefix, value, may_have_secrets)
 
     def find(self, url: str) -> Provider | None:
@@ -320,25 +326,37 @@ def split_url(url: str) -> tuple[object, ...] | None:
     Examples
     --------
     >>> split_url("https://Host.org/a//b/?x=1")
-    ('https', 'host.org', 443, 'a', 'b')
+    ('https', 'host.org', 443, 'a', '', 'b', '')
     >>> split_url("https://host.org/a%2Fb"), split_url("https://host.org/a/%252e%252e/b")
     (('https', 'host.org', 443, 'a/b'), None)
     """
     if "::" in url or "://" not in url:
         return None
+    is_quoted = is_web(url)
     try:
-        parts = urlsplit(url if is_web(url) else url.replace("?", "%3F").replace("#", "%23"))
+        parts = urlsplit(url if is_quoted else url.replace("?", "%3F").replace("#", "%23"))
     except ValueError:
         return None
+    path = parts.path if is_quoted else url.partition("://")[2].removeprefix(parts.netloc)
+    segments = path.removeprefix("/").split("/") if path else []
     # A quoted slash is part of a segment here, and ends none; a server that takes it for a slash
     # could still go up by it.
-    segments = [_unquote_all(segment) for segment in parts.path.split("/") if segment]
-    steps = "/".join(segments).replace("\\", "/").split("/")
-    if "." in steps or ".." in steps:
+    plain = [_unquote_all(segment) for segment in segments]
+    if _OVERLONG.search(path) or any(map(_leads_up, "/".join(plain).replace("\\", "/").split("/"))):
         return None
     origin = origin_of(url)
-    # Buckets are no hosts, but prefixes are of one of them.
-    return *origin, *([] if origin[1] else [parts.netloc]), *segments
+    # Buckets are no hosts, but prefixes are of one of them; and keys of objects are not quoted.
+    bucket = [] if origin[1] else [parts.netloc]
+    return *origin, *bucket, *(plain if is_quoted else segments)
+
+
+def _leads_up(step: str) -> bool:
+    """Tell whether a server may take a step of a path for `.` or `..`.
+
+    Some drop what follows a semicolon, blanks and control characters, or know other full stops.
+    """
+    step = normalize("NFKC", step).partition(";")[0]
+    return "".join(char for char in step if char > " " and char != "\x7f") in (".", "..")
 
 
 def _unquote_all(text: str) -> str:

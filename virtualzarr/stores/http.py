@@ -20,6 +20,7 @@ from virtualzarr.stores.credentials import (
     Provider,
     get_credential,
     renew_credential,
+    split_url,
 )
 from virtualzarr.stores.fingerprints import (
     Fingerprint,
@@ -168,8 +169,12 @@ class HttpTransport(AsyncTransport):
         # aiohttp would follow redirects with all headers but those it knows to be secret, and past
         # `allowed`: each hop is checked here instead.
         hops, renewed = 0, set[Provider]()
+        # The library resolves `.` and `..` before it asks, which is more than the prefix says.
+        is_plain = split_url(url) is not None
         while hops <= MAX_REDIRECTS:
-            provider = None if self._keyring is None else self._keyring.find(str(target))
+            provider = None
+            if self._keyring is not None and (hops or is_plain):
+                provider = self._keyring.find(str(target))
             credential = None if provider is None else await get_credential(provider)
             options = dict(fs.kwargs)
             # The bytes of references are those stored: a compressed answer has other offsets.
