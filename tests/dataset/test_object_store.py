@@ -199,6 +199,28 @@ def test_refusals(server, url):
         storage.run(read_head())
 
 
+@pytest.mark.parametrize("status", [400, 403, 404, 405, 409, 412, 503])
+@pytest.mark.parametrize("asked", ["root", "list", "read"])
+def test_whatever_is_refused_while_a_dataset_is_made_is_an_error_of_this_package(
+    server, url, tmp_path, monkeypatch, status, asked
+):
+    monkeypatch.setattr(vz.config, "retries", 0)
+    monkeypatch.setattr(ObjectStore, "patience", 0.1)
+
+    def choose(method, path):
+        is_asked = {
+            "root": method == "PUT" and path.endswith("zarr.json"),
+            "list": method == "GET" and "list-type" in path,
+            "read": method == "GET" and "list-type" not in path,
+        }
+        return status if is_asked[asked] else None
+
+    write(tmp_path / "0.h5", 0)
+    server.fault = choose
+    with pytest.raises((SourceError, AccessError), match=r"\w{3}"):
+        create_dataset(url, tmp_path / "0.h5", "time", storage_options=server.options())
+
+
 def test_a_server_that_ignores_conditions_is_refused(server, url):
     server.is_strict = False
     storage = open_storage(Location(url, server.options()))

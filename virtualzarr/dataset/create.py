@@ -135,7 +135,7 @@ def create_dataset(
     access: dict[str, Any] = {"storage_options": storage_options, "allowed": allowed}
     storage = open_storage(Location.of(folder, **access), single_writer)
     storage.require_commits()
-    present = storage.list_top()
+    present = storage.ask(storage.list_top)
     if commit_id is not None and HEAD in present:
         dataset = Dataset(folder, single_writer=single_writer, **access)
         if dataset.has_commit(commit_id):
@@ -159,7 +159,7 @@ def create_dataset(
         change, uris = _join_first(source, files, folder, dimension, parameters, access, relative,
                                    message, commit_id)  # fmt: skip
     # Other readers refuse the dataset from its first moment on.
-    storage.put_root(build_root())
+    storage.ask(storage.put_root, build_root())
     head = storage.run(create(change, commit_id))
     _warn_of_unreachable(uris, Location.of(f"{folder}/", **access))
     try:

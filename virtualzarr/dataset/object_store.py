@@ -109,7 +109,7 @@ class ObjectStore(Storage):
 
     def _try_to_replace(self, name: str, data: bytes, mode: Any) -> bool:
         try:
-            self._retry(partial(self._put, name, data, mode), name)
+            self._retry(partial(self._put, name, data, mode), name, may_miss=True)
         except _ConditionError:
             return False
         except FileNotFoundError:
@@ -129,7 +129,7 @@ class ObjectStore(Storage):
             return bytes(response.bytes()), _join_tag(response.meta)
 
         try:
-            answer = self._retry(request, name)
+            answer = self._retry(request, name, may_miss=True)
         except FileNotFoundError:
             return None
         if name.startswith("index/"):
@@ -197,7 +197,7 @@ class ObjectStore(Storage):
     def delete(self, names: Sequence[str]) -> None:
         """Delete objects, by few requests where the store can do that."""
         try:
-            self._retry(partial(self.store.delete, [*names]), names[0])
+            self._retry(partial(self.store.delete, [*names]), names[0], may_miss=True)
         except FileNotFoundError:
             # Some stores say so of one that was deleted meanwhile, and go no further.
             if len(names) > 1:
@@ -212,16 +212,26 @@ class ObjectStore(Storage):
         with ThreadPoolExecutor(min(config.requests, max(len(items), 1))) as pool:
             return [*pool.map(function, items)]
 
-    def _retry(self, request: Callable[[], T], name: str) -> T:
-        """Do what may be done twice, and again if it fails for no lasting reason."""
+    def _retry(self, request: Callable[[], T], name: str, may_miss: bool = False) -> T:
+        """Do what may be done twice, and again if it fails for no lasting reason.
+
+        Raises as `_request`, `FileNotFoundError` only if the caller knows what that means.
+        """
 
         def attempt() -> T:
             try:
                 return self._request(request, name)
+            except _ConditionError:
+                raise
             except UnreachableError as error:
                 raise TransientError(error) from error
 
-        return retry_blocking(attempt)
+        try:
+            return retry_blocking(attempt)
+        except FileNotFoundError as error:
+            if may_miss:
+                raise
+            raise self._unreachable(error, name) from None
 
     def _request(self, request: Callable[[], T], name: str) -> T:
         """Do something once; errors say what they mean for protocols, and no credentials.
@@ -250,8 +260,8 @@ class ObjectStore(Storage):
             return request()
         except FileNotFoundError:
             raise
-        except exceptions.PreconditionError:
-            raise _ConditionError from None
+        except exceptions.PreconditionError as error:
+            raise _ConditionError(describe_error(error)) from None
         except exceptions.AlreadyExistsError as error:
             # 409 is a race that nobody has won yet, which says nothing of the condition; but Azure
             # says so of what is there, too.
@@ -259,7 +269,7 @@ class ObjectStore(Storage):
                 error
             ):
                 raise self._unreachable(error, name) from None
-            raise _ConditionError from None
+            raise _ConditionError(describe_error(error)) from None
         except (exceptions.PermissionDeniedError, exceptions.UnauthenticatedError) as error:
             cause = AccessError(describe_error(error), file=f"{self.uri}/{name}")
             raise RefusedError(cause.message) from cause
@@ -273,8 +283,8 @@ class ObjectStore(Storage):
         return unreachable
 
 
-class _ConditionError(Exception):
-    """The condition of a request does not hold."""
+class _ConditionError(UnreachableError):
+    """The condition of a request does not hold, if it had one: else nobody knows what is meant."""
 
 
 def _join_tag(meta: Any) -> str:

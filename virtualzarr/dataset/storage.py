@@ -101,14 +101,27 @@ class Storage(ABC):
                 error.file = f"{self.uri}/{error.file}"
             raise
         except (UnreachableError, RefusedError) as error:
-            if isinstance(error.__cause__, SourceError | AccessError):
-                raise error.__cause__ from None
-            raise SourceError(str(error), file=self.uri) from error
+            raise self._as_public(error) from None
         finally:
             protocol.close()
             run.end_turn()
             if run.others is not None:
                 self.rivals = (self.rivals + run.others) / 2
+
+    def ask(self, question: Callable[..., T], *values: Any) -> T:
+        """Call a method of the storage itself, of which errors are as those of `run`."""
+        try:
+            return question(*values)
+        except (UnreachableError, RefusedError) as error:
+            raise self._as_public(error) from None
+
+    def _as_public(self, error: UnreachableError | RefusedError) -> SourceError | AccessError:
+        """Return the error for users, who know nothing of protocols."""
+        if isinstance(error.__cause__, SourceError | AccessError):
+            return error.__cause__
+        if isinstance(error, RefusedError):
+            return AccessError(str(error), file=self.uri)
+        return SourceError(str(error), file=self.uri)
 
     def perform(self, operation: Any, has_turn: bool = False) -> Any:
         """Do one operation, or several at once."""

@@ -313,7 +313,7 @@ class DatasetVersion:
 
     def list_objects(self) -> dict[str, int]:
         """Return the sizes of all stored objects, those that are garbage as well."""
-        return self._place.list_objects()
+        return self._place.ask(self._place.list_objects)
 
     def select_new_files(self, files: Sequence[str], duplicates: Duplicates) -> list[str]:
         """Return those of several files that no rows of this version come from.
