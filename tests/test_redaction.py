@@ -1,6 +1,7 @@
 """Secrets in URLs: hidden where they are shown, refused where they are published, never noted."""
 
 import pickle
+import traceback
 
 import h5py
 import numpy as np
@@ -157,3 +158,10 @@ def test_files_told_apart_by_what_is_often_a_secret_are_two_in_a_ledger(server, 
     urls = [f"{server.url}/x.h5?key={number}" for number in range(2)]
     for url in urls * 2:
         assert vz.virtualize([url], ledger=tmp_path / "ledger")["v"].manifest.sources[0].uri == url
+
+
+@pytest.mark.parametrize("call", [vz.open, vz.virtualize, lambda url: vz.virtualize([url])])
+def test_brackets_in_a_login_are_an_error_that_shows_none(call):
+    with pytest.raises(vz.errors.VirtualZarrError) as raised:
+        call(f"http://me:[{SECRET}]@host/x")
+    assert SECRET not in "".join(traceback.format_exception(raised.value))

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from pathlib import Path, PurePath
 from typing import Any
-from urllib.parse import quote, unquote, urlsplit
+from urllib.parse import SplitResult, quote, unquote, urlsplit
 
-from virtualzarr.errors import SourceNotFoundError
+from virtualzarr.errors import SourceNotFoundError, UnsupportedError
 
 ANYWHERE = "*"
 
@@ -79,8 +80,7 @@ def origin_of(url: str) -> tuple[str, str, int | None]:
     >>> origin_of("https://Host.org:443/a.nc"), origin_of("s3://bucket/a.nc")
     (('https', 'host.org', 443), ('s3', '', None))
     """
-    last = url.rpartition("::")[2]
-    parts = urlsplit(last)
+    parts = _split(url.rpartition("::")[2])
     scheme = parts.scheme.lower()
     if scheme in _BUCKETS:
         return scheme, "", None
@@ -91,6 +91,25 @@ def origin_of(url: str) -> tuple[str, str, int | None]:
     except ValueError:  # no number: equal to that of no other URL
         port = -1
     return scheme, (parts.hostname or "").lower(), port or _PORTS.get(scheme)
+
+
+def _split(url: str) -> SplitResult:
+    with suppress(ValueError):
+        return urlsplit(url)
+    # Not chained, not even as context: what urllib says may be a part of a login.
+    raise UnsupportedError("this is no URL: its host is in brackets, and no address", file=url)
+
+
+def is_object_store(url: str) -> bool:
+    """Tell whether a URL names an object in a bucket, where there are no folders to be made.
+
+    Examples
+    --------
+    >>> is_object_store("s3://bucket/a.nc"), is_object_store("sftp://host/a.nc")
+    (True, False)
+    """
+    scheme = url.rpartition("::")[2].partition("://")[0].lower()
+    return scheme in (_BUCKETS | _AZURE) - {"memory"}
 
 
 def without_query(uri: str) -> str:
