@@ -24,6 +24,7 @@ from virtualzarr.errors import (
     SourceChangedError,
     SourceError,
     SourceNotFoundError,
+    WriteError,
 )
 from virtualzarr.integrations.xarray_backend import VirtualZarrBackendEntrypoint
 from virtualzarr.manifest import Manifest, Source, Sources
@@ -275,3 +276,23 @@ def test_several_writers_of_several_objects_are_refused(bucket, options, put):
     assert vz.open(refs, **how)["time"].shape == (6,)
     vz.append(refs, urls[1], "time", single_writer=True, **how)
     assert vz.open(refs, **how)["time"][...].tolist() == [*range(12)]
+
+
+@pytest.mark.parametrize("name", ["x.json", "x.parq", "x.zarr", "array"])
+def test_no_bucket_is_made(options, name, tmp_path):
+    """Its name may be a typing error, and then somebody else's tomorrow."""
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file["v"] = np.arange(4)
+    group, bucket = vz.virtualize(tmp_path / "a.h5"), f"s3://b{uuid.uuid4().hex}"
+
+    def write():
+        if name == "array":
+            vz.create_array(f"{bucket}/a", shape=(2,), dtype="i4", storage_options=options)
+        else:
+            group.publish(f"{bucket}/{name}", storage_options=options)
+
+    with pytest.raises((SourceError, WriteError), match="bucket does not exist"):
+        write()
+    fs = fsspec.filesystem("s3", **options)
+    fs.invalidate_cache()
+    assert bucket.removeprefix("s3://") not in [each.strip("/") for each in fs.ls("")]

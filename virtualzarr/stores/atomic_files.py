@@ -26,6 +26,7 @@ from virtualzarr.stores.fingerprints import hide_request_headers
 from virtualzarr.stores.local import sync_folder
 from virtualzarr.stores.location import Location
 from virtualzarr.stores.locks import writer_lock
+from virtualzarr.stores.uris import is_object_store
 
 _log = logging.getLogger(__name__)
 
@@ -152,16 +153,19 @@ class _Atomic:
         """Upload files to paths below a URL, "" for the URL itself, one after the other."""
         connection = Connection(self.location.with_uri(uri))
         root = connection.path
+        has_folders = not is_object_store(uri)
         try:
             for name, local in files.items():
                 path = f"{root.rstrip('/')}/{name}" if name else root
-                connection.attempt(partial(_put, path=path, local=local), uri)
+                put = partial(_put, path=path, local=local, has_folders=has_folders)
+                connection.attempt(put, uri)
         except Exception as error:  # those of file systems have no common base
             raise _as_write_error(error, uri) from error
 
 
-def _put(fs: Any, path: str, local: str) -> None:
-    fs.makedirs(fs._parent(path), exist_ok=True)
+def _put(fs: Any, path: str, local: str, has_folders: bool) -> None:
+    if has_folders:  # where there are none, it would make the bucket that a typing error names
+        fs.makedirs(fs._parent(path), exist_ok=True)
     # From a file on disk: `put_file` sends it in parts, object stores show it at the end.
     fs.put_file(local, path)
 

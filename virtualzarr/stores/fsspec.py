@@ -26,6 +26,7 @@ from virtualzarr.stores.store import (
     thread_lock,
 )
 from virtualzarr.stores.transport import Answer
+from virtualzarr.stores.uris import is_object_store
 
 NOT_FOUND_ERRORS = (FileNotFoundError, NotADirectoryError, IsADirectoryError)
 """Exceptions of file systems where there is no file."""
@@ -227,6 +228,9 @@ class FsspecStore:
             # File systems have different names for the last argument.
             self.connection.call("pipe_file", path, uri, data)
         except SourceNotFoundError:
+            if is_object_store(uri):
+                # Nor is a bucket made, whose name may be a typing error.
+                raise
             # A kind with real directories.
             self.connection.call("makedirs", path.rsplit("/", 1)[0], uri, exist_ok=True)
             self.connection.call("pipe_file", path, uri, data)
