@@ -202,6 +202,13 @@ def test_errors_name_the_key_and_no_query():
 
 
 def test_what_has_no_path(folder):
+    with h5py.File(folder / "x.h5") as file:
+        for target in (file, file["a"]):
+            with pytest.raises(UnsupportedError, match="is read by its path"):
+                vz.open(target)
+    for call in (vz.virtualize, vz.open, lambda content: vz.virtualize([content])):
+        with pytest.raises(TypeError, match="the content of a file is none"):
+            call(b"CDF\1")
     with pytest.raises(UnsupportedError, match="this one has none"):
         vz.open(io.BytesIO((folder / "x.h5").read_bytes()))
     with pytest.raises(TypeError, match="give paths, not a ObstoreStore"):

@@ -28,7 +28,9 @@ def adapt(target: Any, storage_options: Mapping[str, Any] | None = None) -> Adap
     Raises
     ------
     UnsupportedError
-        For open files that have no path: bytes in memory, pipes.
+        For open files that have no path: bytes in memory, pipes; and for those of h5py.
+    TypeError
+        For bytes.
 
     Examples
     --------
@@ -39,8 +41,12 @@ def adapt(target: Any, storage_options: Mapping[str, Any] | None = None) -> Adap
         for prefix in _REFERENCE:
             target = target.removeprefix(prefix)
         return target, storage_options
+    if isinstance(target, bytes | bytearray | memoryview):
+        raise TypeError("a path is text, not bytes, and the content of a file is none")
     kinds = {f"{kind.__module__}.{kind.__name__}" for kind in type(target).__mro__}
     roots = {kind.partition(".")[0] for kind in kinds}
+    if "h5py" in roots:
+        raise UnsupportedError("what h5py has opened is read by its path: give the file's name")
     if "obstore" in roots and hasattr(target, "get_range"):
         return _adapt_obstore(target, storage_options)
     if "zarr" in roots or "icechunk" in roots:
