@@ -2,10 +2,13 @@
 
 import base64
 import os
+import re
 import shutil
 from html.parser import HTMLParser
 
 import h5py
+import netCDF4
+import numpy as np
 import pytest
 
 import virtualzarr as vz
@@ -153,3 +156,26 @@ async def test_in_a_browser(report, tmp_path):
             shot = await tab.call("Page.captureScreenshot", captureBeyondViewport=True)
             with open(f"{folder}/survey.png", "wb") as file:
                 file.write(base64.b64decode(shot["data"]))
+
+
+def test_gaps_are_marked_in_the_bar_of_their_strand(tmp_path):
+    """And the calendar says which month it is, and how many gaps that has."""
+    files = []
+    for name, shift in (("A", 0), ("B", 3)):
+        for day in range(60):
+            if (name, day) in (("A", 10), ("B", 40)):
+                continue
+            path = tmp_path / f"{name}_{day:02}.nc"
+            with netCDF4.Dataset(path, "w") as file:
+                file.createDimension("time", None)
+                time = file.createVariable("time", "f8", ("time",))
+                time.units = "hours since 2024-01-01"
+                time[:] = 24 * day + shift + np.arange(0, 24, 6)
+                file.createVariable("v", "f4", ("time",))[:] = 0
+            files.append(path)
+    page = make_page(vz.survey(files), ())
+    bars = re.findall(r"<div>([AB])</div><div class=bar>(.*?)</div>", page)
+    marks = {name: re.findall(r"<b .*?title=\"step missing: ([0-9-]+)", bar) for name, bar in bars}
+    assert marks == {"A": ["2024-01-10"], "B": ["2024-02-09"]}
+    assert ">1: 1 gap<" in page
+    assert ">2: 1 gap<" in page

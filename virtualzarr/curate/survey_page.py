@@ -143,9 +143,15 @@ def _draw_timeline(report: Survey) -> str:
             f'<span style="left:{left:.3f}%;width:{width:.3f}%;background:'
             f'{_COLORS[number % len(_COLORS)]}" title="{title}"></span>'
         )
-    marks = [_mark_gap(gap, low, length) for gap in _list_gaps(report)[:MAX_ROWS]]
+    gaps = _list_gaps(report)[:MAX_ROWS]
+    ends = {gap.files[-1] for gap in gaps}
+    strands = {name: strand for strand, names in report.strands.items() for name in names
+               if name in ends}  # fmt: skip
+    for gap in gaps:
+        if (bars := rows.get(strands.get(gap.files[-1], ""))) is not None:
+            bars.append(_mark_gap(gap, low, length))
     drawn = "".join(
-        f"<div>{_show(strand)}</div><div class=bar>{''.join(bars)}{''.join(marks)}</div>"
+        f"<div>{_show(strand)}</div><div class=bar>{''.join(bars)}</div>"
         for strand, bars in rows.items()
     )
     first = min(report.eras, key=lambda era: _as_seconds(era.start) or high)
@@ -218,8 +224,10 @@ def _draw_calendar(report: Survey) -> str:
         for month in range(1, 13):
             count = months[year, month]
             kind = " class=gap" if count else "" if (year, month) in present else " class=none"
-            title = f"{year}-{month:02}: {count:,} gaps" if count else f"{year}-{month:02}"
-            rows.append(f'<div{kind} title="{title}">{count or month}</div>')
+            number = f"{count:,} gap{'' if count == 1 else 's'}"
+            title = f"{year}-{month:02}: {number}" if count else f"{year}-{month:02}"
+            text = f"{month}: {number}" if count else month
+            rows.append(f'<div{kind} title="{title}">{text}</div>')
     rest = _say_rest(len(years), _MAX_YEARS, "years")
     return f"<h2>Gaps</h2><div class=year>{''.join(rows)}</div>{rest}"
 
