@@ -356,3 +356,10 @@ def test_the_command_prints_text_and_json(tmp_path, alike, capsys):
     assert "24 taken from the ledger" in text
     assert "anomalies: none" in text
     make_old(alike)
+
+
+def test_a_dimension_that_no_file_has_is_an_error(tmp_path):
+    files = write_archive(tmp_path, 3)
+    with pytest.raises(ValueError, match="no file has a dimension or coordinate 'tiem'"):
+        vz.survey(files, dim="tiem")
+    assert vz.survey(files, dim="time").dim == "time"

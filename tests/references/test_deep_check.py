@@ -128,3 +128,18 @@ def test_samples(size):
         other = bytearray(data)
         other[at] ^= 1
         assert digest != sample_digest(InlineFile(bytes(other)), size)
+
+
+def test_files_that_cannot_be_asked_for_are_told_and_a_failure(tmp_path, capsys):
+    write(tmp_path / "a.nc", 0)
+    with web_server(tmp_path) as server:
+        vz.virtualize(f"{server.url}/a.nc").publish(tmp_path / "refs.json")
+        report = vz.check_references(tmp_path / "refs.json", allowed="*")
+        assert report.good
+        assert not report.unreachable
+        server.faults, server.rate = (403,), 1.0
+        report = vz.check_references(tmp_path / "refs.json", allowed="*")
+        assert report.unknown == tuple(report.unreachable) == (f"{server.url}/a.nc",)
+        assert "403" in report.unreachable[f"{server.url}/a.nc"]
+        assert main(["check", str(tmp_path / "refs.json"), "--allowed", "*"]) == 1
+        assert "unreachable: http" in capsys.readouterr().out

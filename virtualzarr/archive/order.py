@@ -48,6 +48,12 @@ def find_axis(facts: FileFacts, dim: str | None) -> tuple[str, AxisFacts | None]
     return path, facts.axes[path]
 
 
+def has_dimension(facts: FileFacts, dim: str) -> bool:
+    """Tell whether a file has a coordinate of a dimension, or a variable with it."""
+    name = f"length along {dim}"
+    return bool(find_axis(facts, dim)[0]) or any(name in t for t in facts.properties.values())
+
+
 def sort_files(axes: Axes) -> list[int]:
     """Return the numbers of files in the order of coordinates.
 

@@ -17,7 +17,7 @@ from virtualzarr.archive.eras import Era, find_eras
 from virtualzarr.archive.garbage import collections
 from virtualzarr.archive.inventory import FileReport, take_inventory
 from virtualzarr.archive.moments import format_position
-from virtualzarr.archive.order import Axes, choose_dim, find_axis, sort_files
+from virtualzarr.archive.order import Axes, choose_dim, find_axis, has_dimension, sort_files
 from virtualzarr.archive.strands import find_strands
 from virtualzarr.formats.registry import get_format
 from virtualzarr.ingest.ledger import Ledger, scan_options
@@ -192,7 +192,10 @@ def _compare(
     scanned = [report for report in reports if report.facts is not None]
     anomalies = _collect_errors(reports)
     facts = [report.facts for report in scanned if report.facts is not None]
-    dim = choose_dim(facts) if dim is None else dim
+    if dim is None:
+        dim = choose_dim(facts)
+    elif facts and not any(has_dimension(one, dim) for one in facts):
+        raise ValueError(f"dim: no file has a dimension or coordinate {dim!r}")
     pairs = [find_axis(one, dim) for one in facts]
     path = next((path for path, _ in pairs if path), "")
     axes = [axis for _, axis in pairs]

@@ -122,7 +122,9 @@ def _join(one: CheckReport, other: CheckReport) -> CheckReport:
         lists.append(tuple(file for file in files if file not in seen))
         seen.update(files)
     missing, unknown, ok = lists
-    return CheckReport(ok, changed, missing, unknown)
+    both = {**other.unreachable, **one.unreachable}
+    unreachable = {file: both[file] for file in unknown if file in both}
+    return CheckReport(ok, changed, missing, unknown, unreachable)
 
 
 def _check(storage: Storage, open_segment: SegmentOpener, named: Named) -> str:

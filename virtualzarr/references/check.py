@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -40,12 +40,15 @@ class CheckReport:
         found out now that could be compared.
     changed : dict of str to str
         What has changed, by URL or path.
+    unreachable : dict of str to str
+        Why nothing could be found out now of some of the unknown.
     """
 
     ok: tuple[str, ...]
     changed: Mapping[str, str]
     missing: tuple[str, ...]
     unknown: tuple[str, ...]
+    unreachable: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def good(self) -> bool:
@@ -64,6 +67,7 @@ class CheckReport:
         lines = [", ".join(f"{len(files):,} {name}" for name, files in counts.items())]
         lines += [f"  changed: {uri}: {why}" for uri, why in self.changed.items()]
         lines += [f"  missing: {uri}" for uri in self.missing]
+        lines += [f"  unreachable: {uri}: {why}" for uri, why in self.unreachable.items()]
         return hide_secrets("\n".join(lines))
 
 
@@ -113,9 +117,10 @@ def check_references(
     for file, why in (find_undecodable(node) if deep else {}).items():
         changed.setdefault(file, why)
     by_state = {state: [u for u in uris if u not in changed] for state, uris in by_state.items()}
-    return CheckReport(
-        tuple(by_state["ok"]), changed, tuple(by_state["missing"]), tuple(by_state["unknown"])
-    )
+    reasons = {source.uri: why for source, (state, why) in zip(sources, states, strict=True)
+               if state == "unknown" and why and source.uri not in changed}  # fmt: skip
+    ok, missing, unknown = (tuple(by_state[state]) for state in ("ok", "missing", "unknown"))
+    return CheckReport(ok, changed, missing, unknown, reasons)
 
 
 def _check_source(source: Source, deep: bool) -> tuple[str, str]:
@@ -127,7 +132,7 @@ def _check_source(source: Source, deep: bool) -> tuple[str, str]:
     except SourceNotFoundError:
         return "missing", ""
     except (SourceError, UnsupportedError) as error:
-        return "unknown", str(error)
+        return "unknown", error.message
     then = source.fingerprint
     if changes:
         return "changed", changes

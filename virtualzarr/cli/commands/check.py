@@ -48,8 +48,8 @@ def run(options: argparse.Namespace) -> int:
         options.path, deep=options.deep, **shared.open_arguments(options)
     )
     shared.print_report(options, report)
-    # For scripts: changed or missing files are a failure.
-    return 0 if report.good else 1
+    # For scripts: files that are changed, missing or out of reach are a failure.
+    return 0 if report.good and not report.unreachable else 1
 
 
 def _check_dataset(options: argparse.Namespace) -> int:
@@ -70,7 +70,7 @@ def _check_dataset(options: argparse.Namespace) -> int:
     lines = [repr(report), *(f"  damaged: {name}: {why}" for name, why in damaged.items())]
     document = {**shared.as_json(report), "damaged": damaged}
     shared.print_report(options, document, "\n".join(lines))
-    return 0 if report.good and not damaged else 1
+    return 0 if report.good and not report.unreachable and not damaged else 1
 
 
 def _count_requests(options: argparse.Namespace) -> dict[str, tuple[int, int]]:
