@@ -284,7 +284,7 @@ def as_json(value: Any) -> Any:
     --------
     >>> from virtualzarr.references.check import CheckReport
     >>> as_json(CheckReport(("a.nc",), {}, (), ()))
-    {'ok': ['a.nc'], 'changed': {}, 'missing': [], 'unknown': []}
+    {'ok': ['a.nc'], 'changed': {}, 'missing': [], 'unknown': [], 'unreachable': {}}
     """
     if dataclasses.is_dataclass(value):
         names = [field.name for field in dataclasses.fields(value)]
