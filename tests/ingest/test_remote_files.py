@@ -16,13 +16,14 @@ import pytest
 import virtualzarr as vz
 from tests.dataset.s3_server import running
 from tests.stores.webserver import web_server
+from virtualzarr import errors
 from virtualzarr.config import config
 from virtualzarr.errors import SourceChangedError, SourceNotFoundError
 from virtualzarr.ingest.detect import scan
 from virtualzarr.ingest.differences import find_difference
 from virtualzarr.ingest.scan_files import scan_each
 from virtualzarr.stores import block_cache
-from virtualzarr.stores.file_heads import FileHead, use_heads
+from virtualzarr.stores.file_heads import FileHead, find_head, use_heads
 from virtualzarr.stores.files import RemoteFile, take_fingerprint
 from virtualzarr.stores.fingerprints import Fingerprint
 from virtualzarr.stores.location import Location
@@ -254,3 +255,29 @@ def test_a_file_that_is_replaced_after_its_first_bytes_came(tmp_path, keeps_size
         _write(tmp_path / "1.nc", 7, 6 if keeps_size else 9)
         with pytest.raises(SourceChangedError, match=r"1\.nc"):
             group["x"][...]
+
+
+@pytest.mark.parametrize("noted", [False, True])
+def test_heads_do_not_outlive_a_scan_that_ends_early(tmp_path, noted):
+    """Even while somebody holds the traceback: the next scan would take old bytes for new ones."""
+    names = [_write(tmp_path / f"{n}.nc", n) for n in range(40)]
+    options = {"ledger": tmp_path / "some.ledger"} if noted else {}
+    with web_server(tmp_path) as server:
+        urls = _urls(server, names)
+
+        class Stopped(Exception):
+            pass
+
+        def stop(*_):
+            raise Stopped
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("virtualzarr.archive.inventory._Reporter.report", stop)
+            with pytest.raises(Stopped) as caught:
+                vz.survey(urls, **options)
+        (tmp_path / "1.nc").write_bytes(b"nothing at all")
+        with pytest.raises(errors.UnsupportedError, match=r"nothing.*1\.nc"):
+            vz.virtualize(urls, "time", **options)
+        assert find_head(Location.of(urls[0])) is None
+        assert find_head(Location.of(urls[1])) is None
+        assert caught.traceback

@@ -7,6 +7,7 @@ import os
 import re
 import warnings
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Literal
@@ -101,12 +102,13 @@ def take_inventory(
             [files[k] for k in unscanned], parallel, progress, {**options, "on_error": "warn"},
             at_once=AT_ONCE if ledger is None else NOTED_AT_ONCE,
         )  # fmt: skip
-        for number, scanned in zip(unscanned, scans, strict=True):
-            noted = versions[number]
-            assert noted is not None
-            report = reports[number] = reporter.report(files[number], noted, scanned.item)
-            if ledger is not None and scanned.is_alone and _is_final(report):
-                _note(ledger, report, noted, scanned.item)
+        with closing(scans):
+            for number, scanned in zip(unscanned, scans, strict=True):
+                noted = versions[number]
+                assert noted is not None
+                report = reports[number] = reporter.report(files[number], noted, scanned.item)
+                if ledger is not None and scanned.is_alone and _is_final(report):
+                    _note(ledger, report, noted, scanned.item)
     return [report for report in reports if report is not None], nreused
 
 

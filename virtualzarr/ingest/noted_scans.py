@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Generator, Mapping, Sequence
+from contextlib import closing
 from typing import Any
 
 from virtualzarr.batches import Row, has_manifests
@@ -58,14 +59,15 @@ def scan_noted(
         scans = scan_items(
             [files[n] for n in unscanned], parallel, progress, options, at_once=NOTED_AT_ONCE
         )
-        for number, entry in enumerate(entries):
-            if entry is not None and usable[number]:
-                yield _replay(files[number], ledger.load(entry), options)
-                continue
-            scanned = next(scans)
-            if scanned.is_alone:
-                _note(ledger, files[number], versions[number], scanned.item, options)
-            yield scanned.item
+        with closing(scans):
+            for number, entry in enumerate(entries):
+                if entry is not None and usable[number]:
+                    yield _replay(files[number], ledger.load(entry), options)
+                    continue
+                scanned = next(scans)
+                if scanned.is_alone:
+                    _note(ledger, files[number], versions[number], scanned.item, options)
+                yield scanned.item
 
 
 def _try_version(file: str, storage_options: Mapping[str, Any] | None) -> Version | None:

@@ -165,8 +165,10 @@ def scan_each_compact(
         Of `virtualzarr.virtualize`.
     """
     if ledger is None:
-        for one in scan_items(files, parallel, progress, options, reads_values=reads_values):
-            yield one.item
+        # Closed at once if the consumer ends early: heads of files in use would outlive the scan.
+        scans = scan_items(files, parallel, progress, options, reads_values=reads_values)
+        with closing(scans):
+            yield from (one.item for one in scans)
         return
     # By its name: it is above this module, and most scans need no SQLite.
     noted = import_module("virtualzarr.ingest.noted_scans").scan_noted
@@ -182,7 +184,7 @@ def scan_items(
     *,
     reads_values: bool = False,
     at_once: int = AT_ONCE,
-) -> Iterator[ScannedFile]:
+) -> Generator[ScannedFile]:
     """Yield what came of each file in order; parameters are those of `scan_each_compact`.
 
     Other processes are given at most `at_once` files in one message.
