@@ -87,7 +87,7 @@ def test_files_that_could_not_be_reached_are_asked_for_again(tmp_path, monkeypat
         asked.extend(some)
         error = SourceError("503 Service Unavailable")
         error.__cause__ = OSError("no route to host")
-        return [ScannedFile(error, True) for _ in some]
+        return (ScannedFile(error, True) for _ in some)
 
     (file,) = write_arrays(tmp_path, 1)
     monkeypatch.setattr(inventory, "scan_items", fail)
