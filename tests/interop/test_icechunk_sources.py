@@ -15,7 +15,13 @@ import pytest
 
 import virtualzarr as vz
 from tests.stores.webserver import web_server
-from virtualzarr.errors import BadReferenceError, PublishError, SourceChangedError, VirtualZarrError
+from virtualzarr.errors import (
+    BadReferenceError,
+    NodeNotFoundError,
+    PublishError,
+    SourceChangedError,
+    VirtualZarrError,
+)
 from virtualzarr.references.icechunk.bindings import container_of
 from virtualzarr.references.icechunk.manifests import read_checksums
 from virtualzarr.references.icechunk.read import NATIVE, VIRTUAL, _source
@@ -212,6 +218,9 @@ def test_damaged_repositories_are_errors_of_this_package(tmp_path):
         path.write_bytes(data[: chance.choice([len(data), chance.randrange(len(data))])])
         try:
             vz.open(broken)["x"][...]
+        except NodeNotFoundError:
+            # A snapshot has no checksum: what is left of it can be a sound list of no nodes.
+            failed += 1
         except VirtualZarrError as error:
             failed += 1
             text = str(error)
