@@ -12,12 +12,14 @@ import pytest
 import virtualzarr as vz
 from tests.archive.archives import make_old, write
 from virtualzarr.archive import inventory
+from virtualzarr.batches import Row
 from virtualzarr.errors import LedgerError, LedgerWarning, SourceError
 from virtualzarr.formats.templates.template import Template
 from virtualzarr.ingest import ledger_file, noted_scans, template_cache
+from virtualzarr.ingest.differences import find_difference
 from virtualzarr.ingest.ledger import Ledger
 from virtualzarr.ingest.ledger_file import find_file_system
-from virtualzarr.ingest.scan_files import ScannedFile
+from virtualzarr.ingest.scan_files import ScannedFile, scan_items
 from virtualzarr.ingest.versions import Version
 from virtualzarr.redaction import strip_secrets
 
@@ -266,6 +268,24 @@ def test_newer_ledgers_and_network_file_systems_are_errors(tmp_path, monkeypatch
     assert find_file_system("/proc") == ("proc" if os.path.exists("/proc/self/mounts") else None)
     with pytest.raises(LedgerError, match="local file"):
         Ledger("s3://bucket/a.ledger", {})
+
+
+def test_a_schema_that_is_used_again_after_many_others(tmp_path):
+    files = write_arrays(tmp_path, 82)
+    items = [one.item for one in scan_items(files, None, False, {})]
+    rows = [item if isinstance(item, Row) else Row.of(item) for item in items]
+    assert len({id(row.schema) for row in rows}) > 64
+    # The first of a transaction is the first of all, and then there are 15 others.
+    order = [*rows[:64], rows[0], *rows[64:79], rows[79]]
+    versions = [Version(1, str(number)) for number in range(len(order))]
+    with Ledger(tmp_path / "arrays.ledger", {}) as ledger:
+        for number, (row, version) in enumerate(zip(order, versions, strict=True)):
+            ledger.put(str(number), version, row)
+        ledger.flush()
+        entries = ledger.find([str(number) for number in range(len(order))], versions)
+        loaded = [ledger.load(entry) for entry in entries]
+    for row, again in zip(order, loaded, strict=True):
+        assert not find_difference(row.group(), again.group())
 
 
 def test_secrets_are_not_written(tmp_path):

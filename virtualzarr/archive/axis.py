@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from fractions import Fraction
 from hashlib import blake2b
 from typing import Any
@@ -12,9 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from virtualzarr.array import Array
+from virtualzarr.combine.cf_packing import get_unsigned_view
 from virtualzarr.combine.cf_time import TimeUnit
-from virtualzarr.combine.value_checks import view_unsigned
 
 Number = int | Fraction
 
@@ -65,28 +64,25 @@ class AxisFacts:
     calendar: str | None = None
 
     @classmethod
-    def of(cls, values: NDArray[Any], array: Array) -> AxisFacts:
+    def of(cls, values: NDArray[Any], attributes: Mapping[str, Any]) -> AxisFacts:
         """Return the facts of a coordinate whose stored values were read."""
         digest, reverse = _digest(values), _digest(values[::-1] if values.ndim else values)
-        values = view_unsigned(values, array).reshape(-1)
-        missing = find_missing(values, array)
+        view = get_unsigned_view(attributes, values.dtype)
+        values = (values if view is None else values.view(view)).reshape(-1)
+        missing = find_missing(values, attributes)
         valid = values[~missing] if missing.any() else values
         nsame, order = _find_order(valid)
-        nmissing = len(values) - len(valid)
-        facts = cls(len(values), nmissing, nsame, order, digest, reverse)
-        attributes = array.metadata.attributes
+        first = (len(values), len(values) - len(valid), nsame, order, digest, reverse)
         unit = TimeUnit.from_attributes(attributes)
         packed = "scale_factor" in attributes or "add_offset" in attributes
         countable = values.dtype.kind in "iu" or (
             values.dtype.kind == "f" and bool(np.isfinite(valid).all())
         )
         if not len(valid) or packed or not countable or (unit is not None and unit.epoch is None):
-            return facts
+            return cls(*first)
         low, high = (_position(value, unit) for value in (valid.min().item(), valid.max().item()))
         calendar = None if unit is None else unit.calendar
-        return replace(
-            facts, low=low, high=high, steps=_count_steps(valid, unit), calendar=calendar
-        )
+        return cls(*first, low, high, _count_steps(valid, unit), calendar)
 
     @property
     def is_placed(self) -> bool:
@@ -112,12 +108,12 @@ def _digest(values: NDArray[Any]) -> str:
     return blake2b(np.ascontiguousarray(values).tobytes(), digest_size=16).hexdigest()
 
 
-def find_missing(values: NDArray[Any], array: Array) -> NDArray[np.bool_]:
+def find_missing(values: NDArray[Any], attributes: Mapping[str, Any]) -> NDArray[np.bool_]:
     """Return which values are missing: NaN, or what the attributes say."""
     missing = np.isnan(values) if values.dtype.kind == "f" else np.zeros(values.shape, bool)
     if values.dtype.kind in "iuf":
         for name in ("_FillValue", "missing_value"):
-            mask = array.metadata.attributes.get(name)
+            mask = attributes.get(name)
             if isinstance(mask, int | float):
                 missing |= values == mask
     return missing

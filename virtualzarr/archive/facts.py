@@ -81,7 +81,7 @@ class FileFacts:
             places = add_places(places, node.manifest)
             properties[path] = _describe(node)
             if is_coordinate(node) and node.nbytes <= MAX_COORDINATE_BYTES:
-                axes[path] = AxisFacts.of(node.read(), node)
+                axes[path] = AxisFacts.of(node.read(), node.metadata.attributes)
         return cls(format, properties, axes, places)
 
     @classmethod

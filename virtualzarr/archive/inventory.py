@@ -15,7 +15,7 @@ from typing import Any, Literal
 from virtualzarr.archive.anomalies import Kind, as_kind
 from virtualzarr.archive.axis import AxisFacts
 from virtualzarr.archive.damage import find_damage
-from virtualzarr.archive.facts import FileFacts
+from virtualzarr.archive.facts import FileFacts, Properties
 from virtualzarr.archive.garbage import collections
 from virtualzarr.archive.row_facts import RowFacts
 from virtualzarr.batches import Row
@@ -49,6 +49,7 @@ _FINAL: tuple[Kind, ...] = (
 )  # fmt: skip
 # A short answer of a server is no truncated file.
 _FINAL_REMOTE: tuple[Kind, ...] = ("empty", "not the format")
+_MOST_TEXTS = 64
 
 
 @dataclass(frozen=True)
@@ -91,9 +92,10 @@ def take_inventory(
     versions = _take_versions(files, reports, listed, options.get("storage_options"))
     reporter = _Reporter(options, decode)
     nreused = 0
-    if ledger is not None:
+    notes = None if ledger is None else _Notes(ledger)
+    if ledger is not None and notes is not None:
         with collections.put_off():
-            nreused = _take_noted(files, versions, reports, ledger, reporter)
+            nreused = _take_noted(files, versions, reports, ledger, notes, reporter)
     unscanned = [number for number, report in enumerate(reports) if report is None]
     with warnings.catch_warnings():
         # What is skipped is reported of each file and variable.
@@ -107,8 +109,8 @@ def take_inventory(
                 noted = versions[number]
                 assert noted is not None
                 report = reports[number] = reporter.report(files[number], noted, scanned.item)
-                if ledger is not None and scanned.is_alone and _is_final(report):
-                    _note(ledger, report, noted, scanned.item)
+                if notes is not None and scanned.is_alone and _is_final(report):
+                    notes.note(report, noted, scanned.item)
     return [report for report in reports if report is not None], nreused
 
 
@@ -138,6 +140,7 @@ def _take_noted(
     versions: Sequence[Version | None],
     reports: list[FileReport | None],
     ledger: Ledger,
+    notes: _Notes,
     reporter: _Reporter,
 ) -> int:
     """Put reports of files that the ledger has into their places; return how many."""
@@ -166,7 +169,7 @@ def _take_noted(
             # Virtualized before, but not surveyed: facts are noted, too.
             report = reports[number] = reporter.report(files[number], version, row, is_noted=True)
             if _is_final(report):
-                _note(ledger, report, version, row)
+                notes.note(report, version, row)
         noted += reports[number] is not None
     return noted
 
@@ -178,17 +181,34 @@ def _is_final(report: FileReport) -> bool:
     return report.error[0] in (_FINAL_REMOTE if is_url(report.uri) else _FINAL)
 
 
-def _note(ledger: Ledger, report: FileReport, version: Version, item: Item) -> None:
-    uri = Location.of(report.uri).uri
-    if report.facts is None:
-        ledger.put(uri, version, error=report.error)
-        return
-    properties = json.dumps(report.facts.properties)
-    nskipped = count_skipped(item) if isinstance(item, Group) else 0
-    ledger.put(
-        uri, version, as_storable(item, uri), nskipped=nskipped,
-        properties=properties, facts=json.dumps(report.facts.to_json()),
-    )  # fmt: skip
+class _Notes:
+    """Notes reports in a ledger."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+        # Properties that files share, and their text.
+        self._texts: dict[int, tuple[Properties, str]] = {}
+
+    def note(self, report: FileReport, version: Version, item: Item) -> None:
+        """Note the report of what was scanned."""
+        uri = Location.of(report.uri).uri
+        if report.facts is None:
+            self._ledger.put(uri, version, error=report.error)
+            return
+        nskipped = count_skipped(item) if isinstance(item, Group) else 0
+        self._ledger.put(
+            uri, version, as_storable(item, uri), nskipped=nskipped,
+            properties=self._dump(report.facts.properties),
+            facts=json.dumps(report.facts.to_json()),
+        )  # fmt: skip
+
+    def _dump(self, properties: Properties) -> str:
+        known = self._texts.get(id(properties))
+        if known is None:
+            while len(self._texts) >= _MOST_TEXTS:
+                del self._texts[next(iter(self._texts))]
+            known = self._texts[id(properties)] = properties, json.dumps(properties)
+        return known[1]
 
 
 class _Reporter:

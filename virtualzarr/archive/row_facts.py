@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,8 +21,9 @@ from virtualzarr.array import Array
 from virtualzarr.array.read.cache_policy import CachePolicy
 from virtualzarr.batches import Row, Schema
 from virtualzarr.batches.schema import ArraySchema
-from virtualzarr.manifest import Sources
-from virtualzarr.stores.fingerprints import as_source_error
+from virtualzarr.codecs.core.block import BlockCodec
+from virtualzarr.manifest import Manifest, Sources
+from virtualzarr.stores.files import LocalFile
 
 Compared = frozenset[tuple[str, str, str]]
 """Path, name and value of attributes."""
@@ -63,12 +64,72 @@ class RowFacts:
 
 @dataclass
 class _Coordinate:
-    """A coordinate whose chunks are elsewhere in each file, and its bytes in one of them."""
+    """A coordinate whose chunks are elsewhere in each file.
+
+    Parameters
+    ----------
+    array : ArraySchema
+    attributes : dict
+    facts : AxisFacts
+        In one of the files.
+    chunks : list of (int, int) or None
+        Address and length of each of its chunks there; None if there are many.
+    data : list of bytes or None
+        These chunks, as they are.
+    block : BlockCodec, optional
+        Decodes it if it is one chunk.
+    """
 
     array: ArraySchema
     attributes: dict[str, Any]
-    data: list[bytes] | None
     facts: AxisFacts
+    chunks: list[tuple[int, int]] | None
+    data: list[bytes] | None
+    block: BlockCodec | None
+
+    @classmethod
+    def of(cls, array: ArraySchema, node: Schema, row: Row, facts: AxisFacts) -> _Coordinate:
+        """Return a coordinate of the file of a row."""
+        manifest, metadata = _build_manifest(array, row), array.metadata
+        chunks = _locate_chunks(manifest, row)
+        data = None if chunks is None else _read_chunks(chunks, row)
+        shape = getattr(metadata.grid, "chunk_shape", None)
+        # Whole chunks that were read already are decoded by hand: an array costs more than that.
+        block = None
+        if (
+            manifest.ncells == 1
+            and shape is not None
+            and manifest.decoder is manifest.origin is None
+        ):
+            block = metadata.pipeline.for_block(shape, metadata.dtype, metadata.fill_value)
+        return cls(array, dict(node.attributes), facts, chunks, data, block)
+
+    def find_facts(self, row: Row) -> AxisFacts:
+        """Return the facts of the coordinate in the file of another row."""
+        chunks = self._locate_chunks(row)
+        data = None if chunks is None else _read_chunks(chunks, row)
+        if data is not None and data == self.data:
+            return self.facts
+        changed = row.attributes.get(self.array.path)
+        attributes = self.attributes | dict(changed) if changed else self.attributes
+        if data and self.block is not None:
+            corner = tuple(slice(n) for n in self.array.metadata.shape)
+            return AxisFacts.of(self.block.decode(data[0])[corner], attributes)
+        manifest = _build_manifest(self.array, row)
+        node = Array.from_manifest(self.array.metadata, manifest, self.array.path, CachePolicy())
+        return AxisFacts.of(node.read(), attributes)
+
+    def _locate_chunks(self, row: Row) -> list[tuple[int, int]] | None:
+        columns = self.array.columns
+        if columns is None or self.chunks is None:
+            return self.chunks
+        some = slice(columns.start, columns.stop)
+        lengths = [length for _, length in self.chunks]
+        if columns.has_lengths:
+            lengths = row.lengths[some].tolist()
+            if min(lengths) < 0 or sum(lengths) > MAX_COORDINATE_BYTES:
+                return None
+        return list(zip(row.addresses[some].tolist(), lengths, strict=True))
 
 
 @dataclass
@@ -115,11 +176,7 @@ class _Plan:
                 else:
                     fixed = (fixed[0], fixed[1] + second)
             if array.path in facts.axes and array.refers_to_file:
-                chunks = _locate_chunks(array, row)
-                data = None if chunks is None else _read_chunks(chunks, row)
-                coordinates.append(
-                    _Coordinate(array, dict(node.attributes), data, facts.axes[array.path])
-                )
+                coordinates.append(_Coordinate.of(array, node, row, facts.axes[array.path]))
         return cls(
             row, facts, facts.format, coordinates, fixed,
             (_concatenate(starts), _concatenate(lengths)),
@@ -129,10 +186,7 @@ class _Plan:
         """Return the facts of another row, whose compared attributes are the same."""
         axes = dict(self.facts.axes)
         for each in self.coordinates:
-            chunks = _locate_chunks(each.array, row)
-            data = None if chunks is None else _read_chunks(chunks, row)
-            if data is None or data != each.data:
-                axes[each.array.path] = _read_axis(each, row, data)
+            axes[each.array.path] = each.find_facts(row)
         return FileFacts(self.format, self.facts.properties, axes, self._sum(row))
 
     def _sum(self, row: Row) -> Places:
@@ -165,12 +219,16 @@ def _concatenate(numbers: list[NDArray[np.int64]]) -> NDArray[np.int64]:
     return np.concatenate([*numbers, np.empty(0, np.int64)]).astype(np.int64)
 
 
-def _locate_chunks(array: ArraySchema, row: Row) -> list[tuple[int, int]] | None:
+def _build_manifest(array: ArraySchema, row: Row) -> Manifest:
+    assert row.source is not None
+    return array.build_manifest(Sources([row.source]), row.addresses, row.lengths)
+
+
+def _locate_chunks(manifest: Manifest, row: Row) -> list[tuple[int, int]] | None:
     """Return address and length of each chunk of a coordinate; None if there are many."""
     assert row.source is not None
-    if not 0 < array.manifest.ncells <= _MOST_CHUNKS or row.source.location.is_remote:
+    if not 0 < manifest.ncells <= _MOST_CHUNKS or row.source.location.is_remote:
         return None
-    manifest = array.build_manifest(Sources([row.source]), row.addresses, row.lengths)
     stored = np.asarray(manifest.source).reshape(-1) >= 0
     addresses, lengths = (
         np.asarray(column).reshape(-1)[stored] for column in (manifest.offset, manifest.length)
@@ -183,28 +241,5 @@ def _locate_chunks(array: ArraySchema, row: Row) -> list[tuple[int, int]] | None
 def _read_chunks(chunks: list[tuple[int, int]], row: Row) -> list[bytes]:
     """Return the bytes of chunks, as they are."""
     assert row.source is not None
-    try:
-        with open(row.source.uri, "rb") as file:
-            return [_read_chunk(file, *chunk) for chunk in chunks]
-    except OSError as error:
-        raise as_source_error(error, row.source.uri) from error
-
-
-def _read_chunk(file: BinaryIO, address: int, length: int) -> bytes:
-    file.seek(address)
-    return file.read(length)
-
-
-def _read_axis(coordinate: _Coordinate, row: Row, data: list[bytes] | None) -> AxisFacts:
-    """Return the facts of a coordinate in another file than the first."""
-    array, changed = coordinate.array, row.attributes.get(coordinate.array.path, {})
-    metadata = array.metadata.with_attributes(coordinate.attributes | dict(changed))
-    assert row.source is not None
-    manifest = array.build_manifest(Sources([row.source]), row.addresses, row.lengths)
-    node = Array.from_manifest(metadata, manifest, array.path, CachePolicy())
-    shape = getattr(metadata.grid, "chunk_shape", None)
-    # Whole chunks that were read already are decoded by hand: an array costs more than that.
-    if data is None or manifest.ncells != 1 or shape is None or manifest.decoder is not None:
-        return AxisFacts.of(node.read(), node)
-    block = metadata.pipeline.for_block(shape, metadata.dtype, metadata.fill_value).decode(data[0])
-    return AxisFacts.of(block[tuple(slice(n) for n in metadata.shape)], node)
+    with LocalFile(row.source.uri, row.source.fingerprint).open() as file:
+        return [file.take(address, length) for address, length in chunks]

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from fractions import Fraction
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
@@ -77,6 +77,11 @@ class TimeUnit:
         units, calendar = attributes.get("units"), attributes.get("calendar", "standard")
         if not isinstance(units, str) or not isinstance(calendar, str):
             return None
+        return cls._parse(units, calendar)
+
+    @classmethod
+    @lru_cache(maxsize=256)  # files of one series say the same, and their dates are parsed once
+    def _parse(cls, units: str, calendar: str) -> TimeUnit | None:
         word, since, date = units.strip().partition(" since ")
         name, calendar = _NAMES.get(word.strip().lower()), calendar.strip().lower()
         # CF has two names for each of these calendars (1.11, section 4.4.1).

@@ -33,6 +33,7 @@ SECONDS = 0.25
 
 _ASKED_AT_ONCE = 500
 _SCHEMAS = 64
+_TEXTS = 4096
 _BATCHES = 4
 
 
@@ -92,6 +93,7 @@ class Ledger:
         self._hashes: dict[int, tuple[Schema, bytes | None]] = {}
         self._schemas: dict[bytes, Schema] = {}
         self._batches: dict[bytes, Batch] = {}
+        self._texts: dict[str, None] = {}  # hashes of properties that are there
         if is_url(os.fspath(path)):
             raise LedgerError("a ledger is a local file", file=os.fspath(path))
         self._lock = take_lock(self.path)
@@ -208,6 +210,7 @@ class Ledger:
                     loaded[each] = json.loads(found[0])
                     continue
                 self._connection.execute("DELETE FROM properties WHERE hash=?", (each,))
+                self._texts.pop(each, None)
             self._warn_of_damage("what a survey noted")
         return loaded
 
@@ -242,9 +245,12 @@ class Ledger:
         noted = None
         if properties is not None:
             noted = _hash(_encode(properties)).hex()
-            with self._report_errors():
-                query = "INSERT OR IGNORE INTO properties VALUES(?, ?)"
-                self._connection.execute(query, (noted, properties))
+            if noted not in self._texts:
+                with self._report_errors():
+                    query = "INSERT OR IGNORE INTO properties VALUES(?, ?)"
+                    self._connection.execute(query, (noted, properties))
+                _shrink(self._texts, _TEXTS)
+                self._texts[noted] = None
         first = (_key(uri), self._run, strip_secrets(uri), version.size, version.tag,
                  version.is_weak)  # fmt: skip
         rest = (nskipped, noted, facts, None if error is None else json.dumps(error))
@@ -302,7 +308,10 @@ class Ledger:
         again is of no use.
         """
         key = id(row.schema)
-        if key not in self._hashes:
+        if key in self._hashes:
+            # The last that was used comes last: none that a transaction needs makes room.
+            self._hashes[key] = self._hashes.pop(key)
+        else:
             _shrink(self._hashes, _SCHEMAS)
             self._hashes[key] = row.schema, self._store_schema(row)
         return self._hashes[key][1]

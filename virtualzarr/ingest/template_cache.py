@@ -137,8 +137,8 @@ class TemplateCache:
             (scanned,) = template.read([location])
             if scanned is not None:
                 # After the first file, which is audited, others are read some at a time.
-                if self._hits[id(template)]:
-                    step = number - self._last.get(id(template), number - 1)
+                step = self._find_step(template, number)
+                if self._hits[id(template)] and step is not None:
                     numbers = range(number + step, min(number + _AHEAD + 1, len(files)), step)
                     self._read_ahead(template, files, numbers, ready, tried)
                 return scanned
@@ -157,6 +157,14 @@ class TemplateCache:
         head = read_head(location, max(one.nfirst for one in others))
         if head is not None:
             yield from (one for one in others if one.begins_like(head))
+
+    def _find_step(self, template: Template, number: int) -> int | None:
+        """Return how many files after one of a template the next one comes; None if unknown."""
+        last = self._last.get(id(template))
+        if last is not None:
+            return number - last
+        # The first of this list: in the one before, others may have come in between.
+        return 1 if self._next.get(id(template), template) is template else None
 
     def _note(self, template: Template | None, number: int) -> None:
         """Note of which template a file is."""

@@ -13,7 +13,12 @@ from hypothesis import strategies as st
 from tests.formats.hdf5.helpers import objects_of
 from virtualzarr.errors import SourceError
 from virtualzarr.formats.hdf5 import checksum
-from virtualzarr.formats.hdf5.checksum import _hash_one, compute_checksums, find_damaged_rows
+from virtualzarr.formats.hdf5.checksum import (
+    _hash_one,
+    compute_checksums,
+    find_damaged_blocks,
+    find_damaged_rows,
+)
 
 
 @pytest.fixture(params=["the library's", "ours"], autouse=True)
@@ -63,6 +68,24 @@ def test_rows_that_are_wrong(blocks, data):
     broken = data.draw(st.integers(0, len(blocks) - 1))
     rows[broken, data.draw(st.integers(0, ends[broken] - 1))] ^= 1
     assert find_damaged_rows(rows, np.array(ends)).tolist() == [broken]
+
+
+@given(st.lists(st.binary(max_size=30), min_size=1, max_size=9), st.integers(1, 4), st.data())
+def test_blocks_of_rows_that_are_wrong(blocks, count, data):
+    parts = [block + struct.pack("<I", _hash_one(block)) for block in blocks]
+    gaps = data.draw(st.lists(st.integers(0, 5), min_size=len(parts), max_size=len(parts)))
+    starts, row = [], b""
+    for part, gap in zip(parts, gaps, strict=True):
+        starts.append(len(row) + gap)
+        row += bytes(gap) + part
+    stops = np.array(starts) + [len(part) for part in parts]
+    rows = np.tile(np.frombuffer(row, np.uint8), (count, 1))
+    assert find_damaged_blocks(rows, np.array(starts), stops).tolist() == [False] * count
+    broken = data.draw(st.integers(0, count - 1))
+    block = data.draw(st.integers(0, len(parts) - 1))
+    rows[broken, data.draw(st.integers(starts[block], int(stops[block]) - 1))] ^= 1
+    expected = [number == broken for number in range(count)]
+    assert find_damaged_blocks(rows, np.array(starts), stops).tolist() == expected
 
 
 def test_only_what_is_damaged_is_lost(tmp_path):

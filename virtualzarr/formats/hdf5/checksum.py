@@ -164,15 +164,40 @@ def find_damaged_rows(nodes: NDArray[np.uint8], ends: NDArray[np.int64]) -> NDAr
     """Return which rows do not hold their own checksum in the 4 bytes before their end."""
     lengths = np.clip(ends - 4, 0, nodes.shape[1] - 4)
     nodes = np.ascontiguousarray(nodes)
+    starts = np.arange(len(nodes)) * nodes.shape[1]
+    return np.flatnonzero(_are_damaged(nodes.reshape(-1), starts, starts + lengths))
+
+
+def find_damaged_blocks(
+    rows: NDArray[np.uint8], starts: NDArray[np.int64], stops: NDArray[np.int64]
+) -> NDArray[np.bool_]:
+    """Return which rows have a block that does not hold its own checksum in its last 4 bytes.
+
+    Parameters
+    ----------
+    rows : uint8 array, shape (nrows, nbytes)
+    starts, stops : int64 arrays, shape (nblocks,)
+        Where the blocks are in each row; none is shorter than its checksum.
+    """
+    rows = np.ascontiguousarray(rows)
+    first = np.arange(len(rows))[:, None] * rows.shape[1]
+    ends = (first + stops - 4).reshape(-1)
+    damaged = _are_damaged(rows.reshape(-1), (first + starts).reshape(-1), ends)
+    return np.asarray(damaged.reshape(len(rows), len(starts)).any(axis=1))
+
+
+def _are_damaged(
+    data: NDArray[np.uint8], starts: NDArray[np.int64], ends: NDArray[np.int64]
+) -> NDArray[np.bool_]:
+    """Return which blocks of contiguous bytes are not followed by their checksum."""
     function = _load_library_function()
     if function is not None:
-        # The library hashes nodes in place, by their addresses in memory: no bytes objects are
+        # The library hashes blocks in place, by their addresses in memory: no bytes objects are
         # made.
-        starts = range(nodes.ctypes.data, nodes.ctypes.data + nodes.size, nodes.shape[1])
-        computed = np.fromiter(map(function, starts, lengths.tolist(), repeat(0)), np.uint32)
+        addresses = (starts + data.ctypes.data).tolist()
+        computed = list(map(function, addresses, (ends - starts).tolist(), repeat(0)))
     else:
-        padding = -nodes.shape[1] % 4
-        padded = np.pad(nodes, ((0, 0), (0, padding))) if padding else nodes
-        computed = _hash_rows(padded.view("<u4"), lengths)
-    stored = nodes[np.arange(len(nodes))[:, None], lengths[:, None] + np.arange(4)]
-    return np.flatnonzero(computed != np.ascontiguousarray(stored).view("<u4")[:, 0])
+        pairs = zip(starts.tolist(), ends.tolist(), strict=True)
+        computed = compute_checksums([data[start:end].data for start, end in pairs])
+    stored = data[ends[:, None] + np.arange(4)].view("<u4")[:, 0]
+    return np.asarray(np.array(computed, np.uint32) != stored)

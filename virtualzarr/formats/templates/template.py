@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from virtualzarr.batches import Row, Schema
 from virtualzarr.errors import SourceError, VirtualZarrError
-from virtualzarr.formats.hdf5.checksum import find_damaged_rows
+from virtualzarr.formats.hdf5.checksum import find_damaged_blocks
 from virtualzarr.formats.hdf5.indexes.columns import MAX_NUMBER
 from virtualzarr.formats.hdf5.superblock import max_cells, max_spent
 from virtualzarr.formats.templates.image import Image, read_numbers
@@ -32,11 +32,39 @@ _IGNORED, _COMPARED = 0, 0xFF
 
 
 @dataclass(frozen=True)
-class _Check:
-    """A checksum that has to be computed: the bytes of a row it is of, and where zeros stand."""
+class _Checks:
+    """Checksums that have to be computed: where in a row the bytes are that each is of.
 
-    order: Ints
-    length: int
+    Parameters
+    ----------
+    starts, stops : int64 arrays
+        Of the blocks, which have their checksums at their ends.
+    order : int64 array, optional
+        Which bytes of a row these blocks are in, in which order, if not in that of the row.
+    """
+
+    starts: Ints
+    stops: Ints
+    order: Ints | None = None
+
+    @classmethod
+    def of(cls, blocks: Sequence[tuple[int, int]]) -> _Checks:
+        """Return those of blocks that lie in the row as they are, given as start and stop."""
+        return cls(*np.array(blocks, np.int64).reshape(-1, 2).T)
+
+    @classmethod
+    def moved(cls, orders: Sequence[Ints]) -> _Checks:
+        """Return those of blocks of which other bytes are in between."""
+        stops = np.cumsum([len(order) for order in orders], dtype=np.int64)
+        lengths = np.diff(stops, prepend=0)
+        return cls(stops - lengths, stops, np.concatenate([np.empty(0, np.int64), *orders]))
+
+    def find_damaged(self, rows: Bytes) -> NDArray[np.bool_]:
+        """Return in which rows one is wrong."""
+        if not len(self.starts):
+            return np.zeros(len(rows), bool)
+        moved = rows if self.order is None else rows[:, self.order]
+        return find_damaged_blocks(moved, self.starts, self.stops)
 
 
 class Template:
@@ -111,29 +139,29 @@ class Template:
         """Bytes of memory it takes, about."""
         plans = self.plans
         arrays = (self.reference, self.mask, plans.free, plans.address_at, plans.length_at)
-        columns = sum(check.order.nbytes for check in self._checks)
+        columns = sum(checks.order.nbytes for checks in self._checks if checks.order is not None)
         return sum(array.nbytes for array in arrays) + self.image.nuses.nbytes + columns
 
     def _list_checks(
         self, recorder: Recorder, compared: NDArray[np.bool_], free: Ints
-    ) -> list[_Check]:
+    ) -> tuple[_Checks, _Checks]:
         """List the checksums of blocks in which anything may differ, and free their own bytes."""
-        checks = []
+        blocks: list[tuple[int, int]] = []
+        orders: list[Ints] = []
         for start, length, stored_at in recorder.checks:
             at = int(self.image.locate(np.array([start]))[0])
             if compared[at : at + length].all():
                 continue
-            block = np.arange(at, at + length)
             if stored_at == length - 4:
                 # Whoever asked for the block looked at these bytes for nothing else.
                 free[at + stored_at : at + length] += 1
-                checks.append(_Check(block, length))
+                blocks.append((at, at + length))
             else:  # it counts as 0 where it is: moved to the end, as `superblock.check` gets it
+                block = np.arange(at, at + length)
                 zeros = np.full(4, self.image.nbytes - 1)
                 parts = block[:stored_at], zeros, block[stored_at + 4 :]
-                moved = np.concatenate([*parts, block[stored_at : stored_at + 4]])
-                checks.append(_Check(moved, length + 4))
-        return checks
+                orders.append(np.concatenate([*parts, block[stored_at : stored_at + 4]]))
+        return _Checks.of(blocks), _Checks.moved(orders)
 
     def read(self, locations: Sequence[Location]) -> list[Row | None]:
         """Scan files; None stands for each that is to be parsed, mostly as it is not alike."""
@@ -183,6 +211,8 @@ class Template:
         differences = np.bitwise_xor(rows, self.reference, out=self._differences[: len(rows)])
         differences &= self.mask
         alike = ~differences.any(axis=1)
+        if not alike.any():
+            return [None] * len(rows)
         alike &= self._fits(rows, sizes)
         addresses = read_numbers(rows, self.plans.address_at)
         lengths = read_numbers(rows, self.plans.length_at) + self.plans.constant
@@ -191,11 +221,10 @@ class Template:
         inside &= (lengths >= least) & (lengths < MAX_NUMBER)
         inside &= np.where(inside, addresses + lengths, 0) <= sizes[:, None]
         alike &= inside.all(axis=1)
-        for check in self._checks:
+        for checks in self._checks:
             if alike.any():
                 some = np.flatnonzero(alike)
-                ends = np.full(len(some), check.length)
-                alike[some[find_damaged_rows(rows[some[:, None], check.order], ends)]] = False
+                alike[some[checks.find_damaged(rows[some])]] = False
         scanned: list[Row | None] = []
         for number, (source, good) in enumerate(zip(sources, alike.tolist(), strict=True)):
             attributes = self._decode_attributes(rows[number]) if good else None
