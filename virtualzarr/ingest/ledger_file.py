@@ -104,6 +104,8 @@ def _connect(path: str) -> sqlite3.Connection:
     try:
         connection.execute("PRAGMA journal_mode=WAL")
         connection.execute("PRAGMA synchronous=NORMAL")
+        # Keys are hashes: a transaction changes pages anywhere, which are copied less often so.
+        connection.execute("PRAGMA wal_autocheckpoint=8000")
         (version,) = connection.execute("PRAGMA user_version").fetchone()
         if version > FORMAT:
             raise LedgerError(
