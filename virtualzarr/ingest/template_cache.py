@@ -66,6 +66,57 @@ class _Kind:
         return self.nfiles >= ((1 << self.nvain) - 1 if self.is_proven else 2 << self.nvain)
 
 
+class _Turns:
+    """Guesses which template comes next, where products come in turns."""
+
+    def __init__(self) -> None:
+        self._previous: Template | None = None
+        # Which one came after each, and whether that was so the last time.
+        self._next: dict[int, Template] = {}
+        self._is_regular = True
+        # The number of the last file of each, and how many were read ahead in vain or not.
+        self._last: dict[int, int] = {}
+        self._reach: dict[int, int] = {}
+
+    def begin(self) -> None:
+        """Begin another list of files, whose numbers are others."""
+        self._last.clear()
+
+    @property
+    def expected(self) -> Template | None:
+        """The one that is worth a try before the file was looked at, if there is one."""
+        return self._next.get(id(self._previous)) if self._is_regular else None
+
+    def note(self, template: Template | None, number: int) -> None:
+        """Note which template a file is of."""
+        if template is not None:
+            self._is_regular = self._next.get(id(self._previous)) is template
+            self._next[id(self._previous)] = template
+            self._last[id(template)] = number
+        self._previous = template
+
+    def list_following(self, template: Template, number: int, stop: int) -> Sequence[int]:
+        """Return which files after one of a template are likely to be of it, too."""
+        last = self._last.get(id(template))
+        if last is None and self._next.get(id(template), template) is not template:
+            return ()  # in lists before this one, others came in between
+        step = 1 if last is None else number - last
+        reach = self._reach.setdefault(id(template), 1)
+        return range(number + step, min(number + _AHEAD + 1, stop), step)[:reach]
+
+    def note_following(self, template: Template, outcomes: Sequence[bool]) -> None:
+        """Note which of the files that were read ahead are of a template."""
+        ngood = [*outcomes, False].index(False)
+        self._reach[id(template)] = min(2 * ngood, _AHEAD) if all(outcomes) else max(ngood, 1)
+
+    def drop(self, template: Template) -> None:
+        """Forget a template."""
+        self._last.pop(id(template), None)
+        self._reach.pop(id(template), None)
+        self._next.pop(id(template), None)
+        self._next = {key: each for key, each in self._next.items() if each is not template}
+
+
 class TemplateCache:
     """Scans files, by templates where they are alike.
 
@@ -90,11 +141,7 @@ class TemplateCache:
         self._kinds: dict[Hashable, _Kind] = {}
         self._kind_of: dict[int, _Kind] = {}
         self._ndue = self._nvain = 0
-        # Products may come in turns: the template of the file before, which one came after each,
-        # and the number of the last file of each.
-        self._previous: Template | None = None
-        self._next: dict[int, Template] = {}
-        self._last: dict[int, int] = {}
+        self._turns = _Turns()
         self._misses = self._skipped = 0
         self.nalike = self.nparsed = self.naudited = 0
 
@@ -102,7 +149,7 @@ class TemplateCache:
         """Yield what came of each file in order, or what is wrong with it."""
         ready: dict[int, Row] = {}
         tried: dict[int, set[int]] = {}
-        self._last.clear()  # numbers of other lists of files
+        self._turns.begin()
         for number, file in enumerate(files):
             scanned = ready.pop(number, None)
             if scanned is None and self._is_tried():
@@ -137,41 +184,25 @@ class TemplateCache:
             (scanned,) = template.read([location])
             if scanned is not None:
                 # After the first file, which is audited, others are read some at a time.
-                step = self._find_step(template, number)
-                if self._hits[id(template)] and step is not None:
-                    numbers = range(number + step, min(number + _AHEAD + 1, len(files)), step)
+                if self._hits[id(template)]:
+                    numbers = self._turns.list_following(template, number, len(files))
                     self._read_ahead(template, files, numbers, ready, tried)
                 return scanned
         return None
 
     def _find_likely(self, location: Location, tried: set[int]) -> Iterator[Template]:
-        """Yield templates that may fit; the one that came next the last time is the first."""
-        expected = self._next.get(id(self._previous))
+        """Yield templates that may fit, the one that is expected first."""
+        expected = self._turns.expected
         if expected is not None and id(expected) not in tried:
             yield expected
         others = [one for one in self._templates if one is not expected and id(one) not in tried]
-        if len(others) <= MAX_TRIED:
+        if len(others) < 2:
             yield from others
             return
         # One look at the file costs less than trying most of them.
         head = read_head(location, max(one.nfirst for one in others))
         if head is not None:
             yield from (one for one in others if one.begins_like(head))
-
-    def _find_step(self, template: Template, number: int) -> int | None:
-        """Return how many files after one of a template the next one comes; None if unknown."""
-        last = self._last.get(id(template))
-        if last is not None:
-            return number - last
-        # The first of this list: in the one before, others may have come in between.
-        return 1 if self._next.get(id(template), template) is template else None
-
-    def _note(self, template: Template | None, number: int) -> None:
-        """Note of which template a file is."""
-        if template is not None:
-            self._next[id(self._previous)] = template
-            self._last[id(template)] = number
-        self._previous = template
 
     def _read_ahead(
         self,
@@ -182,7 +213,7 @@ class TemplateCache:
         tried: dict[int, set[int]],
     ) -> None:
         """Read files that come as one block, of which most are likely to be alike, too."""
-        count = max(min(_AHEAD, _AHEAD_BYTES // template.image.nbytes), 1)
+        count = max(_AHEAD_BYTES // template.image.nbytes, 1)
         numbers, locations = [], []
         for number in following[:count]:
             attempts = tried.setdefault(number, set())
@@ -197,9 +228,11 @@ class TemplateCache:
             attempts.add(id(template))
             numbers.append(number)
             locations.append(location)
-        for number, scanned in zip(numbers, template.read(locations), strict=True):
-            if scanned is not None:
-                ready[number] = scanned
+        if not numbers:
+            return
+        rows = template.read(locations)
+        self._turns.note_following(template, [row is not None for row in rows])
+        ready |= {number: row for number, row in zip(numbers, rows, strict=True) if row is not None}
 
     def _locate(self, file: str) -> Location | None:
         """Return where a file is that can be read without a request; None of any other."""
@@ -210,7 +243,7 @@ class TemplateCache:
         self._misses = 0
         self.nalike += 1
         template = self._by_schema.get(id(scanned.schema))
-        self._note(template, number)
+        self._turns.note(template, number)
         if template is None:  # others have taken its place since the file was read
             return self._audit(file, scanned) if is_audited(file) else scanned
         self._templates.remove(template)
@@ -280,7 +313,7 @@ class TemplateCache:
                 template = self._find_untried(file, kind, tried) or self._add(group, recorder, kind)
                 self._nvain -= template is not None
             self._ndue += kind.is_due - was_due
-        self._note(template, number)
+        self._turns.note(template, number)
         return group
 
     def _find_kind(self, group: Group) -> _Kind | None:
@@ -330,9 +363,7 @@ class TemplateCache:
     def _drop(self, template: Template) -> None:
         del self._hits[id(template)], self._by_schema[id(template.schema)]
         self._kind_of.pop(id(template)).templates.remove(template)
-        self._last.pop(id(template), None)
-        self._next.pop(id(template), None)
-        self._next = {key: each for key, each in self._next.items() if each is not template}
+        self._turns.drop(template)
 
 
 def _describe(group: Group) -> Hashable:
