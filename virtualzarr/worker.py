@@ -20,10 +20,43 @@ from virtualzarr.errors import VirtualZarrError
 Read = Callable[[int, int], bytes]
 """Gets the first byte and how many; returns the bytes, fewer where the file ends before."""
 
+_MARK = b"\n\0a worker of virtualzarr\n"
+_MAX_PRINTED_BYTES = 1 << 20
 _HEAD = struct.Struct("<BQ")
 _RANGE = struct.Struct("<QQ")
 _ANSWER, _ERROR, _READ = range(3)
 _MAX_READ_BYTES = 1 << 28
+
+
+def take_pipes() -> tuple[IO[bytes], IO[bytes]]:
+    """Return where requests come from and answers go to: whatever else prints does so elsewhere.
+
+    What was printed before, as some installations do at each start, is told from answers by a mark.
+    """
+    sys.stdout.flush()
+    source, sink = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.dup2(2, 1)
+    sink.write(_MARK)
+    sink.flush()
+    return source, sink
+
+
+def skip_prints(receive: Callable[[], bytes]) -> None:
+    """Skip what a process printed before it became a worker.
+
+    Parameters
+    ----------
+    receive : callable
+        Returns the next byte. Raises `EOFError` if there is none.
+    """
+    last = b""
+    for _ in range(_MAX_PRINTED_BYTES):
+        last = last[1 - len(_MARK) :] + receive()
+        if last == _MARK:
+            return
+    raise EOFError("the process prints, and does not begin")
 
 
 class WorkerCrashError(Exception):
@@ -70,25 +103,24 @@ class Worker:
             The process has ended, or takes too long.
         """
         with self._lock:
-            process = self.process or self._start()
             try:
+                process = self.process or self._start()
                 _send(process.stdin, _ANSWER, request)
                 return self._answer(process, read)
             except WorkerRefusalError:
                 raise
             except (OSError, EOFError) as error:
-                self._stop(process)
+                self._stop()
                 raise WorkerCrashError(str(error)) from error
             except BaseException:
                 # Bytes of this answer in the pipe would be taken for the answer to the next.
-                self._stop(process)
+                self._stop()
                 raise
 
     def close(self) -> None:
         """End the process, if there is one."""
         with self._lock:
-            if self.process is not None:
-                self._stop(self.process)
+            self._stop()
 
     def _answer(self, process: subprocess.Popen[bytes], read: Read | None) -> bytes:
         deadline = time.monotonic() + self.timeout
@@ -130,12 +162,15 @@ class Worker:
             bufsize=0,
             env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
         )
-        return self.process
+        process, deadline = self.process, time.monotonic() + self.timeout
+        skip_prints(lambda: self._receive(process, 1, deadline))
+        return process
 
-    def _stop(self, process: subprocess.Popen[bytes]) -> None:
-        self.process = None
-        process.kill()
-        process.communicate()
+    def _stop(self) -> None:
+        process, self.process = self.process, None
+        if process is not None:
+            process.kill()
+            process.communicate()
 
     def _reset_after_fork(self) -> None:
         # The pipes are the parent's, and another thread may have held the lock.
@@ -162,7 +197,7 @@ def serve(answer: Callable[[bytes, Read], bytes], memory: int) -> None:
     """
     # Before anything is read: a damaged file may claim more memory than the machine has.
     _limit_memory(memory)
-    source, sink = sys.stdin.buffer, sys.stdout.buffer
+    source, sink = take_pipes()
 
     def read(start: int, nbytes: int) -> bytes:
         _send(sink, _READ, _RANGE.pack(start, nbytes))

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import threading
 import time
 
 import h5py
@@ -55,6 +56,44 @@ def files(tmp_path):
             file.create_dataset("a", data=np.arange(8.0).reshape(4, 2) + k, chunks=(2, 2))
             file["a"].dims[0].attach_scale(file["t"])
     return tmp_path
+
+
+class Loud:
+    def __reduce__(self):
+        return __import__, ("no_module_of_this_name",)
+
+
+@pytest.mark.parametrize("value", [lambda: 1, threading.Lock(), Loud()])
+def test_what_cannot_be_sent_is_an_error_of_this_package(value):
+    with Processes(1) as workers, pytest.raises(ExecutorError, match="cannot be"):
+        workers.submit(double, value).result()
+    with Processes(1) as workers:
+        assert workers.submit(double, 3).result() == 6
+
+
+@pytest.mark.parametrize("text", ["hello from the cluster", "hi", r"\0" * 40, ""])
+@pytest.mark.parametrize("end", [r"\n", ""])
+def test_installations_may_print_when_a_process_starts(tmp_path, text, end):
+    (tmp_path / "sitecustomize.py").write_text(f"print('{text}', end='{end}', flush=True)")
+    script = """
+        from tests.array.test_processes import double
+        from virtualzarr.array.processes import Processes
+        with Processes(2) as workers:
+            assert list(workers.map(double, range(9))) == [2 * k for k in range(9)]
+    """
+    folders = os.pathsep.join([str(tmp_path), os.getcwd()])
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(script)], timeout=60, capture_output=True, text=True,
+        env={**os.environ, "PYTHONPATH": folders}, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+
+
+def test_processes_that_print_without_end_are_given_up(monkeypatch, tmp_path):
+    (tmp_path / "sitecustomize.py").write_text("print('x' * (1 << 21), flush=True)")
+    monkeypatch.syspath_prepend(tmp_path)
+    with Processes(1) as workers, pytest.raises(ExecutorError, match="died"):
+        workers.submit(double, 3).result()
 
 
 def test_results_and_errors_are_those_of_the_function():

@@ -18,9 +18,11 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import BrokenExecutor, Executor, Future
 from contextlib import suppress
+from functools import partial
 from typing import IO, Any, TypeVar
 
 from virtualzarr.errors import ExecutorError
+from virtualzarr.worker import skip_prints, take_pipes
 
 R = TypeVar("R")
 
@@ -59,7 +61,11 @@ class Processes(Executor):
         if self._is_closed:
             raise RuntimeError("the worker processes have been shut down")
         future: Future[Any] = Future()
-        self._tasks.put((future, pickle.dumps((fn, args, kwargs), pickle.HIGHEST_PROTOCOL)))
+        try:
+            request = pickle.dumps((fn, args, kwargs), pickle.HIGHEST_PROTOCOL)
+        except Exception as error:  # whatever the pickling of some object raises
+            raise ExecutorError(f"a worker process cannot be sent what to do: {error}") from error
+        self._tasks.put((future, request))
         if len(self._threads) < self._max_workers:
             # Daemons, so that a script that forgets them can end.
             thread = threading.Thread(target=self._serve, name="virtualzarr-worker", daemon=True)
@@ -111,7 +117,9 @@ class Processes(Executor):
             if not future.set_running_or_notify_cancel():
                 continue
             try:
-                process = process or _start()
+                if process is None:
+                    process = _start()
+                    skip_prints(partial(_receive_bytes, process.stdout, 1))
                 is_good, result = _ask(process, request)
             except (OSError, EOFError) as error:
                 future.set_exception(_describe_death(process, error))
@@ -159,9 +167,13 @@ def _send(file: IO[bytes], data: bytes) -> None:
 
 
 def _receive(file: IO[bytes]) -> bytes:
-    head = file.read(_LENGTH.size)
-    data = file.read(*_LENGTH.unpack(head)) if len(head) == _LENGTH.size else b""
-    if not head or len(data) < _LENGTH.unpack(head)[0]:
+    return _receive_bytes(file, *_LENGTH.unpack(_receive_bytes(file, _LENGTH.size)))
+
+
+def _receive_bytes(file: IO[bytes] | None, count: int) -> bytes:
+    assert file is not None
+    data = file.read(count)
+    if len(data) < count:
         raise EOFError("the other side has closed")
     return data
 
@@ -170,6 +182,10 @@ def _call(request: bytes) -> bytes:
     """Do a task, and return what came of it."""
     try:
         function, args, kwargs = pickle.loads(request)
+    except Exception as error:  # of what only the script has that started this process
+        problem = f"a worker process cannot be given what to do: {error}"
+        return pickle.dumps((False, ExecutorError(problem)))
+    try:
         answer = True, function(*args, **kwargs)
     except Exception as error:
         answer = False, error
@@ -184,11 +200,7 @@ def serve() -> None:
     """Do tasks until the other side has closed: the main program of a worker."""
     # Of interrupts, the process that started this one decides what becomes.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    # Whatever reads or prints does so elsewhere: not between tasks and answers.
-    source, sink = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
-    nothing = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(nothing, 0)
-    os.dup2(2, 1)
+    source, sink = take_pipes()
     with suppress(EOFError, BrokenPipeError):
         while True:
             _send(sink, _call(_receive(source)))

@@ -289,7 +289,8 @@ def _scan_here(
     if nremote == len(files) > 1:
         yield from _scan_ahead(files, locations, options, reads_values)
     elif nremote:
-        yield from _watch(_scan_serial(files, options))
+        with use_heads({}):  # of a scan whose consumer this is: the file may be another one now
+            yield from _watch(_scan_serial(files, options))
     else:
         yield from scan_long(
             files,

@@ -12,14 +12,14 @@ from typing import Any
 from virtualzarr.array import Array
 from virtualzarr.batches import Row
 from virtualzarr.config import config
-from virtualzarr.errors import TemplateError, VirtualZarrError, count_warnings
+from virtualzarr.errors import SourceChangedError, TemplateError, VirtualZarrError, count_warnings
 from virtualzarr.formats.registry import BUILT_IN, FORMATS
 from virtualzarr.formats.templates.recorder import Recorder
 from virtualzarr.formats.templates.template import Template, read_head
 from virtualzarr.hierarchy.group import Group
 from virtualzarr.ingest.detect import scan
 from virtualzarr.ingest.differences import find_difference
-from virtualzarr.stores.file_heads import find_head
+from virtualzarr.stores.file_heads import find_head, use_heads
 from virtualzarr.stores.location import Location
 
 MAX_TEMPLATES = 64
@@ -266,7 +266,7 @@ class TemplateCache:
         try:
             parsed = scan(file, **self._options)
         except VirtualZarrError as error:
-            if self._is_changed(scanned):
+            if isinstance(error, SourceChangedError) or self._is_changed(scanned):
                 return error.at(file=file)
             difference = f"it fails: {error}"
         else:
@@ -284,7 +284,8 @@ class TemplateCache:
     def _is_changed(self, scanned: Row) -> bool:
         try:
             assert scanned.source is not None
-            scanned.source.check_unchanged()
+            with use_heads({}):  # what is there now, not what a head says
+                scanned.source.check_unchanged()
         except VirtualZarrError:
             return True
         return False

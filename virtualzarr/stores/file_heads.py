@@ -120,7 +120,7 @@ def use_heads(heads: FileHeads) -> Iterator[None]:
     """Answer requests by heads of files, by URI, within a with statement.
 
     Reads of the version that a head is of get its bytes in all threads. In this one, the version of
-    a file is that of its head.
+    a file is that of its head. With no heads, a scan asks for versions anew within others.
     """
     token = _scanned.set(heads)
     _heads.update(heads)
@@ -174,7 +174,10 @@ def find_bytes(
     """Return bytes of a version of a file by a head that is in use, None if there is none."""
     if not (_heads or _pieces) or fingerprint is None or not config.verify_sources:
         return None
-    head = _heads.get(location.uri) or _pieces.get(location.uri)
+    head = find_head(location)
+    # Without a tag or a date, nothing tells the version of another scan from the one of this.
+    if head is None and (fingerprint.etag is not None or fingerprint.mtime_ns is not None):
+        head = _heads.get(location.uri) or _pieces.get(location.uri)
     if head is None or head.fingerprint.as_recorded() != fingerprint or not head.is_of(location):
         return None
     return head.cut(start, stop)
