@@ -6,6 +6,7 @@ import itertools
 import os
 import random
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
@@ -18,7 +19,8 @@ from tests.dataset.s3_server import running
 from tests.stores.webserver import web_server
 from virtualzarr import errors
 from virtualzarr.config import config
-from virtualzarr.errors import SourceChangedError, SourceNotFoundError
+from virtualzarr.errors import SourceChangedError, SourceError, SourceNotFoundError
+from virtualzarr.ingest import template_cache
 from virtualzarr.ingest.detect import scan
 from virtualzarr.ingest.differences import find_difference
 from virtualzarr.ingest.scan_files import scan_each
@@ -212,6 +214,62 @@ def test_heads_are_of_one_version_and_of_one_login(tmp_path):
         with use_heads({location.uri: other}):
             assert count(partial(read, 0, 5)) == 1
         assert count(partial(read, 0, 5)) == 1
+
+
+def test_heads_of_no_version_are_for_their_own_scan(tmp_path):
+    """Of equal size, other bytes may be there now: another thread asks the server."""
+    (tmp_path / "a.bin").write_bytes(b"0123456789")
+    with web_server(tmp_path) as server, ThreadPoolExecutor(1) as pool:
+        location, said = Location(f"{server.url}/a.bin"), Fingerprint(10)
+        with use_heads({location.uri: FileHead(location, b"abcde", said)}):
+            assert RemoteFile(location, said).read(0, 5) == b"abcde"
+            assert pool.submit(lambda: bytes(RemoteFile(location, said).read(0, 5))).result() == (
+                b"01234"
+            )
+
+
+def test_a_scan_within_another_asks_which_version_there_is(tmp_path):
+    names = [_write(tmp_path / f"{n}.nc", n) for n in range(3)]
+    inner = []
+    with web_server(tmp_path) as server:
+        urls = _urls(server, names)
+
+        def replace_all(group):
+            if not inner:
+                for number, name in enumerate(names):
+                    _write(tmp_path / name, number + 0.5, 9)
+                inner.append(vz.virtualize(urls[0]))
+            return group
+
+        vz.virtualize(urls, "time", preprocess=replace_all)
+        assert inner[0]["time"][...].tolist() == [0.5]
+        assert inner[0]["x"][0].tolist() == (np.arange(9) + 0.5).tolist()
+
+
+@pytest.mark.parametrize("fails", [True, False])
+def test_files_that_change_while_they_are_audited(tmp_path, monkeypatch, fails):
+    """They are not taken for mistakes of templates: a head says that a file is as it was."""
+    names = [_write(tmp_path / f"{n}.nc", n) for n in range(6)]
+    parsed = template_cache.scan
+
+    def change(file, **options):
+        if options.get("recorder") is None and file.endswith("3.nc"):
+            _write(tmp_path / "3.nc", 7, 9)
+            if fails:
+                raise SourceError("the file is damaged")
+            with use_heads({}):
+                return parsed(file, **options)
+        return parsed(file, **options)
+
+    monkeypatch.setattr(template_cache, "scan", change)
+    monkeypatch.setattr(template_cache, "is_audited", lambda file: True)
+    with web_server(tmp_path) as server:
+        scanned = _scan(server, names)
+    if fails:
+        assert isinstance(scanned[3], SourceError)
+        assert "template" not in str(scanned[3])
+    else:
+        assert scanned[3].attributes["number"] == 7
 
 
 def test_small_coordinates_come_with_the_first_bytes(tmp_path):

@@ -176,7 +176,7 @@ def find_bytes(
         return None
     head = find_head(location)
     # Without a tag or a date, nothing tells the version of another scan from the one of this.
-    if head is None and (fingerprint.etag is not None or fingerprint.mtime_ns is not None):
+    if head is None and fingerprint.has_version:
         head = _heads.get(location.uri) or _pieces.get(location.uri)
     if head is None or head.fingerprint.as_recorded() != fingerprint or not head.is_of(location):
         return None
