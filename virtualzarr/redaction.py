@@ -7,9 +7,10 @@ noted in ledgers.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
 from itertools import pairwise
+from typing import Any
 from urllib.parse import unquote
 
 _WORDS = frozenset(
@@ -40,6 +41,7 @@ _BESIDE = re.compile(
 )
 """Names that are part of a signature where there is one, and change with it."""
 
+_URL = re.compile(r"[a-z][a-z0-9+.-]*://", re.IGNORECASE)
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 _NAME = re.compile(r"[?&;#]([^=&;?#\s]+)=")
 _URL_VALUE = re.compile(r"[^&#]*")
@@ -74,6 +76,34 @@ def hide_in_url(url: str) -> str:
     'https://***@host/a.nc?accessToken=***&x=1'
     """
     return _hide_values(_hide_logins(url), _URL_VALUE)
+
+
+def hide_in_json(value: Any) -> Any:
+    """Return a JSON value whose texts are without logins and signatures.
+
+    Examples
+    --------
+    >>> hide_in_json({"files": ("https://me:a@host/b.nc", 1)})
+    {'files': ['https://***@host/b.nc', 1]}
+    """
+    if isinstance(value, str):
+        return hide_in_url(value) if _URL.match(value) else hide_secrets(value)
+    if isinstance(value, Mapping):
+        return {key: hide_in_json(each) for key, each in value.items()}
+    return [*map(hide_in_json, value)] if isinstance(value, list | tuple) else value
+
+
+class HiddenRepr:
+    """A dataclass whose representation has no logins and signatures of URLs in its fields."""
+
+    def __repr__(self) -> str:
+        shown = (f"{name}={_hide_in_value(value)!r}" for name, value in vars(self).items())
+        return f"{type(self).__name__}({', '.join(shown)})"
+
+
+def _hide_in_value(value: Any) -> Any:
+    hidden = hide_in_json(value)
+    return tuple(hidden) if isinstance(value, tuple) else hidden
 
 
 def has_secrets(url: str) -> bool:

@@ -1,6 +1,7 @@
 """Page of a survey: eras, differences and gaps in one file, in which no text of an archive acts."""
 
 import base64
+import json
 import os
 import re
 import shutil
@@ -86,6 +87,31 @@ def test_texts_of_an_archive_do_nothing(report):
     assert "<script" not in page
     assert "<img" not in page
     assert "\u202e" not in page
+
+
+_SIGNED = "https://me:hidden@host/a b.nc?X-Amz-Signature=hidden&sig=hidden"
+
+
+def test_logins_and_signatures_are_in_no_output():
+    era = Era(_SIGNED, _SIGNED, 1, (f"units: {_SIGNED}",), typical=_SIGNED, samples=(_SIGNED,))
+    odd = Anomaly("truncated", (_SIGNED,), "x", f"cut off at {_SIGNED}")
+    report = Survey(1, 1, {"hdf5": 1}, None, 0, (era,), (odd,), "", {"": (_SIGNED,)})
+    assert (era.first, odd.files) == (_SIGNED, (_SIGNED,))  # those who open the files need it
+    shown = [report, [era], [odd], json.dumps(report.to_json()), make_page(report, [])]
+    for each in map(str, shown):
+        assert "host/a b.nc" in each
+        assert "hidden" not in each
+    assert eval(repr(Era("a.nc", "b.nc", 2))) == Era("a.nc", "b.nc", 2)
+
+
+def test_the_command_shows_no_login(tmp_path, capsys):
+    url = "ftp://me:hidden@localhost:1/a.nc?token=hidden"
+    page = tmp_path / "page.html"
+    for options in ([], ["--json"], ["--page", str(page)]):
+        main(["survey", url, "--quiet", *options])
+    shown = "".join(capsys.readouterr()) + page.read_text()
+    assert "localhost:1/a.nc" in shown
+    assert "hidden" not in shown
 
 
 def test_pages_of_large_archives_are_small(report):

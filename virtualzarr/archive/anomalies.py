@@ -8,6 +8,8 @@ from fnmatch import fnmatchcase
 from os.path import commonprefix
 from typing import Any, Literal, cast, get_args
 
+from virtualzarr.redaction import HiddenRepr
+
 Kind = Literal[
     # files
     "empty", "truncated", "no permission", "not the format", "not supported", "damaged metadata",
@@ -45,8 +47,8 @@ def as_kind(text: str) -> Kind:
     return cast(Kind, text)
 
 
-@dataclass(frozen=True)
-class Anomaly:
+@dataclass(frozen=True, repr=False)
+class Anomaly(HiddenRepr):
     """Something odd in an archive.
 
     Parameters

@@ -12,6 +12,7 @@ from typing import Any
 
 from virtualzarr.archive.anomalies import CALENDAR_NAMES, Anomaly, Change, Kind, merge_changes
 from virtualzarr.archive.classes import Classes
+from virtualzarr.redaction import HiddenRepr
 
 Table = dict[tuple[str, str], Any]
 """Values by variable and property."""
@@ -20,8 +21,8 @@ _MOST_LENGTHS = 8
 """Numbers of rows of which there are samples."""
 
 
-@dataclass(frozen=True)
-class Era:
+@dataclass(frozen=True, repr=False)
+class Era(HiddenRepr):
     """Files that follow each other and are alike.
 
     Parameters

@@ -23,7 +23,7 @@ from virtualzarr.formats.registry import get_format
 from virtualzarr.ingest.ledger import Ledger, scan_options
 from virtualzarr.ingest.scan_files import Paths, find_files, natural_key
 from virtualzarr.keywords import strict_keywords
-from virtualzarr.redaction import escape_unprintable, hide_secrets, strip_secrets
+from virtualzarr.redaction import escape_unprintable, hide_in_json, hide_secrets, strip_secrets
 from virtualzarr.stores.files import is_url
 
 _END = 1 << 16
@@ -65,16 +65,12 @@ class Survey:
     strands: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the survey as JSON has it."""
+        """Return the survey as JSON has it, without the logins and signatures of URLs."""
         # Files in order are those of the listing that are in no anomaly: a million names.
         document = asdict(replace(self, strands={}))
         del document["strands"]
-        for name in ("eras", "anomalies"):
-            document[name] = [
-                {k: list(value) if isinstance(value, tuple) else value for k, value in each.items()}
-                for each in document[name]
-            ]
-        return document
+        hidden: dict[str, Any] = hide_in_json(document)
+        return hidden
 
     def __repr__(self) -> str:
         """Say it in sentences."""

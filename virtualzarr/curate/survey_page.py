@@ -15,6 +15,7 @@ from virtualzarr.archive.survey import Survey
 from virtualzarr.curate.publication import list_archive
 from virtualzarr.curate.verdict import Verdict, sum_costs
 from virtualzarr.manifest import Source
+from virtualzarr.redaction import hide_secrets
 from virtualzarr.references.overwrite import COMPANIONS, check_ours
 from virtualzarr.stores.atomic_files import AtomicFile
 from virtualzarr.stores.location import Location
@@ -91,7 +92,7 @@ def write_page(report: Survey, verdicts: Sequence[Verdict], path: str | os.PathL
 
 def _show(text: object, most: int = _MAX_TEXT) -> str:
     """Return a text of the archive for the page: whatever is in it does nothing there."""
-    shown = str(text)
+    shown = hide_secrets(str(text))
     shown = shown if len(shown) <= most else f"{shown[: most - 1]}\u2026"
     # Control characters and marks that turn the direction of what follows are no text to show.
     clean = "".join(char if char.isprintable() else "\ufffd" for char in shown)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from virtualzarr.choices import ReferenceFormat
 from virtualzarr.cli import options as shared
+from virtualzarr.redaction import hide_in_json
 
 if TYPE_CHECKING:
     from virtualzarr.archive.survey import Survey
@@ -94,7 +95,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _as_json(report: Survey, verdicts: list[Verdict]) -> dict[str, Any]:
-    return {**report.to_json(), "verdicts": [asdict(verdict) for verdict in verdicts]}
+    return {**report.to_json(), "verdicts": hide_in_json([*map(asdict, verdicts)])}
 
 
 def _count(text: str) -> Any:
