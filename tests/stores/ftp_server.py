@@ -8,6 +8,7 @@ import socket
 import socketserver
 import threading
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 
 
@@ -85,6 +86,15 @@ class Session(socketserver.StreamRequestHandler):
         path = self.path(name)
         self.say(213, path.stat().st_size) if path.is_file() else self.say(550, "no such file")
 
+    def do_MDTM(self, name):
+        if self.server.tells_dates is False:
+            self.say(502, "unknown")
+        elif self.path(name).is_file():
+            date = datetime.fromtimestamp(self.path(name).stat().st_mtime, UTC)
+            self.say(213, date.strftime(self.server.tells_dates))
+        else:
+            self.say(550, "no such file")
+
     def do_MLSD(self, name):
         folder = self.path(name)
         if not folder.is_dir():
@@ -155,7 +165,12 @@ class Session(socketserver.StreamRequestHandler):
 
 
 class Server(socketserver.ThreadingTCPServer):
-    """A server with a `url`; `fault` and `cut` are given commands and their arguments."""
+    """A server with a `url`; `fault` and `cut` are given commands and their arguments.
+
+    `tells_dates` is how it writes dates, or False if it does not.
+    """
+
+    tells_dates = "%Y%m%d%H%M%S"
 
     daemon_threads = True
     allow_reuse_address = True

@@ -1,6 +1,8 @@
-"""Files on FTP servers, which have one connection, and no versions in their answers."""
+"""Files on FTP servers, which have one connection, and tell dates only when they are asked."""
 
 from __future__ import annotations
+
+import os
 
 import h5py
 import numpy as np
@@ -9,9 +11,9 @@ import zarr
 
 import virtualzarr as vz
 from tests.stores.ftp_server import ftp_server
-from virtualzarr.errors import SourceError
+from virtualzarr.errors import SourceChangedError, SourceError
 from virtualzarr.stores import FsspecStore
-from virtualzarr.stores.files import RemoteFile
+from virtualzarr.stores.files import RemoteFile, take_fingerprint
 from virtualzarr.stores.location import Location
 
 DATA = np.arange(40, dtype="i4").reshape(4, 10)
@@ -78,3 +80,31 @@ def test_files_that_are_cut_off_are_no_short_files(server):
     server.cut = lambda *command: True
     with vz.config.set(retries=1), pytest.raises(SourceError, match=r"a\.h5"):
         file.read(0, size)
+
+
+@pytest.mark.parametrize("form", ["%Y%m%d%H%M%S", "%Y%m%d%H%M%S.%f", False])
+def test_files_that_were_replaced(server, tmp_path, form):
+    """By one of the same size: where the server tells dates, nothing of it is read."""
+    server.tells_dates = form
+    os.utime(tmp_path / "a.h5", (1e9, 1e9 + 0.25))
+    group = vz.virtualize(f"{server.url}/a.h5")
+    group.publish(tmp_path / "refs.json")
+    assert np.array_equal(group["v"][...], DATA)
+    data = (tmp_path / "a.h5").read_bytes()
+    (tmp_path / "a.h5").write_bytes(data)
+    os.utime(tmp_path / "a.h5", (1e9 + 60, 1e9 + 60))
+    for each in (group, vz.open(tmp_path / "refs.json")):
+        if form:
+            with pytest.raises(SourceChangedError, match="modification time"):
+                each["v"][...]
+        else:
+            assert np.array_equal(each["v"][...], DATA)
+
+
+def test_dates_in_ns(server, tmp_path):
+    os.utime(tmp_path / "a.h5", ns=(10**18, 10**18 + 250_000_000))
+    server.tells_dates = "%Y%m%d%H%M%S.%f"
+    location = Location.of(f"{server.url}/a.h5")
+    assert take_fingerprint(location).mtime_ns == 10**18 + 250_000_000
+    server.tells_dates = "tomorrow"
+    assert take_fingerprint(location).mtime_ns is None

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import calendar
 import ftplib
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from virtualzarr.errors import SourceNotFoundError
 from virtualzarr.stores.fingerprints import Fingerprint, check_length
 from virtualzarr.stores.listing import Entry, Listings, walk_entries
 from virtualzarr.stores.retry import TransientError
 
+if TYPE_CHECKING:
+    from virtualzarr.stores.transport import Answer
+
 _BROKEN = (ConnectionError, TimeoutError, EOFError)
 _BLOCK = 1 << 16
+_DATE = re.compile(r"(\d{4})(\d\d)(\d\d)(\d\d)(\d\d)(\d\d)(?:\.(\d+))?")
 
 
 class FtpTransport(Listings):
@@ -24,11 +30,10 @@ class FtpTransport(Listings):
     """
 
     knows_lengths = True
+    _tells_dates = True
 
-    def fetch(
-        self, path: str, start: int, stop: int | None, limit: int | None = None
-    ) -> tuple[bytes, None]:
-        """Return bytes of a file."""
+    def fetch(self, path: str, start: int, stop: int | None, limit: int | None = None) -> Answer:
+        """Return bytes of a file, and the date that it has after these were read."""
         ftp = self._fs.ftp
         with _missing_files():
             ftp.voidcmd("TYPE I")
@@ -49,23 +54,42 @@ class FtpTransport(Listings):
             else:
                 with suppress(ftplib.Error):  # the server says that nobody took the rest
                     ftp.voidresp()
-        return bytes(data if stop is None else data[: stop - start]), None
+        # Asked for afterwards: a file that was replaced before has another date now.
+        size = start + len(data) if is_complete else None
+        current = Fingerprint(size, self._ask_date(path))
+        return bytes(data if stop is None else data[: stop - start]), current
 
-    def fetch_many(
-        self, path: str, ranges: Sequence[tuple[int, int]]
-    ) -> Sequence[tuple[bytes, None]]:
+    def fetch_many(self, path: str, ranges: Sequence[tuple[int, int]]) -> Sequence[Answer]:
         """Return several ranges of a file, one after the other."""
         return [self.fetch(path, start, stop) for start, stop in ranges]
 
     def fingerprint(self, path: str) -> Fingerprint:
-        """Return the size of a file."""
+        """Return size and date of a file."""
         folder, _, name = path.rstrip("/").rpartition("/")
         for entry in self.entries(folder or "/"):
             if entry.path.rpartition("/")[2] == name:
                 if entry.is_folder:
                     raise IsADirectoryError(21, "it is a folder, not a file")
-                return Fingerprint(entry.size)
+                return Fingerprint(entry.size, self._ask_date(path))
         raise SourceNotFoundError("there is no such file", file=path)
+
+    def _ask_date(self, path: str) -> int | None:
+        """Return when a file was modified, in ns; None if the server tells no dates.
+
+        Source: RFC 3659, 2.3 and 3: in UTC, which lists of old servers are not.
+        """
+        if not self._tells_dates:
+            return None
+        try:
+            answer = self._fs.ftp.voidcmd(f"MDTM {path}")
+        except ftplib.error_perm as error:  # of what was there a moment ago: it tells none
+            self._tells_dates = not _is_unknown(error)
+            return None
+        match = _DATE.search(answer)
+        if match is None:
+            return None
+        seconds = calendar.timegm(tuple(map(int, match.groups()[:6])))
+        return seconds * 10**9 + int((match[7] or "").ljust(9, "0")[:9])
 
     def entries(self, path: str) -> list[Entry]:
         """Return what is in a folder now."""
@@ -77,7 +101,7 @@ class FtpTransport(Listings):
             try:
                 listed = [*self._fs.ftp.mlsd(path)]
             except ftplib.error_perm as error:
-                if not str(error).startswith(("500", "501", "502", "504")):
+                if not _is_unknown(error):
                     raise
                 listed = _mlsd2(self._fs.ftp, path)  # an old server, which knows LIST only
         return [
@@ -101,6 +125,11 @@ class FtpTransport(Listings):
         with suppress(OSError, EOFError, ftplib.Error):  # or else the next attempt fails, too
             self._fs._connect()
         return TransientError(error)
+
+
+def _is_unknown(error: ftplib.error_perm) -> bool:
+    """Tell whether a server does not know a command."""
+    return str(error).startswith(("500", "501", "502", "504"))
 
 
 @contextmanager
