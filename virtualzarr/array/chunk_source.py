@@ -178,7 +178,10 @@ def open_source(source: Source) -> ByteFile:
         return InlineFile(source.data)
     fingerprint = source.fingerprint
     if is_url(source.uri):
-        return RemoteFile(source.location, fingerprint)
+        file = RemoteFile(source.location, fingerprint)
+        if source.pins is not None and fingerprint.etag is None:
+            file.version = source.pins.setdefault(source.uri, file.version)
+        return file
     if source.checksums is not None:
         return ArchiveFile(source.uri, fingerprint, source.checksums)
     return LocalFile(source.uri, fingerprint)

@@ -14,7 +14,7 @@ from virtualzarr.errors import UnsupportedError
 from virtualzarr.redaction import hide_in_url
 from virtualzarr.stores.archive import MemberChecksums
 from virtualzarr.stores.files import Fingerprint, take_fingerprint
-from virtualzarr.stores.fingerprints import check_unchanged
+from virtualzarr.stores.fingerprints import Pins, check_unchanged
 from virtualzarr.stores.location import Location
 
 
@@ -45,6 +45,8 @@ class Source:
         Checksums of the members of a local zip file, compared on reading.
     redirects : tuple of str, optional
         Prefixes that redirects of the server must lead below: see `Location`.
+    pins : Pins, optional
+        Where the version that is read first is noted, for other arrays of the same document.
 
     Examples
     --------
@@ -62,6 +64,7 @@ class Source:
     not_after_ns: int | None = field(default=None, repr=False)
     digest: str | None = field(default=None, repr=False, compare=False)
     redirects: tuple[str, ...] | None = field(default=None, repr=False, compare=False)
+    pins: Pins | None = field(default=None, repr=False, compare=False)
 
     def __repr__(self) -> str:
         version = f"size={self.size}, mtime_ns={self.mtime_ns}, etag={self.etag!r}"

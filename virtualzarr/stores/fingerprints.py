@@ -88,6 +88,30 @@ class Fingerprint:
         return self.etag is not None or self.mtime_ns is not None
 
 
+class Pin:
+    """The version of a remote file that all of its handles read, once a response has told it.
+
+    Attributes
+    ----------
+    fingerprint : Fingerprint, optional
+    """
+
+    __slots__ = ("fingerprint",)
+
+    def __init__(self) -> None:
+        self.fingerprint: Fingerprint | None = None
+
+
+class Pins(dict[str, Pin]):
+    """Versions of files by URI, of which whoever named the files has noted none.
+
+    All that was opened together shares one, so that no file is read in two versions.
+    """
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Pins, ()  # each process finds its own versions
+
+
 @lru_cache(maxsize=256)  # files of one archive have the dates of a few uploads
 def _parse_http_date(text: str) -> int | None:
     try:

@@ -16,6 +16,7 @@ from typing import Any
 from virtualzarr.errors import AccessError, BadReferenceError
 from virtualzarr.redaction import hide_in_url
 from virtualzarr.stores.credentials import names_of
+from virtualzarr.stores.fingerprints import Pins
 from virtualzarr.stores.uris import (
     ANYWHERE,
     from_name,
@@ -91,6 +92,8 @@ right, say so with allowed= [file /etc/passwd]
     redirects: tuple[str, ...] | None = field(default=None, repr=False)
     # "s3://" and the like, once a URL of that protocol was allowed: documents name many.
     _usable: set[str] = field(default_factory=set, init=False, repr=False, compare=False)
+    # Of files that references in a document at this location name.
+    pins: Pins = field(default_factory=Pins, init=False, repr=False, compare=False)
 
     def __repr__(self) -> str:
         return f"Location(uri={hide_in_url(self.uri)!r})"

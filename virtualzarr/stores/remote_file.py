@@ -10,7 +10,7 @@ from virtualzarr.config import config
 from virtualzarr.stores import fingerprints
 from virtualzarr.stores.cached_reads import CachedRead, through_cache
 from virtualzarr.stores.file_heads import find_bytes
-from virtualzarr.stores.fingerprints import Fingerprint, check_length
+from virtualzarr.stores.fingerprints import Fingerprint, Pin, check_length
 from virtualzarr.stores.forks import ForkSafeLock
 from virtualzarr.stores.fsspec_connection import Connection
 from virtualzarr.stores.location import Location
@@ -20,20 +20,6 @@ if TYPE_CHECKING:
     from virtualzarr.stores.files import Buffer, ByteFile
 
 _pinning = ForkSafeLock()
-
-
-class Pin:
-    """The version of a remote file that all of its handles read, once a response has told it.
-
-    Attributes
-    ----------
-    fingerprint : Fingerprint, optional
-    """
-
-    __slots__ = ("fingerprint",)
-
-    def __init__(self) -> None:
-        self.fingerprint: Fingerprint | None = None
 
 
 class RemoteFile:

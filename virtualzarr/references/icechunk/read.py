@@ -6,6 +6,7 @@ import math
 import os
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -224,7 +225,7 @@ def _source(kind: int, target: str, check: Check, uri: str, origin: Location) ->
     bound = None if seconds is None else seconds * 10**9
     if location.is_remote:
         etag = None if tag is None else f'"{tag}"'
-        return Source.at(location, Fingerprint(None, None, etag, bound))
+        return replace(Source.at(location, Fingerprint(None, None, etag, bound)), pins=origin.pins)
     return _local_source(location.uri, tag, bound)
 
 

@@ -53,7 +53,7 @@ def resolve_source(location: Location, reference: str, fingerprints: Fingerprint
     fingerprint = fingerprints.of(reference)
     return Source(
         uri, fingerprint.size, fingerprint.mtime_ns, fingerprint.etag, None, options,
-        digest=fingerprints.digest_of(reference), redirects=redirects,
+        digest=fingerprints.digest_of(reference), redirects=redirects, pins=location.pins,
     )  # fmt: skip
 
 
