@@ -5,6 +5,7 @@ import os
 import shutil
 import signal
 import sqlite3
+import warnings
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from virtualzarr.archive import inventory
 from virtualzarr.batches import Row
 from virtualzarr.errors import LedgerError, LedgerWarning, SourceError
 from virtualzarr.formats.templates.template import Template
+from virtualzarr.ingest import ledger as ledger_module
 from virtualzarr.ingest import ledger_file, noted_scans, template_cache
 from virtualzarr.ingest.differences import find_difference
 from virtualzarr.ingest.ledger import Ledger
@@ -286,6 +288,21 @@ def test_a_schema_that_is_used_again_after_many_others(tmp_path):
         loaded = [ledger.load(entry) for entry in entries]
     for row, again in zip(order, loaded, strict=True):
         assert not find_difference(row.group(), again.group())
+
+
+def test_a_transaction_that_is_interrupted_leaves_no_damage(tmp_path, monkeypatch):
+    files, dump = write_arrays(tmp_path, 20), ledger_module.dump_batch
+
+    def interrupt(batch):
+        monkeypatch.setattr(ledger_module, "dump_batch", dump)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(ledger_module, "dump_batch", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        vz.virtualize(files, "new", ledger=tmp_path / "some.ledger")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", LedgerWarning)
+        vz.virtualize(files, "new", ledger=tmp_path / "some.ledger")
 
 
 def test_secrets_are_not_written(tmp_path):

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 import virtualzarr as vz
+from virtualzarr.array import processes
 from virtualzarr.array.processes import Processes
 from virtualzarr.errors import CodecError, ExecutorError, VirtualZarrError
 
@@ -94,6 +95,21 @@ def test_processes_that_print_without_end_are_given_up(monkeypatch, tmp_path):
     monkeypatch.syspath_prepend(tmp_path)
     with Processes(1) as workers, pytest.raises(ExecutorError, match="died"):
         workers.submit(double, 3).result()
+
+
+@pytest.mark.skipif(os.name == "nt", reason="pipes cannot be waited for")
+@pytest.mark.parametrize("text", ["exec sleep 60", "sleep 60", "exit 3"])
+def test_an_interpreter_that_is_none_is_given_up(tmp_path, monkeypatch, text):
+    """`sys.executable` of applications with Python in them is the application."""
+    path = tmp_path / "app"
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(path))
+    monkeypatch.setattr(processes, "_START_SECONDS", 0.3)
+    began = time.monotonic()
+    with Processes(1) as workers, pytest.raises(ExecutorError, match="died"):
+        workers.submit(double, 3).result(20)
+    assert time.monotonic() - began < 20
 
 
 def test_results_and_errors_are_those_of_the_function():

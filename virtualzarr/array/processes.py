@@ -9,11 +9,13 @@ from __future__ import annotations
 import os
 import pickle
 import queue
+import select
 import signal
 import struct
 import subprocess
 import sys
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import BrokenExecutor, Executor, Future
@@ -26,6 +28,7 @@ from virtualzarr.worker import skip_prints, take_pipes
 
 R = TypeVar("R")
 
+_START_SECONDS = 60.0
 _LENGTH = struct.Struct("<Q")
 
 
@@ -119,7 +122,8 @@ class Processes(Executor):
             try:
                 if process is None:
                     process = _start()
-                    skip_prints(partial(_receive_bytes, process.stdout, 1))
+                    deadline = time.monotonic() + _START_SECONDS
+                    skip_prints(partial(_receive_early, process.stdout, deadline))
                 is_good, result = _ask(process, request)
             except (OSError, EOFError) as error:
                 future.set_exception(_describe_death(process, error))
@@ -156,7 +160,10 @@ def _describe_death(process: subprocess.Popen[bytes] | None, error: Exception) -
     if process is None:
         return ExecutorError(f"no worker process can be started: {error}")
     process.kill()
-    process.communicate()
+    for pipe in (process.stdin, process.stdout):
+        with suppress(OSError):  # what nobody reads cannot be flushed
+            pipe.close()  # type: ignore[union-attr]
+    process.wait()
     return ProcessDiedError(f"a worker process has died (it ended with {process.returncode})")
 
 
@@ -168,6 +175,20 @@ def _send(file: IO[bytes], data: bytes) -> None:
 
 def _receive(file: IO[bytes]) -> bytes:
     return _receive_bytes(file, *_LENGTH.unpack(_receive_bytes(file, _LENGTH.size)))
+
+
+def _receive_early(file: IO[bytes] | None, deadline: float) -> bytes:
+    """Return the next byte of a process that begins: what is started may be no Python at all."""
+    assert file is not None
+    if os.name != "nt":  # where pipes cannot be waited for
+        ready, _, _ = select.select([file], [], [], max(deadline - time.monotonic(), 0))
+        if not ready:
+            raise EOFError("the process does not begin")
+    # Not through the buffer, in which `select` would not see the following bytes.
+    data = os.read(file.fileno(), 1)
+    if not data:
+        raise EOFError("the other side has closed")
+    return data
 
 
 def _receive_bytes(file: IO[bytes] | None, count: int) -> bytes:

@@ -268,6 +268,7 @@ class Ledger:
                 self._write(self._pending)
             except BaseException:
                 self._connection.execute("ROLLBACK")
+                self._hashes.clear()  # schemas that were stored in it are gone again
                 raise
             self._connection.execute("COMMIT")
         self._pending = []
