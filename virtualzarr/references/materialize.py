@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from itertools import islice
+from functools import partial
+from itertools import chain, islice
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,9 @@ Ints = npt.NDArray[np.int64]
 
 PART_BYTES = 1 << 24
 """Bytes of elements that a worker decodes and encodes at a time."""
+
+_RUN_BYTES = 1 << 22
+"""Bytes of elements that a thread reads at a time."""
 
 REVERSIBLE = frozenset(
     ["bytes", "transpose", "vlen-utf8", "vlen-bytes", "gzip", "zstd", "blosc", "crc32c"]
@@ -105,16 +109,44 @@ def encode_chunks(
             yield from chunks
         return
 
-    def encode(number: int) -> bytes:
-        return _encode_numbered(array, metadata, number)
-
     # Threads, as codecs release the interpreter's lock; in order, as offsets in the file follow
     # from it.
-    numbers = iter(cells.tolist())
+    runs = _list_runs(metadata, cells.tolist())
     with ThreadPoolExecutor(config.threads) as pool:
         # In batches, so that no more than some are in memory.
-        while batch := list(islice(numbers, 4 * config.threads)):
-            yield from pool.map(encode, batch)
+        while batch := list(islice(runs, 2 * config.threads)):
+            yield from chain.from_iterable(pool.map(partial(_encode_run, array, metadata), batch))
+
+
+def _list_runs(metadata: ArrayMetadata, numbers: Sequence[int]) -> Iterator[list[int]]:
+    """Yield neighbours along the last axis with several cells, which are read together."""
+    grid = metadata.grid
+    row = next((count for count in reversed(grid.grid_shape) if count > 1), 1)
+    shape = grid.cell_shape((0,) * metadata.ndim) if numbers else ()
+    most = max(1, _RUN_BYTES // max(math.prod(shape) * metadata.itemsize, 1))
+    run: list[int] = []
+    for number in numbers:
+        if run and (number != run[-1] + 1 or number % row == 0 or len(run) == most):
+            yield run
+            run = []
+        run.append(number)
+    if run:
+        yield run
+
+
+def _encode_run(array: Array, metadata: ArrayMetadata, numbers: Sequence[int]) -> list[bytes]:
+    """Return the chunks of neighbours; elsewhere, their bytes are requested side by side."""
+    grid = metadata.grid
+    cells = [_find_cell(grid.grid_shape, number) for number in numbers]
+    low = grid.cell_origin(cells[0])
+    last = zip(grid.cell_origin(cells[-1]), grid.cell_extent(cells[-1]), strict=True)
+    high = tuple(origin + extent for origin, extent in last)
+    try:
+        values = np.asarray(array[tuple(map(slice, low, high))], dtype=metadata.dtype)
+    except VirtualZarrError:  # of which one of them?
+        return [_encode_numbered(array, metadata, number) for number in numbers]
+    values = values.reshape(tuple(map(int.__sub__, high, low)))
+    return [_encode_named(array, metadata, cell, values, low) for cell in cells]
 
 
 Part = tuple[Array, ArrayMetadata, list[int]]
@@ -145,22 +177,40 @@ def _encode_part(part: Part) -> list[bytes]:
     return [_encode_numbered(array, metadata, number) for number in numbers]
 
 
+def _find_cell(shape: Sequence[int], number: int) -> tuple[int, ...]:
+    return tuple(int(i) for i in np.unravel_index(number, shape)) if shape else ()
+
+
 def _encode_numbered(array: Array, metadata: ArrayMetadata, number: int) -> bytes:
-    shape = metadata.grid.grid_shape
-    cell = tuple(int(i) for i in np.unravel_index(number, shape)) if shape else ()
+    cell = _find_cell(metadata.grid.grid_shape, number)
+    return _encode_named(array, metadata, cell, array, (0,) * metadata.ndim)
+
+
+def _encode_named(
+    array: Array,
+    metadata: ArrayMetadata,
+    cell: tuple[int, ...],
+    values: Any,
+    corner: tuple[int, ...],
+) -> bytes:
+    """Encode a cell of values that begin at a corner of an array; errors name it."""
     try:
-        return encode_cell(array, metadata, cell)
+        return encode_cell(values, metadata, cell, corner)
     except VirtualZarrError as error:
         chunk = ".".join(map(str, cell)) or "0"
         raise error.at(variable=array.path, chunk=chunk) from error.__cause__
 
 
-def encode_cell(array: Array, metadata: ArrayMetadata, cell: tuple[int, ...]) -> bytes:
+def encode_cell(
+    values: Any, metadata: ArrayMetadata, cell: tuple[int, ...], corner: tuple[int, ...]
+) -> bytes:
     """One chunk: the cell's elements, filled up to its declared shape, encoded."""
     grid = metadata.grid
     origin, extent, shape = grid.cell_origin(cell), grid.cell_extent(cell), grid.cell_shape(cell)
-    where = tuple(slice(o, o + n) for o, n in zip(origin, extent, strict=True))
-    block = np.asarray(array[where], dtype=metadata.dtype).reshape(extent)
+    where = tuple(
+        slice(o - low, o - low + n) for o, low, n in zip(origin, corner, extent, strict=True)
+    )
+    block = np.asarray(values[where], dtype=metadata.dtype).reshape(extent)
     # Chunks at the end of the grid are stored at full size in Zarr: the rest is fill values.
     if extent != shape:
         full = fill_block(metadata, shape)
