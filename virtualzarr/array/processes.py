@@ -139,12 +139,23 @@ class Processes(Executor):
 def _start() -> subprocess.Popen[bytes]:
     # The folder of the caller is looked into as here, and not first.
     folders = [folder or os.getcwd() for folder in sys.path]
-    return subprocess.Popen(
-        [sys.executable, "-P", "-m", __spec__.name if __spec__ else __name__],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(folders)},
-    )
+    # A terminal interrupts all of its processes, and this one while it imports, too.
+    _set_interrupts("SIG_BLOCK")
+    try:
+        return subprocess.Popen(
+            [sys.executable, "-P", "-m", __spec__.name if __spec__ else __name__],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(folders)},
+        )
+    finally:
+        _set_interrupts("SIG_UNBLOCK")
+
+
+def _set_interrupts(how: str) -> None:
+    """Block interrupts of this thread and of what it starts, or let them come."""
+    if hasattr(signal, "pthread_sigmask"):  # not on Windows
+        signal.pthread_sigmask(getattr(signal, how), [signal.SIGINT])
 
 
 def _ask(process: subprocess.Popen[bytes], request: bytes) -> tuple[bool, Any]:
@@ -221,6 +232,7 @@ def serve() -> None:
     """Do tasks until the other side has closed: the main program of a worker."""
     # Of interrupts, the process that started this one decides what becomes.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    _set_interrupts("SIG_UNBLOCK")
     source, sink = take_pipes()
     with suppress(EOFError, BrokenPipeError):
         while True:
