@@ -11,7 +11,7 @@ import pytest
 
 import virtualzarr as vz
 from virtualzarr import errors
-from virtualzarr.errors import AccessError, SkippedVariableWarning, VirtualZarrError
+from virtualzarr.errors import AccessError, SkippedVariableWarning, SourceError, VirtualZarrError
 from virtualzarr.stores.http import StatusError
 
 ERRORS = [
@@ -94,3 +94,14 @@ def test_warnings_are_of_the_line_that_called(tmp_path):
     assert {each.filename for each in [*caught, *caught_later]} == {__file__}
     assert len(caught) == 2
     assert list(group.skipped) == ["odd"]
+
+
+def test_what_the_system_said_goes_to_other_processes():
+    error = SourceError("it cannot be read", file="a.nc")
+    error.__cause__ = PermissionError(13, "Permission denied", "a.nc")
+    again = pickle.loads(pickle.dumps(error))
+    assert (str(again), again.file) == (str(error), "a.nc")
+    assert isinstance(again.__cause__, PermissionError)
+    assert again.__cause__.args == (13, "Permission denied")
+    error.__cause__ = ValueError("of a library")
+    assert pickle.loads(pickle.dumps(error)).__cause__ is None

@@ -72,7 +72,12 @@ class VirtualZarrError(Exception):
     def __reduce__(self) -> Any:
         # tblib, which dask and distributed install for all exceptions defined by then, has
         # copies share one `__dict__` unless there is this method: `at` would change them both.
-        return type(self), (self.message,), dict(self.__dict__)
+        state = dict(self.__dict__)
+        cause = self.__cause__
+        # What the system said goes with it to other processes: no permission is no damage.
+        if isinstance(cause, OSError) and type(cause).__module__ == "builtins":
+            state["__cause__"] = cause
+        return type(self), (self.message,), state
 
     def __str__(self) -> str:
         context = {"file": self.file, "variable": self.variable, "chunk": self.chunk}
