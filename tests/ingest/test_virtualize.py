@@ -20,7 +20,7 @@ from virtualzarr.errors import (
     UnsupportedError,
     VirtualZarrError,
 )
-from virtualzarr.ingest.scan_files import find_files, natural_key
+from virtualzarr.ingest.find_files import find_files, natural_key
 
 h5py = pytest.importorskip("h5py")
 netCDF4 = pytest.importorskip("netCDF4")

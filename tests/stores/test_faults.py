@@ -12,7 +12,7 @@ import virtualzarr as vz
 from tests.dataset.s3_server import running
 from tests.stores.webserver import FAULTS, web_server
 from virtualzarr.errors import SourceError, SourceNotFoundError, UnsupportedError, VirtualZarrError
-from virtualzarr.ingest.scan_files import find_files
+from virtualzarr.ingest.find_files import find_files
 from virtualzarr.stores import FsspecStore
 from virtualzarr.stores import retry as retries
 from virtualzarr.stores.files import Fingerprint, RemoteFile, take_fingerprint

@@ -15,7 +15,7 @@ from virtualzarr.archive.gaps import find_gaps
 from virtualzarr.archive.moments import find_period, format_position
 from virtualzarr.archive.order import Axes
 from virtualzarr.combine.cf_time import is_datetime_calendar
-from virtualzarr.ingest.scan_files import natural_key
+from virtualzarr.ingest.find_files import natural_key
 
 
 def check_axis(names: Sequence[str], axes: Axes, path: str) -> list[Anomaly]:

@@ -20,8 +20,8 @@ from virtualzarr.archive.moments import format_position
 from virtualzarr.archive.order import Axes, choose_dim, find_axis, has_dimension, sort_files
 from virtualzarr.archive.strands import find_strands
 from virtualzarr.formats.registry import get_format
+from virtualzarr.ingest.find_files import Paths, find_files, natural_key
 from virtualzarr.ingest.ledger import Ledger, scan_options
-from virtualzarr.ingest.scan_files import Paths, find_files, natural_key
 from virtualzarr.keywords import strict_keywords
 from virtualzarr.redaction import escape_unprintable, hide_in_json, hide_secrets, strip_secrets
 from virtualzarr.stores.files import is_url

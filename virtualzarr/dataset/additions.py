@@ -19,8 +19,8 @@ from virtualzarr.dataset.describe import build_cells, find_growing
 from virtualzarr.dataset.file_rows import Ranges, find_file_rows, mark_rows, read_marks
 from virtualzarr.dataset.schema import Schema
 from virtualzarr.hierarchy.group import Group
+from virtualzarr.ingest.find_files import Paths, find_files
 from virtualzarr.ingest.inputs import Inputs
-from virtualzarr.ingest.scan_files import Paths, find_files
 from virtualzarr.ingest.virtualize import scan_inputs
 from virtualzarr.keywords import parameters_of
 from virtualzarr.stores.files import resolve_uri

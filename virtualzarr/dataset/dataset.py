@@ -38,7 +38,7 @@ from virtualzarr.dataset.verbs import roll_back, set_tag
 from virtualzarr.dataset.version import DatasetVersion
 from virtualzarr.dataset.write_elements import request_write
 from virtualzarr.errors import CommitUnknownError, VirtualZarrError
-from virtualzarr.ingest.scan_files import Paths
+from virtualzarr.ingest.find_files import Paths
 from virtualzarr.keywords import strict_keywords
 
 

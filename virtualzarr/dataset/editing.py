@@ -63,7 +63,7 @@ from virtualzarr.errors import (
 )
 from virtualzarr.hierarchy.group import Group
 from virtualzarr.hierarchy.inventory import list_uris
-from virtualzarr.ingest.scan_files import Paths
+from virtualzarr.ingest.find_files import Paths
 from virtualzarr.metadata import ArrayMetadata
 from virtualzarr.stores.files import resolve_uri
 

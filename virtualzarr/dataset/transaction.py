@@ -23,7 +23,7 @@ from virtualzarr.dataset.editing import (
 from virtualzarr.dataset.history import to_nanoseconds
 from virtualzarr.dataset.staging import StagedRows, request_commit
 from virtualzarr.dataset.verbs import NothingToDoError, set_tag
-from virtualzarr.ingest.scan_files import Paths
+from virtualzarr.ingest.find_files import Paths
 from virtualzarr.keywords import strict_keywords
 
 if TYPE_CHECKING:

@@ -11,6 +11,7 @@ from virtualzarr.choices import BadFiles, Combine, OnError, check_choice
 from virtualzarr.combine.coordinates import Coordinate
 from virtualzarr.combine.options import CombineOptions
 from virtualzarr.hierarchy.group import Group
+from virtualzarr.ingest.find_files import Paths, find_files
 from virtualzarr.ingest.inputs import (
     Inputs,
     Tree,
@@ -18,7 +19,7 @@ from virtualzarr.ingest.inputs import (
     handle_bad_files,
     prepare_inputs,
 )
-from virtualzarr.ingest.scan_files import Paths, find_files, scan_each_compact
+from virtualzarr.ingest.scan_files import scan_each_compact
 from virtualzarr.keywords import strict_keywords
 from virtualzarr.stores.adapt import adapt_paths
 from virtualzarr.stores.file_heads import keep_pieces

@@ -10,7 +10,8 @@ from typing import Any
 
 from virtualzarr.choices import Duplicates, OnError, check_choice
 from virtualzarr.combine.options import JoinOptions
-from virtualzarr.ingest.scan_files import Paths, find_files, scan_files
+from virtualzarr.ingest.find_files import Paths, find_files
+from virtualzarr.ingest.scan_files import scan_files
 from virtualzarr.keywords import strict_keywords
 from virtualzarr.references.form import AppendRequest
 from virtualzarr.references.overwrite import list_companions

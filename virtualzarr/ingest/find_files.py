@@ -1,0 +1,71 @@
+"""File search by paths and glob patterns."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from virtualzarr.errors import SourceNotFoundError, UnsupportedError
+from virtualzarr.stores.files import Connection, Location, is_url
+
+Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
+
+
+def find_files(paths: Paths, storage_options: Mapping[str, Any] | None = None) -> list[str]:
+    """Return the files that paths and patterns name.
+
+    Raises `SourceError` if a pattern finds nothing, or there are no paths.
+    """
+    if isinstance(paths, str | os.PathLike):
+        paths = [paths]
+    if isinstance(paths, Mapping) or not isinstance(paths, Iterable):
+        raise TypeError(
+            f"give paths, not a {type(paths).__name__}; open() and concat() take what is open"
+        )
+    files = [file for path in paths for file in _glob(os.fspath(path), storage_options)]
+    if not files:
+        raise SourceNotFoundError("no paths were given")
+    return files
+
+
+def _glob(path: str, storage_options: Mapping[str, Any] | None) -> list[str]:
+    if not _is_pattern(path):
+        return [path]
+    if is_url(path):
+        matches = _glob_url(path, storage_options)
+    else:
+        import glob
+
+        matches = glob.glob(path, recursive=True)
+    if not matches:
+        raise SourceNotFoundError("no file matches the pattern", file=path)
+    return sorted(matches, key=natural_key)
+
+
+def _is_pattern(path: str) -> bool:
+    """Tell whether a path is a pattern, and not a file with odd characters in its name."""
+    if is_url(path):
+        # A question mark begins a query, and brackets are found in those.
+        return "*" in path
+    return any(char in path for char in "*?[") and not os.path.lexists(path)
+
+
+def _glob_url(url: str, storage_options: Mapping[str, Any] | None) -> list[str]:
+    # Nothing says which of the chained file systems the pattern is of.
+    if "::" in url:
+        raise UnsupportedError("a pattern in a chained URL; list the URLs instead", file=url)
+    connection = Connection(Location(url, storage_options))
+    return [connection.url_of(path) for path in connection.find(connection.path, url)]
+
+
+def natural_key(path: str) -> list[str | int]:
+    """Return a key that sorts numbers within names by value.
+
+    Examples
+    --------
+    >>> sorted(["day10.nc", "day2.nc"], key=natural_key)
+    ['day2.nc', 'day10.nc']
+    """
+    return [int(part) if i % 2 else part for i, part in enumerate(re.split(r"([0-9]+)", path))]
