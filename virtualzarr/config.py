@@ -24,7 +24,7 @@ class Config(Settings):
         for this process, 8 at most. With 1, no process is ever started for that.
     requests : int
         Requests under way at once to remote files; fewer at a host that has not answered as many
-        yet, or closes connections.
+        yet, closes connections, or refuses more than a quarter of them (429 and 503).
     retries : int
         How often a request is repeated that a busy or failing server did not answer: one that was
         cut off, or answered by 408, 425, 429, 500, 502, 503 or 504.
@@ -96,7 +96,7 @@ class Config(Settings):
 
     threads: int = field(default_factory=lambda: min(16, os.cpu_count() or 1))
     processes: int = field(default_factory=lambda: min(8, count_processors()))
-    requests: int = 64
+    requests: int = 128
     retries: int = 5
     retry_seconds: float = 0.1
     max_retry_seconds: float = 20.0

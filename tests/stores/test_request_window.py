@@ -103,3 +103,78 @@ def test_slots_are_given_back_however_requests_end(seed):
             await asyncio.wait_for(window.slot().__aenter__(), 0.001)
 
     asyncio.run(send_requests())
+
+
+@pytest.mark.parametrize("capacity", [5, 20, 60])
+def test_hosts_that_take_no_more_get_about_as_many_as_they_take(capacity):
+    """More than that are refused; a tenth of refusals at random changes nothing."""
+    rng = np.random.default_rng(0)
+
+    async def send_requests(takes, faults, count):
+        window, running, most, refused = RequestWindow(), 0, [], 0
+
+        async def send():
+            nonlocal running, refused
+            async with window.slot():
+                running += 1
+                is_busy = running > takes or rng.random() < faults
+                await asyncio.sleep(0.001)
+                running -= 1
+                refused += is_busy
+                most.append(window.size)
+                window.note_answer(keeps_open=True, is_busy=is_busy)
+
+        await asyncio.gather(*(send() for _ in range(count)))
+        return most[count // 2 :], refused
+
+    sizes, refused = asyncio.run(send_requests(capacity, 0, 4000))
+    assert capacity / 3 < np.mean(sizes) < 2 * capacity
+    assert refused < 1600
+    sizes, _ = asyncio.run(send_requests(1000, 0.1, 2000))
+    assert min(sizes) == vz.config.requests
+
+
+class Limited(Counting):
+    """Refuses requests beyond eight at once."""
+
+    protocol_version, refused, done = "HTTP/1.1", 0, 0
+
+    def do_GET(self):
+        kind = type(self)
+        with kind.lock:
+            kind.running += 1
+            is_refused = kind.running > 8
+            kind.refused += is_refused
+            kind.done += 1
+        time.sleep(0.003)
+        with kind.lock:
+            kind.running -= 1
+        if is_refused:
+            self.send_response(503)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+        else:
+            http.server.SimpleHTTPRequestHandler.do_GET(self)
+
+
+def test_a_host_with_a_limit(tmp_path, monkeypatch):
+    """It is read, and most of what it is asked is within its limit."""
+    monkeypatch.setattr(vz.config, "retry_seconds", 0.01)
+    array = zarr.create_array(tmp_path / "a", shape=(400, 10), chunks=(1, 10), dtype="i4")
+    values = np.arange(4000, dtype="i4").reshape(400, 10)
+    array[...] = values
+
+    class Handler(Limited):
+        def __init__(self, *args):
+            super().__init__(*args, directory=str(tmp_path))
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        opened = vz.open(f"http://127.0.0.1:{server.server_address[1]}/a")
+        for _ in range(3):
+            np.testing.assert_array_equal(opened[...], values)
+    finally:
+        server.shutdown()
+        server.server_close()
+    assert Handler.refused < Handler.done / 2

@@ -194,9 +194,10 @@ class HttpTransport(AsyncTransport):
             async with window.slot():
                 with _translate_errors(url):
                     response = await send_hedged(hedge, send, lambda answer: answer.close())
-                if response.status in BUSY_STATUSES:
+                is_busy = response.status in BUSY_STATUSES
+                if is_busy:
                     hedge.note_busy()
-                window.note_answer(keeps_open=_keeps_open(response))
+                window.note_answer(keeps_open=_keeps_open(response), is_busy=is_busy)
                 try:
                     if response.status in _REFUSALS and provider and provider not in renewed:
                         renewed.add(provider)

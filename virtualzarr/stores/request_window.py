@@ -1,4 +1,5 @@
-"""Slow start: few requests are under way at a host at first, more as its answers come."""
+"""Slow start: few requests are under way at a host at first, more as its answers come, and fewer
+where it is too busy for as many."""
 
 from __future__ import annotations
 
@@ -25,7 +26,9 @@ class RequestWindow:
 
     Each answer over a connection that stays open makes room for one more request, up to
     `config.requests`: twice as many in each round trip. A host that closes connections gets no more
-    than at first, as each of its requests is a new connection.
+    than at first, as each of its requests is a new connection. One that refuses more than a quarter
+    of as many as there is room for gets half as many, and then one more for each that many: single
+    failures, which any host has, change nothing.
 
     Examples
     --------
@@ -38,6 +41,8 @@ class RequestWindow:
 
     def __init__(self) -> None:
         self.size = FIRST_REQUESTS
+        self._is_steady = False  # whether it was too wide once
+        self._answers = self._refusals = 0  # since its size was looked at
         self._running = 0
         self._waiting: deque[asyncio.Future[None]] = deque()
 
@@ -56,13 +61,20 @@ class RequestWindow:
                 self._running -= 1
                 self._grant()
 
-    def note_answer(self, *, keeps_open: bool) -> None:
-        """Widen the window after an answer, or close it down to its first size."""
+    def note_answer(self, *, keeps_open: bool, is_busy: bool = False) -> None:
+        """Widen the window after an answer, or narrow it after many that the host was too busy."""
+        self._answers += 1
+        self._refusals += is_busy
+        is_round = self._answers >= self.size
         if not keeps_open:
             self.size = FIRST_REQUESTS
-        elif self.size < config.requests:
+        elif is_round and 4 * self._refusals > self._answers:
+            self.size, self._is_steady = max(self.size // 2, FIRST_REQUESTS), True
+        elif self.size < config.requests and (is_round if self._is_steady else not is_busy):
             self.size += 1
             self._grant()
+        if is_round:
+            self._answers = self._refusals = 0
 
     def _grant(self) -> None:
         """Let those in that have waited longest, as far as there is room."""
