@@ -41,7 +41,7 @@ class Tuning(Settings):
         More of them share work better among many workers, and cost more themselves.
     long_scan_seconds : float
         Local files whose scans would take longer are given to processes of our own, if there may be
-        any (`config.processes`): these take half a second to start.
+        any (`config.processes`): these take half a second to start, while this one goes on.
     staged_files : int
         Files that a worker stages as one segment of a dataset; fewer files than that are joined by
         the process that commits. More make fewer segments; fewer lose less when a worker dies.

@@ -7,6 +7,8 @@ import os
 import subprocess
 import sys
 import threading
+import time
+from concurrent.futures import wait
 
 import numpy as np
 import pytest
@@ -39,6 +41,14 @@ def started(caplog, monkeypatch):
     # Examples and other tests have registered some.
     monkeypatch.setattr(codecs, "_factories", {})
     monkeypatch.setattr(long_scans, "BUILT_IN", formats.FORMATS.keys())
+    # Without waiting, how many files are scanned until processes have begun is not known.
+    are_ready = long_scans._Starting.are_ready
+
+    def wait_until_ready(starting):
+        wait(starting._begun)
+        return are_ready(starting)
+
+    monkeypatch.setattr(long_scans._Starting, "are_ready", wait_until_ready)
     caplog.set_level(logging.INFO, logger=long_scans.__name__)
 
     def count():
@@ -133,12 +143,30 @@ def test_a_process_that_dies_midway(paths, started, monkeypatch, caplog):
 
     def submit_or_die(self, fn, /, *args):
         submitted.append(args)
-        return submit(self, os._exit, 3) if len(submitted) == 4 else submit(self, fn, *args)
+        # The first two begin.
+        return submit(self, os._exit, 3) if len(submitted) == 6 else submit(self, fn, *args)
 
     monkeypatch.setattr(long_scans.Processes, "submit", submit_or_die)
     check(join(paths))
     # What came before is not scanned again.
-    assert f"{FILES - 64 - 3 * ((FILES - 64) // 10)} files are scanned without" in caplog.text
+    left = FILES - 64 - 3 * ((FILES - 64) // 10)
+    assert f"scanned without processes: the last {left} files" in caplog.text
+
+
+@pytest.mark.parametrize("text", ["exec sleep 30", "sleep 30", "sleep 1; exit 1"])
+def test_this_process_goes_on_while_others_begin(paths, monkeypatch, tmp_path, text):
+    """Nobody waits for them: all is done before they would have begun."""
+    program = tmp_path / "python"
+    program.write_text(f"#!/bin/sh\n{text}\n")
+    program.chmod(0o755)
+    monkeypatch.setattr(config.tuning, "long_scan_seconds", 0.0)
+    monkeypatch.setattr(config, "processes", 2)
+    monkeypatch.setattr(codecs, "_factories", {})
+    monkeypatch.setattr(long_scans, "BUILT_IN", formats.FORMATS.keys())
+    monkeypatch.setattr(sys, "executable", str(program))
+    began = time.monotonic()
+    check(join(paths))
+    assert time.monotonic() - began < 20
 
 
 def test_bad_files_and_warnings_are_as_without(tmp_path, started):

@@ -28,7 +28,7 @@ from virtualzarr.worker import skip_prints, take_pipes
 
 R = TypeVar("R")
 
-_START_SECONDS = 60.0
+_START_SECONDS, _LOOKED_SECONDS = 60.0, 0.1
 _LENGTH = struct.Struct("<Q")
 
 
@@ -57,7 +57,7 @@ class Processes(Executor):
         self._max_workers = count
         self._tasks: queue.SimpleQueue[tuple[Future[Any], bytes] | None] = queue.SimpleQueue()
         self._threads: list[threading.Thread] = []
-        self._is_closed = False
+        self._is_closed = self._is_given_up = False
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
         """Call a function of a module in one of the processes."""
@@ -98,6 +98,7 @@ class Processes(Executor):
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """End the processes once they have done what was submitted, or is under way."""
         self._is_closed = True
+        self._is_given_up = cancel_futures
         if cancel_futures:
             with suppress(queue.Empty):
                 while (task := self._tasks.get_nowait()) is not None:
@@ -123,7 +124,7 @@ class Processes(Executor):
                 if process is None:
                     process = _start()
                     deadline = time.monotonic() + _START_SECONDS
-                    skip_prints(partial(_receive_early, process.stdout, deadline))
+                    skip_prints(partial(self._receive_early, process.stdout, deadline))
                 is_good, result = _ask(process, request)
             except (OSError, EOFError) as error:
                 future.set_exception(_describe_death(process, error))
@@ -134,6 +135,23 @@ class Processes(Executor):
                 future.set_result(result) if is_good else future.set_exception(result)
         if process is not None:
             process.communicate()
+
+    def _receive_early(self, file: IO[bytes] | None, deadline: float) -> bytes:
+        """Return the next byte of a process that begins: what is started may be no Python at all.
+
+        Nobody waits for one that is not needed any more.
+        """
+        assert file is not None
+        ready = [] if os.name != "nt" else [file]  # where pipes cannot be waited for
+        while not ready:
+            if self._is_given_up or time.monotonic() > deadline:
+                raise EOFError("the process does not begin")
+            ready, _, _ = select.select([file], [], [], _LOOKED_SECONDS)
+        # Not through the buffer, in which `select` would not see the following bytes.
+        data = os.read(file.fileno(), 1)
+        if not data:
+            raise EOFError("the other side has closed")
+        return data
 
 
 def _start() -> subprocess.Popen[bytes]:
@@ -186,20 +204,6 @@ def _send(file: IO[bytes], data: bytes) -> None:
 
 def _receive(file: IO[bytes]) -> bytes:
     return _receive_bytes(file, *_LENGTH.unpack(_receive_bytes(file, _LENGTH.size)))
-
-
-def _receive_early(file: IO[bytes] | None, deadline: float) -> bytes:
-    """Return the next byte of a process that begins: what is started may be no Python at all."""
-    assert file is not None
-    if os.name != "nt":  # where pipes cannot be waited for
-        ready, _, _ = select.select([file], [], [], max(deadline - time.monotonic(), 0))
-        if not ready:
-            raise EOFError("the process does not begin")
-    # Not through the buffer, in which `select` would not see the following bytes.
-    data = os.read(file.fileno(), 1)
-    if not data:
-        raise EOFError("the other side has closed")
-    return data
 
 
 def _receive_bytes(file: IO[bytes] | None, count: int) -> bytes:

@@ -8,7 +8,9 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import closing
+from concurrent.futures import Future
+from contextlib import ExitStack, closing
+from importlib import import_module
 from itertools import islice
 from typing import Any, TypeVar
 
@@ -34,8 +36,8 @@ def scan_long(
 ) -> Generator[T]:
     """Yield what came of each file in order, scanned here, or by processes where that takes long.
 
-    Each 64 files tell how long the rest would take. If a process dies, or none can be started, the
-    rest is scanned here.
+    Each 64 files tell how long the rest would take. While processes begin, this one goes on. If one
+    dies, or none can be started, the rest is scanned here.
 
     Parameters
     ----------
@@ -44,42 +46,90 @@ def scan_long(
     scan_elsewhere : callable
         Scans files by an executor.
     """
-    ndone = yield from _scan_while_short(files, scan_here)
-    rest = files[ndone:]
-    if not rest:
-        return
-    _log.info("%d files are left for %d processes", len(rest), config.processes)
-    ndone = 0
-    try:
-        with Processes(config.processes) as workers:
-            for one in scan_elsewhere(rest, workers):
-                yield one
-                ndone += 1
-        return
-    except ExecutorError as error:
-        # Nobody has asked for processes: what they cannot do is done as without them.
-        _log.warning("%d files are scanned without processes: %s", len(rest) - ndone, error)
-    yield from scan_here(rest[ndone:])
+    with ExitStack() as stack:
+        starting = _Starting(stack)
+        rest = yield from _scan_while_none_is_ready(files, scan_here, starting)
+        ndone = 0
+        if rest:
+            _log.info("%d files are left for %d processes", len(rest), config.processes)
+            try:
+                for one in scan_elsewhere(rest, starting.workers):
+                    yield one
+                    ndone += 1
+            except ExecutorError as error:
+                starting.give_up(f"the last {len(rest) - ndone} files: {error}")
+            else:
+                return
+    if rest:
+        yield from scan_here(rest[ndone:])
 
 
-def _scan_while_short(
-    files: Sequence[str], scan_here: Callable[[Sequence[str]], Generator[T]]
-) -> Generator[T, None, int]:
-    """Scan files here until processes would pay for the rest; return how many were scanned."""
-    may_leave = can_start_processes()
+def _scan_while_none_is_ready(
+    files: Sequence[str], scan_here: Callable[[Sequence[str]], Generator[T]], starting: _Starting
+) -> Generator[T, None, Sequence[str]]:
+    """Scan files here until processes have begun, if the rest takes long; return that rest."""
+    rest = files
     with closing(scan_here(files)) as scans:
-        for start in range(0, len(files), _MEASURED):
-            spent = 0.0
+        while rest:
+            some, rest, spent = rest[:_MEASURED], rest[_MEASURED:], 0.0
             started = time.perf_counter()
-            for one in islice(scans, _MEASURED):
+            for one in islice(scans, len(some)):
                 spent += time.perf_counter() - started
                 yield one  # what others do meanwhile does not count
                 started = time.perf_counter()
-            stop = min(start + _MEASURED, len(files))
-            nleft = len(files) - stop
-            if may_leave and spent / _MEASURED * nleft > config.tuning.long_scan_seconds:
-                return stop
-    return len(files)
+            if spent / len(some) * len(rest) > config.tuning.long_scan_seconds:
+                starting.begin()
+            if starting.are_ready():
+                break
+    return rest
+
+
+class _Starting:
+    """Processes that begin, which takes a second or so, while this one goes on.
+
+    Parameters
+    ----------
+    stack : ExitStack
+        Ends them.
+
+    Attributes
+    ----------
+    workers : Processes or None
+        Once they were begun.
+    """
+
+    def __init__(self, stack: ExitStack) -> None:
+        self.workers: Processes | None = None
+        self._stack = stack
+        self._may_begin = can_start_processes()
+        self._begun: list[Future[None]] = []
+
+    def begin(self) -> None:
+        """Start the processes, if they are not, and may be."""
+        if self._may_begin:
+            self._may_begin = False
+            self.workers = self._stack.enter_context(Processes(config.processes))
+            self._begun = [self.workers.submit(_prepare) for _ in range(config.processes)]
+
+    def are_ready(self) -> bool:
+        """Whether all have begun."""
+        if self.workers is None or not all(future.done() for future in self._begun):
+            return False
+        errors = [future.exception() for future in self._begun]
+        for error in filter(None, errors):
+            self.give_up(str(error))
+            return False
+        return True
+
+    def give_up(self, why: str) -> None:
+        """Say that files are scanned here: nobody has asked for processes."""
+        _log.warning("files are scanned without processes: %s", why)
+        self.workers = None
+
+
+def _prepare() -> None:
+    """Import what scans need, in a process that begins."""
+    import_module("virtualzarr.ingest.scan_files")
 
 
 def can_start_processes() -> bool:
