@@ -11,6 +11,7 @@ from tests.archive.archives import make_old, write, write_archive
 from tests.archive.test_kinds import interleave
 from tests.curate.test_decisions import draft
 from virtualzarr.curate import publication
+from virtualzarr.curate.decisions import draft_decisions
 from virtualzarr.errors import DecisionError, WriteError
 
 
@@ -67,7 +68,7 @@ def test_an_error_says_which_strands_were_published(tmp_path, monkeypatch):
     done = publication.publish
 
     def fail(group, to, **options):
-        if "17" in to:
+        if "17" in os.path.basename(to):
             raise WriteError("the disk is full", file=to)
         return done(group, to, **options)
 
@@ -142,3 +143,53 @@ def test_datasets_are_not_overwritten(tmp_path):
             vz.run_decisions(path, overwrite=overwrite)
     assert (tmp_path / "air.dataset.receipt.json").read_text() == receipt
     assert vz.Dataset(tmp_path / "air.dataset").version == 1
+
+
+@pytest.mark.parametrize("what", ["air.yaml", "air.ledger", "air.ledger.lock", "listing.csv"])
+@pytest.mark.parametrize("link", [None, os.symlink, os.link])
+def test_runs_do_not_replace_what_they_need(tmp_path, what, link):
+    files = write_archive(tmp_path, 6, names=("air",))
+    listing = tmp_path / "listing.csv"
+    listing.write_text("uri,size\n" + "".join(f"{name},\n" for name in files))
+    vz.survey(files, ledger=tmp_path / "air.ledger")
+    report = vz.survey(vz.read_listing(listing))
+    to = tmp_path / what
+    if link is not None:
+        to = tmp_path / "other"
+    text = draft_decisions(report, (), form="json", to=str(to), inventory=str(listing))
+    (tmp_path / "air.yaml").write_text(text)
+    if link is not None:
+        link(tmp_path / what, to)
+    before = (tmp_path / what).read_bytes()
+    with pytest.raises(DecisionError, match=r"it is the .* of this run: write to another place"):
+        vz.run_decisions(tmp_path / "air.yaml", ledger=tmp_path / "air.ledger", overwrite=True)
+    if not what.endswith(".lock"):
+        assert (tmp_path / what).read_bytes() == before
+    assert not list(tmp_path.glob("*.receipt.json"))
+
+
+@pytest.mark.parametrize("form", ["json", "parquet", "native"])
+def test_runs_replace_results_of_before_and_nothing_else(tmp_path, form):
+    files = write_archive(tmp_path, 6, names=("air",))
+    target = tmp_path / "air"
+    path = draft(tmp_path, files, form=form, to="air")
+    vz.run_decisions(path)
+    vz.run_decisions(path, overwrite=True)
+    if form == "json":
+        notes = target
+    else:
+        notes = target / "notes.txt"
+    notes.write_text("mine")
+    with pytest.raises(DecisionError, match=r"nothing was written: .*which is no part of ref"):
+        vz.run_decisions(path, overwrite=True)
+    assert notes.read_text() == "mine"
+    notes.unlink()
+    if form == "native":
+        vz.create_array(target / "mask", shape=(2,), dtype="i1", chunks=(1,))
+        with pytest.raises(DecisionError, match=r"there is 'mask/.*which is no part of ref"):
+            vz.run_decisions(path, overwrite=True)
+        assert (target / "mask").exists()
+    elif form == "parquet":
+        shutil.copy(path, target / "air.yaml")
+        with pytest.raises(DecisionError, match=r"air.yaml is in it, which is the decision file"):
+            vz.run_decisions(target / "air.yaml", overwrite=True)

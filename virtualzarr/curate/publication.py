@@ -62,7 +62,14 @@ class Publication:
         location, _ = choose_target(self.to, self.decisions.form, self.options)
         return [location, self.receipt]
 
-    def check(self, plan: JoinPlan, sources: Sequence[Source], *, overwrite: bool) -> Iterator[str]:
+    def check(
+        self,
+        plan: JoinPlan,
+        sources: Sequence[Source],
+        inputs: Mapping[str, str],
+        *,
+        overwrite: bool,
+    ) -> Iterator[str]:
         """Yield why it cannot be written.
 
         Parameters
@@ -70,11 +77,22 @@ class Publication:
         plan : JoinPlan
         sources : sequence of Source
             Files that are never replaced: at least those of the archive that lie in the way.
+        inputs : mapping
+            Files that the run itself needs, and what each is.
         """
         location, form = choose_target(self.to, self.decisions.form, self.options)
         try:
-            form.check_target(self.group, location, overwrite=overwrite)
+            for place in self.list_places():
+                _check_inputs(place, inputs)
             _check_local(location, sources)
+            # Overwriting is for results of before: whatever else is there is somebody's.
+            if (name := form.find_foreign(location)) is not None:
+                raise NodeExistsError(
+                    f"there is {name!r}, which is no part of references of the form {form.name}: "
+                    "remove it, or write to another place",
+                    file=location.uri,
+                )
+            form.check_target(self.group, location, overwrite=overwrite)
             check_ours(self.receipt, "receipt of a run", RECEIPT, sources)
             self._check_folder()
         except VirtualZarrError as error:
@@ -130,6 +148,19 @@ def _check_local(location: Location, sources: Sequence[Source]) -> None:
         check_sources(path, sources)
 
 
+def _check_inputs(location: Location, inputs: Mapping[str, str]) -> None:
+    """Refuse to replace what the run itself needs, or a folder that has it."""
+    place = location.uri if location.is_remote else os.path.realpath(location.uri)
+    for name, noun in inputs.items():
+        path = name if is_url(name) else os.path.realpath(name)
+        is_it = path == place or _is_near(name, (), _identify([place]))
+        if is_it or path.startswith(f"{place.rstrip('/')}{os.sep}"):
+            subject = "it is" if is_it else f"{hide_secrets(name)} is in it, which is"
+            raise NodeExistsError(
+                f"{subject} the {noun} of this run: write to another place", file=location.uri
+            )
+
+
 def list_archive(report: Survey) -> list[Source]:
     """Return all files of a survey, also those that could not be scanned."""
     names = dict.fromkeys(name for some in report.strands.values() for name in some)
@@ -142,12 +173,17 @@ def _select_near(sources: Sequence[Source], places: Sequence[Location]) -> list[
     uris = {place.uri for place in places if place.is_remote}
     paths = [resolve_links(place.uri) for place in places if not place.is_remote]
     folders = tuple(f"{path}{os.sep}" for path in paths if os.path.isdir(path))
-    files = {(found.st_dev, found.st_ino) for path in paths if os.path.isfile(path)
-             for found in [os.stat(path)]}  # fmt: skip
+    files = _identify(paths)
     if not uris and not folders and not files:
         return []
     return [source for source in sources if source.uri in uris
             or (not is_url(source.uri) and _is_near(source.uri, folders, files))]  # fmt: skip
+
+
+def _identify(paths: Sequence[str]) -> set[tuple[int, int]]:
+    """Return device and inode of those that are files."""
+    return {(found.st_dev, found.st_ino) for path in paths if os.path.isfile(path)
+            for found in [os.stat(path)]}  # fmt: skip
 
 
 def _is_near(name: str, folders: tuple[str, ...], files: set[tuple[int, int]]) -> bool:
@@ -165,6 +201,7 @@ def check_publications(
     publications: Sequence[Publication],
     plan: JoinPlan,
     sources: Sequence[Source],
+    inputs: Mapping[str, str],
     *,
     overwrite: bool,
 ) -> Iterator[str]:
@@ -172,7 +209,7 @@ def check_publications(
     near = _select_near(sources, [place for each in publications for place in each.list_places()])
     for each in publications:
         start = f"{hide_secrets(each.to)}: " if len(publications) > 1 else ""
-        for problem in each.check(plan, near, overwrite=overwrite):
+        for problem in each.check(plan, near, inputs, overwrite=overwrite):
             yield start + problem
 
 

@@ -85,7 +85,7 @@ def run_decisions(
     allowed, parallel, progress
         As for `virtualizarr.virtualize`.
     overwrite : bool
-        As for `publish`.
+        Whether results of before are replaced; never anything else.
     dry_run : bool
         Whether nothing is written; all is surveyed, joined and checked.
 
@@ -99,8 +99,8 @@ def run_decisions(
     ------
     DecisionError
         The file cannot be understood, something is undecided, or of more files than was decided,
-        or cannot be done as it was decided, or there is something else where the result or a
-        receipt is to be. Nothing was written.
+        or cannot be done as it was decided, or there is anything but results and receipts of
+        before where those are to be. Nothing was written.
     MismatchError
         Files differ in what no line of the file is about.
 
@@ -134,12 +134,28 @@ def run_decisions(
         )  # fmt: skip
         to = decisions.name_target(strand)
         publications.append(Publication(strand, group, to, decisions, how))
-    problems = [*check_publications(publications, plan, list_archive(report), overwrite=overwrite)]
+    inputs = _list_inputs(path, decisions, ledger)
+    problems = [*check_publications(publications, plan, list_archive(report), inputs,
+                                    overwrite=overwrite)]  # fmt: skip
     if problems:
         raise DecisionError("nothing was written: " + "; ".join(problems), file=os.fspath(path))
     if not dry_run:
         write_publications(publications, plan, receipt.to_json(), overwrite=overwrite)
     return receipt
+
+
+def _list_inputs(
+    path: str | os.PathLike[str], decisions: Decisions, ledger: str | os.PathLike[str] | None
+) -> dict[str, str]:
+    """Return the files that a run needs beside the archive, and what each is."""
+    inputs = {os.fspath(path): "decision file"}
+    if decisions.inventory is not None:
+        inputs[decisions.inventory] = "listing"
+    if ledger is not None:
+        # SQLite has files of its own beside it, some of them only now and then.
+        for ending in ("", ".lock", "-journal", "-wal", "-shm"):
+            inputs[f"{os.fspath(ledger)}{ending}"] = "ledger"
+    return inputs
 
 
 def _list_targets(plan: JoinPlan, decisions: Decisions) -> dict[str, dict[str, Any]]:

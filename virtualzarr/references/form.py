@@ -216,6 +216,14 @@ class ReferenceForm(ABC):
             There is something that is not to be replaced.
         """
 
+    def find_foreign(self, location: Location) -> str | None:
+        """Return the name of something at a place that was not published in this form.
+
+        For who replaces results and nothing else: `publish` with ``overwrite=True`` replaces more.
+        Of forms that delete nothing, nobody has to know.
+        """
+        return None
+
     @abstractmethod
     def publish(
         self, node: Group | Array, location: Location, options: PublishOptions

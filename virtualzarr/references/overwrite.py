@@ -148,25 +148,25 @@ def list_companions(location: Location) -> dict[str, str]:
     found = {}
     for noun, (ending, mark) in COMPANIONS.items():
         beside = location.with_uri(f"{os.path.splitext(location.uri)[0]}{ending}")
-        if beside.uri != location.uri and mark in (_read_head(beside) or b""):
+        if beside.uri != location.uri and mark in (read_head(beside) or b""):
             found[noun] = beside.uri
     return found
 
 
-def _read_head(location: Location) -> bytes | None:
+def read_head(location: Location, nbytes: int = _COMPANION_HEAD) -> bytes | None:
     """Return the first bytes of a file; None if it is not there."""
     uri = location.uri
     if location.is_remote:
         connection = Connection(location)
         try:
-            return bytes(connection.fetch(connection.path, uri, 0, _COMPANION_HEAD)[0])
+            return bytes(connection.fetch(connection.path, uri, 0, nbytes)[0])
         except SourceNotFoundError:
             return None
     path = resolve_links(uri)
     if not os.path.isfile(path):
         return None
     with open(path, "rb") as file:
-        return file.read(_COMPANION_HEAD)
+        return file.read(nbytes)
 
 
 def check_companion(node: Group | Array, location: Location, noun: str, overwrite: bool) -> None:
@@ -217,7 +217,7 @@ def check_ours(
     """
     uri = location.uri
     if location.is_remote:
-        head = _read_head(location)
+        head = read_head(location)
         if head is not None and any(source.uri == uri for source in sources):
             raise _is_source(uri, uri)
     else:
@@ -228,6 +228,6 @@ def check_ours(
         check_sources(path, sources)
         if not os.path.isfile(path):
             raise NodeExistsError(f"there would be a {noun}, and there is a folder", file=uri)
-        head = _read_head(location)
+        head = read_head(location)
     if head and mark not in head:
         raise NodeExistsError(f"there is a file already that is no {noun}; {remedy}", file=uri)

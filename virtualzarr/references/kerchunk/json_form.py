@@ -22,6 +22,7 @@ from virtualzarr.references.kerchunk.copies import COPIES_TEMPLATE, name_copies
 from virtualzarr.references.kerchunk.read_parquet import is_folder
 from virtualzarr.references.kerchunk.scan import open_references
 from virtualzarr.references.kerchunk.write_json import replace_json, write_json
+from virtualzarr.references.overwrite import read_head
 from virtualzarr.references.plan import Plan
 from virtualzarr.references.portable import is_regular
 from virtualzarr.references.portable_form import PortableForm
@@ -32,6 +33,7 @@ from virtualzarr.references.several_writers import (
     open_conditional,
 )
 from virtualzarr.references.write_plan import WriteTask, Written
+from virtualzarr.stores.atomic_files import resolve_links
 from virtualzarr.stores.location import Location
 
 _DOCUMENT = re.compile(rb'(\.zgroup|\.zarray|zarr\.json)"')
@@ -56,6 +58,16 @@ class JsonForm(PortableForm):
     def is_replaceable(self, path: str) -> bool:
         """Tell whether a file is empty, or holds references."""
         return is_reference_file(path)
+
+    def find_foreign(self, location: Location) -> str | None:
+        """Return the name of a file that holds no references."""
+        if location.is_remote:
+            head = read_head(location, _BLOCK_BYTES)
+            is_own = not head or self.matches_content(head)
+        else:
+            path = resolve_links(location.uri)
+            is_own = not os.path.isfile(path) or self.is_replaceable(path)
+        return None if is_own else os.path.basename(location.uri)
 
     def matches_content(self, head: bytes) -> bool:
         """Tell whether a file that begins so holds references."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 from collections.abc import Mapping
 from typing import Any
@@ -21,7 +22,7 @@ from virtualzarr.hierarchy.inventory import list_arrays
 from virtualzarr.references.array_plan import ArrayPlan
 from virtualzarr.references.form import Capabilities, OpenedReferences, PublishOptions
 from virtualzarr.references.kerchunk.create_folder import explain
-from virtualzarr.references.kerchunk.read_parquet import METADATA, is_folder
+from virtualzarr.references.kerchunk.read_parquet import FINGERPRINTS, METADATA, is_folder
 from virtualzarr.references.kerchunk.scan import open_references
 from virtualzarr.references.kerchunk.write_parquet import write_parquet
 from virtualzarr.references.materialize import is_copy
@@ -30,7 +31,11 @@ from virtualzarr.references.portable_form import PortableForm, file_state
 from virtualzarr.references.several_writers import is_object_store, open_conditional
 from virtualzarr.references.unchanged import count_unchanged, is_frozen
 from virtualzarr.references.write_plan import WriteTask, Written
+from virtualzarr.stores.atomic_files import resolve_links
 from virtualzarr.stores.location import Location
+
+_RECORD = re.compile(r"(^|[/\\])refs\.[0-9]+\.parq$")
+"""Records as `record_name` calls them."""
 
 
 class ParquetForm(PortableForm):
@@ -55,6 +60,18 @@ class ParquetForm(PortableForm):
     def is_replaceable(self, path: str) -> bool:
         """Tell whether a folder is empty: of another, readers that are open load records later."""
         return not os.listdir(path)
+
+    def find_foreign(self, location: Location) -> str | None:
+        """Return the name of a file in a folder that is neither metadata nor a record."""
+        if location.is_remote:
+            return None  # folders at URLs are not replaced
+        path = resolve_links(location.uri)
+        names = [os.path.relpath(os.path.join(folder, name), path)
+                 for folder, _, names in os.walk(path) for name in names]  # fmt: skip
+        # Without our metadata, all of it is of others.
+        own = (METADATA, FINGERPRINTS) if is_folder(path) else ()
+        foreign = (n for n in names if n not in own and not (own and _RECORD.search(n)))
+        return next(foreign, None)
 
     def show_opening(self, name: str, zarr_format: int) -> dict[str, str]:
         """Return code that opens a folder: by kerchunk's engine, and by GDAL."""

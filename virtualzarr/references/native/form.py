@@ -30,7 +30,7 @@ from virtualzarr.references.materialize import rename_sources
 from virtualzarr.references.native.append import append, select_unreferenced
 from virtualzarr.references.native.manifest_chunks import NativeChunks
 from virtualzarr.references.native.manifest_growth import native_chunks, rewrite_parts
-from virtualzarr.references.native.save import check_place, save
+from virtualzarr.references.native.save import check_place, find_foreign, save
 from virtualzarr.references.new_names import resolve_names
 from virtualzarr.references.preview import Preview, preview_as_is
 from virtualzarr.references.report import PublishReport
@@ -63,6 +63,10 @@ class NativeForm(ReferenceForm):
     def check_target(self, node: Group | Array, location: Location, *, overwrite: bool) -> None:
         """Refuse a place where there is something already."""
         check_place(node, open_store(location.uri, location.storage_options), overwrite=overwrite)
+
+    def find_foreign(self, location: Location) -> str | None:
+        """Return a key that is of no hierarchy of this form."""
+        return find_foreign(open_store(location.uri, location.storage_options))
 
     def publish(
         self, node: Group | Array, location: Location, options: PublishOptions

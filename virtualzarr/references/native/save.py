@@ -23,6 +23,7 @@ from virtualzarr.metadata import (
     KeyEncoding,
     check_name,
     dumps_json,
+    loads_json,
     parse_array_v3,
 )
 from virtualzarr.metadata.fill import is_same_fill
@@ -33,11 +34,12 @@ from virtualzarr.nodes.documents import DOCUMENT_NAMES, check_writable, find_nod
 from virtualzarr.references.dataset_data import DatasetData
 from virtualzarr.references.native.manifest_growth import save_manifest
 from virtualzarr.references.native.relative_uris import folder_of
+from virtualzarr.references.native.storage_transformer import NAME
 from virtualzarr.references.ome_version import in_zarr_format
 from virtualzarr.references.overwrite import check_sources
 from virtualzarr.references.report import PublishReport
 from virtualzarr.stores import Store, open_store
-from virtualzarr.stores.files import is_url
+from virtualzarr.stores.files import Buffer, is_url
 from virtualzarr.stores.locks import hierarchy_lock
 from virtualzarr.virtual.from_store import build_manifest
 from virtualzarr.virtual.rechunk import with_decoder
@@ -127,6 +129,43 @@ def check_place(node: Group | Array, store: Store, *, overwrite: bool) -> None:
             f"there is {noun} already; overwrite=True replaces it", file=store.uri
         )
     _check_apart(node, store)
+
+
+def find_foreign(store: Store) -> str | None:
+    """Return a key of a store that is of no hierarchy that was saved in the native form.
+
+    Groups are documents alone, and arrays say in theirs that they have a manifest.
+    """
+    kinds: dict[str, str] = {}
+
+    def find_kind(folder: str) -> str:
+        if folder not in kinds:
+            kinds[folder] = _find_kind(store.get(join(folder, "zarr.json")))
+        return kinds[folder]
+
+    for key, _ in store.list():
+        *above, name = key.split("/")
+        folders = ["/".join(above[:k]) for k in range(len(above), -1, -1)]
+        if any(part.startswith("__") for part in (*above, name)):
+            continue  # Zarr v3 reserves such names, and what is unfinished has no documents
+        if name in DOCUMENT_NAMES:
+            is_own = name != ".zarray" and find_kind(folders[0]) != "other"
+        else:
+            is_own = any(find_kind(folder) == "native" for folder in folders)
+        if not is_own:
+            return key
+    return None
+
+
+def _find_kind(document: Buffer | None) -> str:
+    """Return whether a document is of a group, of an array with a manifest, or of another one."""
+    try:
+        members = {} if document is None else loads_json(bytes(document))
+    except errors.MetadataError:
+        return "other"
+    if not isinstance(members, dict) or members.get("node_type") != "array":
+        return "group"
+    return "native" if NAME in str(members.get("storage_transformers")) else "other"
 
 
 def _clear(store: Store) -> None:
