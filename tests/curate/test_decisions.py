@@ -226,6 +226,43 @@ def test_strands_are_published_each_for_itself(tmp_path):
         assert (tmp_path / f"air-{strand}.zarr.receipt.json").exists()
 
 
+@pytest.mark.parametrize("new", ["stop", "skip", "accept"])
+def test_strands_that_nobody_decided_on(tmp_path, new):
+    files = interleave(tmp_path, 6)
+    path = draft(tmp_path, files, to="air-{strand}.zarr")
+    text = path.read_text().replace('"new", do: stop', f'"new", do: {new}')
+    assert '  strands: ["16", "17"]\n' in text
+    # Of those that are not in the list, `new` says what becomes.
+    path.write_text(text.replace(', "17"', ""))
+    problem = r"nobody has decided on 17"
+    with pytest.raises(DecisionError, match=problem) if new == "stop" else nullcontext():
+        receipt = vz.run_decisions(path)
+        assert [*receipt.to] == (["16"] if new == "skip" else ["16", "17"])
+        assert len(receipt.left_out) == receipt.counts.get("new", 0) == (6 if new == "skip" else 0)
+    # Another name splits all names otherwise.
+    path.write_text(text)
+    for k in range(6):
+        os.rename(files[2 * k], re.sub("G16", "metop", files[2 * k]))
+    report = vz.survey(str(tmp_path / "*.nc"))
+    assert [*report.strands] == ["G17", "metop"]
+    decisions = Decisions.read(path)
+    problems = [*check_decisions(decisions, report)]
+    assert problems == ["publish.strands: there is G17, metop now, and decided was 16, 17: draft "
+                        "the file again"]  # fmt: skip
+
+
+def test_strands_are_a_list(tmp_path):
+    path = draft(tmp_path, interleave(tmp_path, 6), to="air-{strand}.zarr")
+    text = path.read_text()
+    path.write_text(text.replace('["16", "17"]', "16"))
+    with pytest.raises(DecisionError, match=r"publish.strands is a list of texts"):
+        Decisions.read(path)
+    # Without a list there is one strand.
+    path.write_text(text.replace('  strands: ["16", "17"]\n', ""))
+    with pytest.raises(DecisionError, match=r"there is 16, 17 now, and decided was one without"):
+        vz.run_decisions(path)
+
+
 @pytest.mark.parametrize("time_type", ["i4", "f8"])
 def test_gaps_are_filled(tmp_path, time_type):
     files = write_archive(tmp_path, 10, names=("air",), time_type=time_type)

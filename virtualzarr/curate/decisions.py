@@ -27,7 +27,7 @@ Action = Literal[
 _MOST_BYTES = 16 << 20
 _TOP = ("virtualzarr-decisions", "archive", "publish", "decide")
 _ARCHIVE = ("paths", "inventory", "files", "listing", "format")
-_PUBLISH = ("form", "to", "dim")
+_PUBLISH = ("form", "to", "dim", "strands")
 _JSON = (".json", ".json.zst", ".json.gz")
 _LINE = ("at", "do", "files", "what", "from", "strand")
 NEW = "new"
@@ -152,6 +152,8 @@ class Decisions:
     lines : tuple of Decision
     digest : str
         Of the file.
+    strands : tuple of str
+        Satellites, tiles or products that are published; an empty text if there is one only.
     """
 
     paths: tuple[str, ...]
@@ -164,6 +166,7 @@ class Decisions:
     lines: tuple[Decision, ...]
     digest: str = ""
     inventory: str | None = None
+    strands: tuple[str, ...] = ("",)
 
     def name_target(self, strand: str) -> str:
         """Return where a strand is written."""
@@ -253,7 +256,7 @@ def _read_document(document: Any, digest: str) -> Decisions:
     if type(version) is not int or version != VERSION:
         raise DecisionError(f"the file is of version {version!r}, and this program knows {VERSION}")
     archive = _take(top["archive"], "archive", _ARCHIVE, ("paths", "files", "listing"))
-    target = _take(top["publish"], "publish", _PUBLISH, _PUBLISH)
+    target = _take(top["publish"], "publish", _PUBLISH, ("form", "to", "dim"))
     paths = archive["paths"]
     if not isinstance(paths, list) or not all(isinstance(path, str) for path in paths):
         raise DecisionError("archive.paths is a list of texts")
@@ -275,13 +278,16 @@ def _read_document(document: Any, digest: str) -> Decisions:
     for name in (target["to"], archive.get("inventory") or "", *paths):
         _check_name(name)
     _check_count(archive["files"], "archive.files")
+    strands = target.get("strands", [""])
+    if not isinstance(strands, list) or not all(isinstance(name, str) for name in strands):
+        raise DecisionError("publish.strands is a list of texts")
     lines = top["decide"] or []
     if not isinstance(lines, list):
         raise DecisionError("decide is a list of lines")
     return Decisions(
         tuple(paths), archive["files"], str(archive["listing"]), archive.get("format"),
         target["form"], target["to"], target["dim"], _read_lines(lines, target["form"]), digest,
-        archive.get("inventory"),
+        archive.get("inventory"), tuple(strands),
     )  # fmt: skip
 
 
@@ -410,6 +416,7 @@ def draft_decisions(
         f"  form: {form}",
         f"  to: {_quote(to)}",
         f"  dim: {_quote(report.dim or '')}",
+        *([] if report.strands.keys() <= {""} else [f"  strands: {_quote([*report.strands])}"]),
         "decide:",
         "  # What comes later and has no line: stop, skip (the files), accept",
         '  - {at: "new", do: stop}',
@@ -461,6 +468,21 @@ def check_decisions(decisions: Decisions, report: Survey) -> Iterator[str]:
             yield f"{key}: no join converts this ({fixed[key]}): skip it, or stop"
         elif line.files is not None and len(files) > line.files:
             yield f"{key}: {len(files):,} files, and decided of {line.files:,}"
+    yield from _check_strands(decisions, report, new)
     eras = {line.at for line in decisions.lines if "/era " in line.at and line.at not in groups}
     for key in sorted(eras):
         yield f"{key}: there is no such era any more"
+
+
+def _check_strands(decisions: Decisions, report: Survey, new: Decision) -> Iterator[str]:
+    """Yield whether strands are others than were decided on: names depend on all names of files."""
+    decided, there = {*decisions.strands}, report.strands.keys()
+    if not there:
+        return
+    if decided - there:
+        before, now = (", ".join(sorted(names)) if names != {""} else "one without a name"
+                       for names in (decided, there))  # fmt: skip
+        yield f"publish.strands: there is {now} now, and decided was {before}: draft the file again"
+    elif there - decided and new.do in (None, "stop"):
+        names = ", ".join(sorted(there - decided))
+        yield f"publish.strands: nobody has decided on {names}; list what is to be published"

@@ -86,6 +86,11 @@ class JoinPlan:
         kept = {files[0]: name for files, name in twice.items()}
         chosen = {strand: [kept.get(name, name) for name in names if name not in left_out]
                   for strand, names in report.strands.items()}  # fmt: skip
+        if new.do == "skip":
+            for strand in chosen.keys() - {*decisions.strands}:
+                more = dict.fromkeys(chosen.pop(strand), NEW)
+                left_out |= more
+                counts[NEW] = counts.get(NEW, 0) + len(more)
         for files, name in twice.items():
             why = left_out.get(files[0])
             left_out |= dict.fromkeys(files, why or "same content twice")
