@@ -1,6 +1,6 @@
 """Strands: files are told apart by fields of their names, or by several of them together."""
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 from itertools import product
 
 import numpy as np
@@ -9,7 +9,9 @@ import pytest
 import virtualzarr as vz
 from tests.archive.archives import EPOCH, make_old, write
 from tests.archive.test_survey import told
+from virtualzarr.archive.axis import AxisFacts
 from virtualzarr.archive.strands import find_strands
+from virtualzarr.combine.cf_time import DAY_NANOSECONDS, day_number
 
 
 def take_turns(folder, pattern, *fields, turns=25, **options):
@@ -66,3 +68,67 @@ def test_parts_of_dates_are_combined_to_no_strands():
     names = [f"air_{2000 + k // 336}_{k // 28 % 12 + 1:02}_{k % 28 + 1:02}.nc" for k in range(2016)]
     codes = np.random.default_rng(0).integers(0, 2, 2016).tolist()
     assert set(find_strands(names, codes, [None] * 2016)) == {""}
+
+
+def place(dates, hours):
+    """Return facts of files of one time each."""
+    epoch = day_number(1970, 1, 1, "standard") * DAY_NANOSECONDS
+    axes = []
+    for date, hour in zip(dates, hours, strict=True):
+        seconds = (date - datetime(1970, 1, 1)).days * 86_400 + hour * 3600
+        low = epoch + seconds * 10**9
+        axes.append(AxisFacts(1, 0, 0, 1, "", "", low, low, (), "standard"))
+    return axes
+
+
+def name_turns(pattern, values, hours, days=30):
+    """Return names and facts of alike files, one a day of each value, at an hour of its own."""
+    every = [(EPOCH + timedelta(days=k), value, hour)
+             for k in range(days) for value, hour in zip(values, hours, strict=True)]  # fmt: skip
+    names = [pattern.format(value, date=date) for date, value, _ in every]
+    return names, place([date for date, *_ in every], [hour for *_, hour in every])
+
+
+@pytest.mark.parametrize(
+    ("pattern", "values"),
+    [
+        ("tas_m{}_{date:%Y%m%d}.nc", ("1", "2")),
+        ("tas_m{}_{date:%Y%m%d}.nc", ("0", "1")),
+        ("tas_{}_{date:%Y%m%d}.nc", ("01", "02")),
+        ("tas_r{}i1p1_{date:%Y%m%d}.nc", ("1", "2")),
+        ("tas_{}_{date:%Y%m%d}.nc", ("m1", "mean")),
+        ("{}/{date:%Y%m%d}.nc", ("aqua", "noaa20")),
+    ],
+)
+def test_numbers_that_are_in_dates_by_chance_are_no_parts_of_them(pattern, values):
+    names, axes = name_turns(pattern, values, (0, 1))
+    assert set(find_strands(names, [0] * 60, axes)) == set(values)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "values"),
+    [
+        ("air_{date:%Y%m%d}_{}.nc", ("00", "01")),
+        ("air_{date:%Y%m%d}T{}.nc", ("00", "01")),
+        ("air_{date:%Y%m%d}_{}.nc", ("t00z", "t01z")),
+        ("air_{date:%Y%m%d}_{}.nc", ("0000", "0100")),
+    ],
+)
+def test_hours_of_files_are_no_strands(pattern, values):
+    names, axes = name_turns(pattern, values, (0, 1))
+    assert set(find_strands(names, [0] * 60, axes)) == {""}
+
+
+@pytest.mark.parametrize("date", ["%Y%m%d", "%d%b%Y", "%Y.%m.%d", "%Y%j"])
+def test_tiles_are_not_split_by_their_dates(date):
+    """Of three files of a day, nobody can tell whether they take turns."""
+    values = ("h08v05", "h08v06", "h09v05")
+    pattern = f"{{}}_{{date:{date}}}.nc"
+    names, axes = name_turns(pattern, values, (0, 1, 2), days=36)
+    found = find_strands(names, [0, 1, 2] * 36, axes)
+    assert set(found) == {"h08-v05", "h08-v06", "h09-v05"}
+
+
+def test_hours_are_strands_if_their_files_are_others():
+    names, axes = name_turns("air_{date:%Y%m%d}_{}.nc", ("00", "12"), (0, 12))
+    assert set(find_strands(names, [0, 1] * 30, axes)) == {"00", "12"}

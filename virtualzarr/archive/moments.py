@@ -15,6 +15,7 @@ _YEAR = "(?P<y>(?:18|19|20)[0-9]{2})"
 _MONTH = "(?P<m>0[1-9]|1[0-2])"
 _DAY = "(?P<d>0[1-9]|[12][0-9]|3[01])"
 _TIME = "(?P<H>[01][0-9]|2[0-3])(?:[-_.:]?(?P<M>[0-5][0-9])(?:[-_.:]?(?P<S>[0-5][0-9]))?)?"
+MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 # From the most exact to the least: the first that fits counts.
 _PATTERNS = [
     re.compile(f"(?<![0-9]){pattern}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Hashable, Iterator, Sequence
 from itertools import combinations, groupby, pairwise
@@ -11,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from virtualzarr.archive.axis import AxisFacts, round_step
-from virtualzarr.archive.moments import format_position
+from virtualzarr.archive.date_parts import DateParts
 from virtualzarr.archive.name_fields import NameField, list_fields, name_values
 from virtualzarr.combine.cf_time import is_datetime_calendar
 
@@ -23,7 +22,6 @@ _TURNS = 4
 """Files take turns if no more than so many of one kind follow each other, on average."""
 
 _FEWEST_STEPS = 4
-_LOOKED_AT = 200
 _MOST_COMBINED = 8
 """Fields of names that are combined: those with the fewest values."""
 
@@ -56,29 +54,44 @@ def find_strands(
     if not are_different and not are_overlapping and _is_even(axes):
         return one
     files = _Files(codes, axes)
-    for fields, values in _list_splits(names, axes):
-        if are_different or are_overlapping:
+    calendars = {axis.calendar for axis in axes[:1] if axis is not None}
+    # Of other calendars, dates are not known as such: what is even could be their parts.
+    is_known = all(calendar is None or is_datetime_calendar(calendar) for calendar in calendars)
+    is_odd = are_different or are_overlapping
+    dated: list[NameField] = []
+    for fields, values in _list_splits(names, DateParts(axes), dated):
+        if is_odd:
             is_it = not are_different or files.are_alike(values)
             is_it = is_it and (not are_overlapping or files.are_apart(values))
         else:
-            is_it = files.are_even(values) and not any(_is_of_dates(f, axes) for f in fields)
+            is_it = is_known and files.are_even(values)
         if is_it:
             return name_values(fields, names)
+    # Hours of which the files are others, if each has enough of them to tell.
+    for field in dated if are_different and not are_overlapping else ():
+        if np.bincount(field.numbers).min() >= 2 * _LEAST and files.are_alike(field.numbers):
+            return name_values((field,), names)
     return one
 
 
 def _list_splits(
-    names: Sequence[str], axes: Sequence[AxisFacts | None]
+    names: Sequence[str], dates: DateParts, dated: list[NameField]
 ) -> Iterator[tuple[tuple[NameField, ...], Integers]]:
-    """Yield fields of names, and the number of the value of each file; the simplest first."""
+    """Yield fields of names, and the number of the value of each file; the simplest first.
+
+    Parts of dates are not among them, but noted: days of a few files each, and combinations, would
+    be fine enough to explain everything.
+    """
     for kind in ("tokens", "words"):
         fields = list_fields(names, kind, _LEAST)
+        are_dates = [dates.has(field) for field in fields]
+        dated += [field for field, is_date in zip(fields, are_dates, strict=True) if is_date]
+        fields = [field for field, is_date in zip(fields, are_dates, strict=True) if not is_date]
         for field in fields:
             yield (field,), field.numbers
         if len(fields) < 2:
             continue
-        # Parts of dates, combined, would be fine enough to explain everything.
-        fields = [field for field in fields if not _is_dated(field, axes)][:_MOST_COMBINED]
+        fields = fields[:_MOST_COMBINED]
         fields.sort(key=lambda field: field.place)
         for size in (2, 3):
             yield from sorted(_combine(fields, size), key=lambda split: int(split[1].max()))
@@ -154,46 +167,6 @@ def _is_even(axes: Sequence[AxisFacts | None]) -> bool:
     )
     step, count = steps.most_common(1)[0] if len(lows) == len(axes) and steps else (None, 0)
     return bool(step) and count >= _FEWEST_STEPS and 5 * count >= 4 * steps.total()
-
-
-def _is_of_dates(field: NameField, axes: Sequence[AxisFacts | None]) -> bool:
-    """Tell whether most of some values are in the dates of their files: an hour, a day."""
-    # Of other calendars, dates are not known as such.
-    if any(axis and axis.calendar and not is_datetime_calendar(axis.calendar) for axis in axes[:1]):
-        return True
-    fits = [bool(parts) and parts <= {part for date in dates for part in date}
-            for _, parts, dates in _list_dates(field, axes)]  # fmt: skip
-    return sum(fits) * 2 > len(fits)
-
-
-def _is_dated(field: NameField, axes: Sequence[AxisFacts | None]) -> bool:
-    """Tell whether most values are one part of the dates of their files: all hours, or all days."""
-    fits: dict[int, list[Counter[int]]] = {}
-    for number, parts, dates in _list_dates(field, axes):
-        counts = fits.setdefault(number, [Counter(), Counter()])
-        counts[1].update([-1])
-        counts[0].update({place for date in dates for place, part in enumerate(date)
-                          if parts == {part}})  # fmt: skip
-    common = Counter(
-        place
-        for found, total in fits.values()
-        for place, count in found.items()
-        if 2 * count > total[-1]
-    )
-    return 2 * max(common.values(), default=0) > len(fits)
-
-
-def _list_dates(
-    field: NameField, axes: Sequence[AxisFacts | None]
-) -> Iterator[tuple[int, set[int], list[list[int]]]]:
-    """Yield of some files which value they have, the numbers in it, and those of their dates."""
-    # At random, as files that take turns come in even steps, too.
-    some = np.random.default_rng(0).permutation(len(axes))[:_LOOKED_AT].tolist()
-    parts = [set(map(int, re.findall("[0-9]+", value))) for value in field.values]
-    for number, axis in ((int(field.numbers[k]), axes[k]) for k in some):
-        ends = () if axis is None else (axis.low, axis.high)
-        texts = [format_position(end, axis.calendar) for end in ends if axis is not None]
-        yield number, parts[number], [list(map(int, re.findall("[0-9]+", t))) for t in texts]
 
 
 def _turn(runs: Integers, totals: Integers) -> NDArray[np.bool_]:
