@@ -12,6 +12,7 @@ import pytest
 
 import virtualzarr as vz
 from tests.archive.archives import EPOCH, make_old, months, write, write_archive
+from virtualzarr.archive.axis_checks import check_names
 from virtualzarr.archive.inventory import classify_error
 from virtualzarr.cli import main
 from virtualzarr.errors import AccessError, MissingDependencyError, SourceError, UnsupportedError
@@ -77,6 +78,27 @@ def test_names_with_the_day_first_say_nothing(tmp_path, pattern):
     write(files[7], 24.0 * 60, 4)
     kinds = {kind for kind, *_ in told(vz.survey(files))}
     assert kinds == {"name contradicts coordinate", "step missing"}
+
+
+PATTERNS = ["%d%b%Y", "%d%m%Y", "%m%d%Y", "x_%b%d_%Y", "x_%B_%Y_%d", "%-d.%-m.%Y", "%d.%m.%y",
+            "%m-%d-%y", "v1.2_%d-%m-%Y"]  # fmt: skip
+
+
+@pytest.mark.parametrize("pattern", PATTERNS)
+@pytest.mark.parametrize("first", [datetime(2001, 1, 1), datetime(2001, 11, 30)])
+def test_dates_with_the_year_last_are_in_order(pattern, first):
+    dates = [first + timedelta(days=k) for k in range(36)]
+    names = [f"{date:{pattern}}.nc" for date in dates]
+    assert check_names(names, [None] * 36, "time") == []
+    # One that is elsewhere is told, and no other.
+    moved = [*names[:3], *names[4:], names[3]]
+    assert [odd.files for odd in check_names(moved, [None] * 36, "time")] == [(names[3],)]
+
+
+def test_one_date_of_all_names_says_nothing_of_their_order():
+    names = [f"air_31Jan2001_{k:02}.nc" for k in range(20)]
+    moved = [*names[:3], *names[4:], names[3]]
+    assert [odd.files for odd in check_names(moved, [None] * 20, "time")] == [(names[3],)]
 
 
 def test_names_of_one_calendar_can_be_converted(tmp_path):

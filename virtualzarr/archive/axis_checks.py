@@ -12,7 +12,7 @@ from typing import Any
 from virtualzarr.archive.anomalies import Anomaly, Kind
 from virtualzarr.archive.axis import AxisFacts, Number
 from virtualzarr.archive.gaps import find_gaps
-from virtualzarr.archive.moments import find_period, format_position
+from virtualzarr.archive.moments import find_period, format_position, list_year_last
 from virtualzarr.archive.order import Axes
 from virtualzarr.combine.cf_time import is_datetime_calendar
 from virtualzarr.ingest.find_files import natural_key
@@ -130,6 +130,9 @@ def check_names(names: Sequence[str], axes: Axes, path: str) -> list[Anomaly]:
     dates = _list_dates(names, axes)
     if dates is not None:
         inside = max(inside, _find_longest_rise(dates), key=len)
+    for some in list_year_last(names) if len(inside) < len(names) else ():
+        keys = [(*date, natural_key(rest)) for *date, rest in some]
+        inside = max(inside, _find_longest_rise(keys), key=len)
     if len(inside) * 5 < len(names) * 4:
         return anomalies
     odd = [name for k, name in enumerate(names) if k not in inside and name not in contradicted]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from fractions import Fraction
 
@@ -28,6 +29,26 @@ _PATTERNS = [
         rf"{_DAY}(?P<sep>[-_.]){_MONTH}(?P=sep){_YEAR}(?![0-9])",
     )
 ]
+
+_NUMBER_OF_DAY, _NUMBER_OF_MONTH = "(?P<d>[0-3]?[0-9])", "(?P<m>[01]?[0-9])"
+_NAME_OF_MONTH = f"(?P<b>{'|'.join(MONTHS)})[a-z]*"
+_ANY_YEAR = "(?P<y>(?:18|19|20)[0-9]{2}|[0-9]{2})(?![0-9])"
+_SEPARATOR = "(?P<sep>[-_. ])"
+_DIGITS_OF_DAY, _DIGITS_OF_MONTH = "(?P<d>[0-3][0-9])", "(?P<m>[01][0-9])"
+# Names in which the year comes last: as text, they are in another order than their dates.
+_YEAR_LAST = [
+    re.compile(f"(?<![0-9]){pattern}", re.IGNORECASE)
+    for pattern in (
+        f"{_NUMBER_OF_DAY}[-_. ]?{_NAME_OF_MONTH}[-_. ]?{_ANY_YEAR}",
+        f"{_NAME_OF_MONTH}[-_. ]?(?:{_NUMBER_OF_DAY}[-_., ]+)?{_ANY_YEAR}",
+        f"{_NUMBER_OF_DAY}{_SEPARATOR}{_NUMBER_OF_MONTH}(?P=sep){_ANY_YEAR}",
+        f"{_NUMBER_OF_MONTH}{_SEPARATOR}{_NUMBER_OF_DAY}(?P=sep){_ANY_YEAR}",
+        f"{_DIGITS_OF_DAY}{_DIGITS_OF_MONTH}{_ANY_YEAR}",
+        f"{_DIGITS_OF_MONTH}{_DIGITS_OF_DAY}{_ANY_YEAR}",
+    )
+]
+_CENTURY_FROM = 69
+"""Two digits of a year from this one on are of 1900, as in POSIX."""
 
 
 def as_date(moment: Number | None) -> datetime | None:
@@ -102,3 +123,36 @@ def _read_period(match: re.Match[str], calendar: str) -> tuple[int, int] | None:
             return low, low + seconds * 10**9
     following = day_number(year + month // 12, month % 12 + 1, 1, calendar)
     return None if following is None else (low, following * DAY_NANOSECONDS)
+
+
+def list_year_last(names: Sequence[str]) -> Iterator[list[tuple[int, int, int, str]]]:
+    """Yield for each way to read dates with the year last what all names say; the rest follows.
+
+    Which of two numbers is the day is not known: whoever asks takes the way that fits.
+
+    Examples
+    --------
+    >>> [*list_year_last(["a_31Jan2001.nc", "a_01Feb2001.nc"])]
+    [[(2001, 1, 31, '.nc'), (2001, 2, 1, '.nc')]]
+    """
+    texts = [os.path.basename(name) for name in names]
+    for pattern in _YEAR_LAST:
+        dates = []
+        for text in texts:
+            match = pattern.search(text)
+            if match is None:
+                break
+            dates.append(_read_year_last(match, text))
+        # One date of all says nothing of their order.
+        if len(dates) == len(texts) and len({date[:3] for date in dates}) > 1:
+            yield dates
+
+
+def _read_year_last(match: re.Match[str], text: str) -> tuple[int, int, int, str]:
+    fields = match.groupdict()
+    year = int(fields["y"])
+    if year < 100:
+        year += 1900 if year >= _CENTURY_FROM else 2000
+    name = fields.get("b")
+    month = int(fields["m"]) if name is None else MONTHS.index(name.lower()) + 1
+    return year, month, int(fields["d"] or 1), text[match.end() :]
