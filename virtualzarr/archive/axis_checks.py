@@ -131,8 +131,8 @@ def check_names(names: Sequence[str], axes: Axes, path: str) -> list[Anomaly]:
     if dates is not None:
         inside = max(inside, _find_longest_rise(dates), key=len)
     for some in list_year_last(names) if len(inside) < len(names) else ():
-        keys = [(*date, natural_key(rest)) for *date, rest in some]
-        inside = max(inside, _find_longest_rise(keys), key=len)
+        read = [(*date[:3], natural_key(date[3])) for date in some]
+        inside = max(inside, _find_longest_rise(read), key=len)
     if len(inside) * 5 < len(names) * 4:
         return anomalies
     odd = [name for k, name in enumerate(names) if k not in inside and name not in contradicted]
