@@ -124,6 +124,15 @@ def test_pages_of_large_archives_are_small(report):
     page = make_page(large)
     assert len(page.encode()) <= MAX_BYTES
     assert "of 19,980 anomalies" in page
+    # Nor does the bar look as if there were no files where it draws no eras.
+    bar = page[page.index("<h2>Eras along") : page.index("<h2>Eras</h2>")]
+    assert "<p>The first 200 of 400 eras are drawn one by one.</p>" in bar
+    spans = re.findall(r'left:([0-9.]+)%;width:([0-9.]+)%;background:([^"]*)" title="([^"]*)', bar)
+    assert len(spans) == 201
+    left, width, _, title = spans[-1]
+    assert title == "200 eras more, which are not drawn one by one"
+    assert float(left) + float(width) == pytest.approx(100, abs=0.01)
+    assert "<p>The first 20 of 400 eras with changes.</p>" in page
     assert make_page(Survey(0, 0, {}, None, 0, (), ())).endswith("</html>")
 
 

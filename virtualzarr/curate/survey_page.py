@@ -27,10 +27,12 @@ MAX_ROWS = 1000
 """Anomalies of single files that are listed."""
 
 _MAX_ERAS = 200
+_MAX_COLUMNS = 20
 _MAX_VARIABLES = 200
 _MAX_TEXT = 200
 _MAX_YEARS = 60
 _COLORS = ("#0b6e99", "#c46200", "#3f7d20", "#8a3ffc", "#b0264f", "#5d5d5d", "#007d79", "#7a5c00")
+_REST = "#999"
 _STYLE = Path(__file__).with_name("survey.css").read_text(encoding="utf-8")
 
 
@@ -135,16 +137,26 @@ def _draw_timeline(report: Survey) -> str:
     low, high = min(known), max(known)
     length = (high - low) or 1.0
     rows: dict[str, list[str]] = {}
+    rest: dict[str, tuple[int, float, float]] = {}
     for number, (era, (start, stop)) in enumerate(zip(report.eras, spans, strict=True)):
-        if start is None or stop is None or number >= _MAX_ERAS:
+        if start is None or stop is None:
             continue
-        left, width = 100 * (start - low) / length, 100 * (stop - start) / length
-        title = _show(f"era {number + 1}: {era.files:,} files, {era.start} to {era.stop}")
-        rows.setdefault(era.strand, []).append(
-            f'<span style="left:{left:.3f}%;width:{width:.3f}%;background:'
-            f'{_COLORS[number % len(_COLORS)]}" title="{title}"></span>'
-        )
-    gaps = _list_gaps(report)[:MAX_ROWS]
+        if number >= _MAX_ERAS:
+            count, first_start, last_stop = rest.get(era.strand, (0, start, stop))
+            rest[era.strand] = (count + 1, min(start, first_start), max(stop, last_stop))
+            continue
+        place = 100 * (start - low) / length, 100 * (stop - start) / length
+        title = f"era {number + 1}: {era.files:,} files, {era.start} to {era.stop}"
+        color = _COLORS[number % len(_COLORS)]
+        rows.setdefault(era.strand, []).append(_draw_bar(*place, color, title))
+    # What is not drawn one by one is one bar, as nothing would say that there are no files.
+    for strand, (count, start, stop) in rest.items():
+        place = 100 * (start - low) / length, 100 * (stop - start) / length
+        if strand in rows:
+            title = f"{count:,} eras more, which are not drawn one by one"
+            rows[strand].append(_draw_bar(*place, _REST, title))
+    every = _list_gaps(report)
+    gaps = every[:MAX_ROWS]
     ends = {gap.files[-1] for gap in gaps}
     strands = {name: strand for strand, names in report.strands.items() for name in names
                if name in ends}  # fmt: skip
@@ -160,7 +172,14 @@ def _draw_timeline(report: Survey) -> str:
     scale = (
         f"<div class=scale><span>{_show(first.start)}</span><span>{_show(last.stop)}</span></div>"
     )
-    return f"<h2>Eras along {_show(report.dim)}</h2>{drawn}{scale}"
+    said = _say_rest(len(report.eras), _MAX_ERAS, "eras", "are drawn one by one")
+    said += _say_rest(len(every), MAX_ROWS, "gaps", "are marked")
+    return f"<h2>Eras along {_show(report.dim)}</h2>{drawn}{scale}{said}"
+
+
+def _draw_bar(left: float, width: float, color: str, title: str) -> str:
+    style = f"left:{left:.3f}%;width:{width:.3f}%;background:{color}"
+    return f'<span style="{style}" title="{_show(title)}"></span>'
 
 
 def _list_gaps(report: Survey) -> list[Anomaly]:
@@ -197,14 +216,16 @@ def _tabulate_changes(report: Survey) -> str:
             entry.append(f"{each.kind}: {each.detail}")
     if not cells:
         return ""
-    eras = sorted({era for entry in cells.values() for era in entry})[:20]
+    every = sorted({era for entry in cells.values() for era in entry})
+    eras = every[:_MAX_COLUMNS]
     rows = [
         (_show(variable), *("<br>".join(_show(text) for text in entry.get(era, [])[:5])
                             for era in eras))
         for variable, entry in sorted(cells.items())[:_MAX_VARIABLES]
     ]  # fmt: skip
     names = ("variable", *(f"era {era}" for era in eras))
-    rest = _say_rest(len(cells), _MAX_VARIABLES, "variables")
+    rest = _say_rest(len(every), _MAX_COLUMNS, "eras with changes")
+    rest += _say_rest(len(cells), _MAX_VARIABLES, "variables")
     return f"<h2>What changes</h2>{_table(names, rows, mark='change')}{rest}"
 
 
@@ -278,8 +299,9 @@ def _tabulate_odd(report: Survey, room: int) -> str:
     return f"<h2>Odd files</h2>{table}{rest}"
 
 
-def _say_rest(count: int, shown: int, noun: str) -> str:
-    return f"<p>The first {shown:,} of {count:,} {noun}.</p>" if count > shown else ""
+def _say_rest(count: int, shown: int, noun: str, verb: str = "") -> str:
+    words = f"The first {shown:,} of {count:,} {noun} {verb}".rstrip()
+    return f"<p>{words}.</p>" if count > shown else ""
 
 
 def _table(names: Iterable[str], rows: Iterable[Sequence[str]], mark: str = "") -> str:
