@@ -510,7 +510,7 @@ def test_verdicts_are_what_publishing_does(tmp_path, archive):
     done = joined.publish(tmp_path / "air.json", copy=True)
     assert done.copied == sum(each.chunks for each in copied)
     costs = dict(sum_costs(verdicts))
-    assert "copies 40 chunks" in costs["json"]
+    assert "copies about 40 chunks, 1,280 bytes" in costs["json"]
     assert "convert" in costs["native"]
 
 
@@ -547,6 +547,17 @@ def test_verdicts_say_what_odd_chunks_make_of_the_others(tmp_path):
         copied = sum(each.chunks for each in verdicts if each.form == form)
         assert joined.publish(tmp_path / name, copy=True).copied == copied
     assert dict(sum_costs(verdicts))["parquet"].startswith("copies")
+
+
+@pytest.mark.parametrize("odd", [0, 7, 20])
+def test_verdicts_count_about_what_one_file_of_another_type_makes_of_the_others(tmp_path, odd):
+    special = {f"_{odd}": {"dtype": "f8", "only": ["air"]}}
+    files = write_archive(tmp_path, 24, names=("air",), **special)
+    verdicts = [each for each in judge(vz.survey(files)) if each.form == "json"]
+    joined = vz.virtualize(files, "time", harmonize=True)
+    seen = vz.preview(joined, tmp_path / "a.json", reference_format="json")
+    assert sum(each.chunks for each in verdicts) == pytest.approx(seen.copied, rel=0.1)
+    assert dict(sum_costs(verdicts))["json"].startswith("copies about ")
 
 
 def test_the_command_drafts_and_never_replaces(tmp_path, archive, capsys):

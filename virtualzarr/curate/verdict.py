@@ -25,7 +25,7 @@ MAX_ERAS = 32
 """Eras of one strand, at most, that are held against the largest one."""
 
 _SUFFIX = {"json": "json", "parquet": "parq", "icechunk": "icechunk", "native": "zarr"}
-_OF_CHUNKS = ("byte order", "chunk shape", "filters", "format")
+_ODD_KINDS = ("byte order", "chunk shape", "filters", "format", "data type", "scale/offset", "fill")
 _OURS = ("native", "dataset")
 _FORMS = (*get_args(ReferenceFormat), "copy")
 _BYTES_PER_SECOND = 50e6
@@ -72,8 +72,8 @@ def judge(
 
     Some files of each era are joined with files of the largest one of its strand, as a run would
     do, and what that says holds for the others, as they are alike: of each number of rows there is
-    one. So are single files whose chunks are odd, for what they make of the others. Nothing is
-    written.
+    one. So are single files whose chunks or numbers are odd, for what they make of the others.
+    Nothing is written.
 
     Parameters
     ----------
@@ -170,10 +170,17 @@ class _Strand:
             # What is copied is cut otherwise, perhaps: a file's own chunks are what is said.
             own, length = chunks.get(line.path, (line.copied, 0))
             size = length * sizes.get(line.path, 0) or line.copied_bytes // line.copied
-            count = min(line.copied, own) * files
-            verdicts.append(Verdict(form, number, line.path, "copy", count, count * size, line.why))
             base, era = self.largest
-            left = line.copied - most.get(line.path, (line.copied, 0))[0]
+            mine = most.get(line.path, (line.copied, 0))[0]
+            left = line.copied - mine
+            # As all of an era are alike: what is as many as the others have is theirs alone.
+            if others and line.copied == line.chunks - mine and left > 0:
+                left, own = line.copied, 0
+            count = min(line.copied, own) * files
+            if count:
+                verdicts.append(
+                    Verdict(form, number, line.path, "copy", count, count * size, line.why)
+                )
             if others and left > 0:
                 # Joined with these, nobody else reads the chunks of the largest era, either.
                 count = left * era.files // others
@@ -187,12 +194,12 @@ class _Strand:
 
 
 def _list_odd(report: Survey, strand: str, eras: list[tuple[int, Era]]) -> list[tuple[int, Era]]:
-    """Return files whose chunks are odd, each kind as an era, and the number of that it is in."""
+    """Return files whose chunks or numbers are odd, each kind as an era with a number."""
     stops = list(accumulate(era.files for _, era in eras))
     places: dict[str, int] = {}
     odd: dict[str, tuple[int, Era]] = {}
     for anomaly in report.anomalies:
-        if anomaly.era is not None or anomaly.kind not in _OF_CHUNKS:
+        if anomaly.era is not None or anomaly.kind not in _ODD_KINDS:
             continue
         places = places or {name: k for k, name in enumerate(report.strands.get(strand, ()))}
         name = anomaly.files[0]
@@ -238,7 +245,7 @@ def sum_costs(verdicts: list[Verdict]) -> list[tuple[str, str]]:
     --------
     >>> sum_costs([Verdict("json", 1, "", "virtual for all"),
     ...            Verdict("json", 2, "air", "copy", 40, 4_000_000, "other codecs")])
-    [('json', 'copies 40 chunks, about 4,000,000 bytes (an estimate: 1 s)')]
+    [('json', 'copies about 40 chunks, 4,000,000 bytes (an estimate: 1 s)')]
     """
     forms = dict.fromkeys(verdict.form for verdict in verdicts)
     said = []
@@ -251,7 +258,7 @@ def sum_costs(verdicts: list[Verdict]) -> list[tuple[str, str]]:
             text = f"impossible: {impossible[0].why}"
         elif chunks:
             seconds = max(round(nbytes / _BYTES_PER_SECOND), 1)
-            text = f"copies {chunks:,} chunks, about {nbytes:,} bytes (an estimate: {seconds:,} s)"
+            text = f"copies about {chunks:,} chunks, {nbytes:,} bytes (an estimate: {seconds:,} s)"
         else:
             text = "virtual for us" if form in _OURS else "virtual for all"
         if open_ones and not impossible:
