@@ -52,6 +52,8 @@ class Survey:
     strands : dict
         The files that were scanned, in order, but for copies; of each of the satellites, tiles or
         products that take turns, if there are several.
+    options : dict
+        What else decides on what is found, if it was given: `decode`.
     """
 
     files: int
@@ -63,6 +65,7 @@ class Survey:
     anomalies: tuple[Anomaly, ...]
     listing: str = ""
     strands: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    options: dict[str, Any] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
         """Return the survey as JSON has it, without the logins and signatures of URLs."""
@@ -152,11 +155,14 @@ def survey(
         get_format(format)
     scan = {"format": format, "storage_options": storage_options, "allowed": allowed}
     options = {"scan": scan, "decode": decode, "listed": getattr(paths, "versions", None)}
+    given = {name: value for name, value in {"decode": decode}.items() if value}
     if ledger is None:
-        return _survey(files, dim, None, options, parallel, progress)
+        report = _survey(files, dim, None, options, parallel, progress)
+        return replace(report, options=given)
     noted = scan_options(format, allowed, storage_options)
     with Ledger(ledger, noted, storage_options) as opened:
-        return _survey(files, dim, opened, options, parallel, progress)
+        report = _survey(files, dim, opened, options, parallel, progress)
+    return replace(report, options=given)
 
 
 def _survey(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Any, Literal, get_args
 
@@ -13,6 +13,7 @@ from virtualzarr.archive.anomalies import Anomaly, Kind
 from virtualzarr.archive.eras import Era
 from virtualzarr.archive.survey import Survey
 from virtualzarr.choices import ReferenceFormat
+from virtualzarr.curate.archive_record import RECORDED, ArchiveRecord
 from virtualzarr.errors import DecisionError, import_optional, suggest
 from virtualzarr.redaction import strip_secrets
 from virtualzarr.references.registry import get_form
@@ -26,7 +27,7 @@ Action = Literal[
 
 _MOST_BYTES = 16 << 20
 _TOP = ("virtualzarr-decisions", "archive", "publish", "decide")
-_ARCHIVE = ("paths", "inventory", "files", "listing", "format")
+_ARCHIVE = ("paths", "inventory", "files", "listing", "format", *RECORDED)
 _PUBLISH = ("form", "to", "dim", "strands")
 _JSON = (".json", ".json.zst", ".json.gz")
 _LINE = ("at", "do", "files", "what", "from", "strand")
@@ -146,6 +147,8 @@ class Decisions:
     format : str, optional
     inventory : str, optional
         A listing of the archive, instead of paths: see `virtualzarr.read_listing`.
+    record : ArchiveRecord
+        How it was surveyed.
     form, to : str
         What is written, and where; ``{strand}`` in ``to`` is the satellite, tile or product.
     dim : str
@@ -167,6 +170,7 @@ class Decisions:
     digest: str = ""
     inventory: str | None = None
     strands: tuple[str, ...] = ("",)
+    record: ArchiveRecord = field(default_factory=ArchiveRecord)
 
     def name_target(self, strand: str) -> str:
         """Return where a strand is written."""
@@ -284,10 +288,13 @@ def _read_document(document: Any, digest: str) -> Decisions:
     lines = top["decide"] or []
     if not isinstance(lines, list):
         raise DecisionError("decide is a list of lines")
+    record = ArchiveRecord.read(archive)
+    decided = _read_lines(lines, target["form"])
+    record.check_lines(line.at for line in decided)
     return Decisions(
         tuple(paths), archive["files"], str(archive["listing"]), archive.get("format"),
-        target["form"], target["to"], target["dim"], _read_lines(lines, target["form"]), digest,
-        archive.get("inventory"), tuple(strands),
+        target["form"], target["to"], target["dim"], decided, digest,
+        archive.get("inventory"), tuple(strands), record,
     )  # fmt: skip
 
 
@@ -412,6 +419,7 @@ def draft_decisions(
         *([] if inventory is None else [f"  inventory: {_quote(strip_secrets(inventory))}"]),
         f"  files: {report.files}",
         f"  listing: {_quote(report.listing)}",
+        *(f"  {entry}" for entry in ArchiveRecord.of(report).list_entries()),
         "publish:",
         f"  form: {form}",
         f"  to: {_quote(to)}",
@@ -469,9 +477,21 @@ def check_decisions(decisions: Decisions, report: Survey) -> Iterator[str]:
         elif line.files is not None and len(files) > line.files:
             yield f"{key}: {len(files):,} files, and decided of {line.files:,}"
     yield from _check_strands(decisions, report, new)
-    eras = {line.at for line in decisions.lines if "/era " in line.at and line.at not in groups}
-    for key in sorted(eras):
-        yield f"{key}: there is no such era any more"
+    yield from _find_unused(decisions, groups)
+
+
+def _find_unused(decisions: Decisions, groups: Mapping[str, Any]) -> Iterator[str]:
+    """Yield which lines hold for nothing: the archive is another than they were decided of."""
+    for line in sorted(decisions.lines, key=lambda line: line.at):
+        if line.at == NEW or line.at in groups:
+            continue
+        if "/era " in line.at:
+            yield f"{line.at}: there is no such era any more"
+        elif line.files:
+            yield (
+                f"{line.at}: decided of {line.files:,} files, and now there are none: remove the "
+                "line, or say no number of files if it is about files to come"
+            )
 
 
 def _check_strands(decisions: Decisions, report: Survey, new: Decision) -> Iterator[str]:

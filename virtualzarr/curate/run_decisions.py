@@ -115,7 +115,8 @@ def run_decisions(
     if decisions.inventory is not None:
         paths = read_listing(decisions.inventory, **access)
     access |= {"parallel": parallel, "progress": progress, "ledger": ledger}
-    report = survey(paths, decisions.dim, format=decisions.format, **access)
+    decode = decisions.record.decode
+    report = survey(paths, decisions.dim, format=decisions.format, decode=decode, **access)
     plan = JoinPlan.of(decisions, report)
     problems = [*check_decisions(decisions, report), *plan.check(decisions)]
     if problems:
