@@ -1,5 +1,6 @@
 """What a decision file says of how its archive was surveyed: a run does it alike."""
 
+import json
 import shutil
 
 import h5py
@@ -9,6 +10,7 @@ import pytest
 import virtualzarr as vz
 from tests.archive.archives import make_old, write_archive
 from tests.curate.test_decisions import draft
+from virtualzarr.cli import main
 from virtualzarr.curate.decisions import Decisions, draft_decisions
 from virtualzarr.errors import DecisionError
 
@@ -86,3 +88,63 @@ def test_lines_that_hold_for_nothing_any_more_stop(tmp_path):
     # A line of no number is about what may come.
     path.write_text(path.read_text().replace(", files: 1}", "}"))
     assert vz.run_decisions(path, overwrite=True).left_out == {}
+
+
+def write_items(folder, count=12):
+    """Write items of STAC with two assets each, a file of zeros or so and another one."""
+    features = []
+    for kind, first in (("raw", 0), ("corrected", 1)):
+        (folder / kind).mkdir()
+        write_archive(folder / kind, count, names=(("air", "rain")[first],))
+    for k in range(count):
+        assets = {
+            name: {"href": str(folder / name / f"day{k:03}.nc"), "roles": [role]}
+            for name, role in (("raw", "data"), ("corrected", "corrected"))
+        }
+        features.append({
+            "type": "Feature", "stac_version": "1.0.0", "id": str(k), "geometry": None,
+            "properties": {"datetime": "2001-01-01T00:00:00Z"}, "links": [], "assets": assets,
+        })  # fmt: skip
+    path = folder / "items.json"
+    path.write_text(json.dumps({"type": "FeatureCollection", "features": features, "links": []}))
+    return path
+
+
+@pytest.mark.parametrize("by_command", [False, True])
+@pytest.mark.parametrize(("assets", "name"), [(("corrected",), "rain"), ((), "air")])
+def test_a_run_reads_the_assets_that_were_surveyed(tmp_path, by_command, assets, name):
+    items = write_items(tmp_path)
+    path, target = tmp_path / "air.yaml", tmp_path / "air.zarr"
+    if by_command:
+        chosen = [text for asset in assets for text in ("--assets", asset)]
+        arguments = ["survey", str(items), "--listing", *chosen, "--to", str(target), "-q"]
+        assert main([*arguments, "--decisions", str(path)]) == 0
+    else:
+        report = vz.survey(vz.read_listing(items, assets=assets or None))
+        path.write_text(draft_decisions(report, [], to=str(target), inventory=str(items)))
+    assert Decisions.read(path).record.assets == (assets or None)
+    vz.run_decisions(path)
+    assert sorted(vz.open(target)) == sorted(["time", "x", name])
+
+
+def test_assets_are_texts_and_of_a_listing(tmp_path):
+    items = write_items(tmp_path)
+    report = vz.survey(vz.read_listing(items, assets="corrected"))
+    path = tmp_path / "air.yaml"
+    text = draft_decisions(report, [], to="air.zarr", inventory=str(items))
+    assert '  assets: ["corrected"]\n' in text
+    path.write_text(text.replace('["corrected"]', "corrected"))
+    with pytest.raises(DecisionError, match=r"archive\.assets is a list of texts"):
+        vz.run_decisions(path)
+    path.write_text(text.replace("  inventory:", "  #"))
+    with pytest.raises(DecisionError, match="there is no inventory"):
+        vz.run_decisions(path)
+
+
+def test_a_run_takes_the_format_that_was_surveyed(tmp_path):
+    files = write_archive(tmp_path, 12, names=("air",))
+    report = vz.survey(files, format="hdf5")
+    path = tmp_path / "air.yaml"
+    path.write_text(draft_decisions(report, files, to="air.zarr"))
+    assert Decisions.read(path).format == "hdf5"
+    assert report.to_json()["options"] == {"format": "hdf5"}

@@ -53,7 +53,8 @@ class Survey:
         The files that were scanned, in order, but for copies; of each of the satellites, tiles or
         products that take turns, if there are several.
     options : dict
-        What else decides on what is found, if it was given: `decode`.
+        What else decides on what is found, if it was given: `format`, `decode`, and the `assets`
+        of a listing.
     """
 
     files: int
@@ -155,7 +156,8 @@ def survey(
         get_format(format)
     scan = {"format": format, "storage_options": storage_options, "allowed": allowed}
     options = {"scan": scan, "decode": decode, "listed": getattr(paths, "versions", None)}
-    given = {name: value for name, value in {"decode": decode}.items() if value}
+    given = {"format": format, "decode": decode, "assets": getattr(paths, "assets", None)}
+    given = {name: value for name, value in given.items() if value}
     if ledger is None:
         report = _survey(files, dim, None, options, parallel, progress)
         return replace(report, options=given)

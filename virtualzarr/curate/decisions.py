@@ -419,6 +419,7 @@ def draft_decisions(
         *([] if inventory is None else [f"  inventory: {_quote(strip_secrets(inventory))}"]),
         f"  files: {report.files}",
         f"  listing: {_quote(report.listing)}",
+        *(f"  format: {_quote(name)}" for name in [report.options.get("format")] if name),
         *(f"  {entry}" for entry in ArchiveRecord.of(report).list_entries()),
         "publish:",
         f"  form: {form}",

@@ -113,7 +113,7 @@ def run_decisions(
     access: dict[str, Any] = {"storage_options": storage_options, "allowed": allowed}
     paths: Any = decisions.paths
     if decisions.inventory is not None:
-        paths = read_listing(decisions.inventory, **access)
+        paths = read_listing(decisions.inventory, assets=decisions.record.assets, **access)
     access |= {"parallel": parallel, "progress": progress, "ledger": ledger}
     decode = decisions.record.decode
     report = survey(paths, decisions.dim, format=decisions.format, decode=decode, **access)

@@ -46,6 +46,8 @@ class Listing(Sequence[str]):
     versions : mapping
         The version of each file by its name, None where nothing is said. It is then not asked for:
         a million files cost no request.
+    assets : iterable of str, optional
+        Names or roles of the assets of STAC that they are, if some were chosen.
 
     Examples
     --------
@@ -53,8 +55,11 @@ class Listing(Sequence[str]):
     ['a.nc']
     """
 
-    def __init__(self, versions: Mapping[str, Version | None]) -> None:
+    def __init__(
+        self, versions: Mapping[str, Version | None], assets: Iterable[str] | None = None
+    ) -> None:
         self.versions = dict(versions)
+        self.assets = None if assets is None else tuple(assets)
         self._names = list(self.versions)
 
     @overload
@@ -131,15 +136,16 @@ def read_listing(
         if "fileSchema" in document:
             return Listing(dict(_read_inventory(document, location)))
         if is_stac(document):
-            wanted = (
-                None if assets is None else {assets} if isinstance(assets, str) else set(assets)
-            )
+            chosen = [assets] if isinstance(assets, str) else assets
+            chosen = None if chosen is None else sorted({*chosen})
+            wanted = None if chosen is None else {*chosen}
 
             def fetch(uri: str) -> Any:
                 at = location.locate(uri)
                 return _parse_json(_read_whole(at), at)
 
-            return Listing(dict(find_stac_assets(document, location, fetch, wanted)))
+            found = dict(find_stac_assets(document, location, fetch, wanted))
+            return Listing(found, chosen)
         raise UnsupportedError(
             "the document is no inventory of S3, and nothing of STAC", file=location.uri
         )
