@@ -1,6 +1,8 @@
 """What a decision file says of how its archive was surveyed: a run does it alike."""
 
 import json
+import os
+import re
 import shutil
 
 import h5py
@@ -8,7 +10,7 @@ import numpy as np
 import pytest
 
 import virtualzarr as vz
-from tests.archive.archives import make_old, write_archive
+from tests.archive.archives import make_old, write, write_archive
 from tests.curate.test_decisions import draft
 from virtualzarr.cli import main
 from virtualzarr.curate.decisions import Decisions, draft_decisions
@@ -148,3 +150,58 @@ def test_a_run_takes_the_format_that_was_surveyed(tmp_path):
     path.write_text(draft_decisions(report, files, to="air.zarr"))
     assert Decisions.read(path).format == "hdf5"
     assert report.to_json()["options"] == {"format": "hdf5"}
+
+
+def backfill(folder, days, names):
+    """Write a file for each day, with these variables."""
+    files = [write(str(folder / f"day{k:03}.nc"), 24.0 * k, 4, names=names) for k in days]
+    make_old(files)
+    return files
+
+
+@pytest.mark.parametrize("before", [("air", "hum"), ("rain",), ("air",)])
+@pytest.mark.parametrize("with_odd", [False, True])
+def test_a_backfill_does_not_turn_a_decision_round(tmp_path, before, with_odd):
+    folder = tmp_path / "days"
+    folder.mkdir()
+    files = backfill(folder, range(10, 40), ("air",))
+    if with_odd:
+        files[:1] = backfill(folder, [10], ("air", "hum"))
+    path = draft(tmp_path, [str(folder / "*.nc")], variable="skip")
+    path.write_text(path.read_text().replace("do: stop", "do: skip"))
+    assert list(vz.run_decisions(path).left_out) == files[:with_odd]
+    receipt = (tmp_path / "air.zarr.receipt.json").read_text()
+    backfill(folder, range(7, 10), before)
+    if before == ("air",):
+        assert list(vz.run_decisions(path, overwrite=True).left_out) == files[:with_odd]
+        return
+    with pytest.raises(DecisionError, match=r"new: skip would leave out .*nc \(variable .*again"):
+        vz.run_decisions(path, overwrite=True)
+    assert (tmp_path / "air.zarr.receipt.json").read_text() == receipt
+
+
+def test_new_files_of_another_kind_are_left_out(tmp_path):
+    folder = tmp_path / "days"
+    folder.mkdir()
+    backfill(folder, range(10, 40), ("air",))
+    path = draft(tmp_path, [str(folder / "*.nc")])
+    text = path.read_text().replace("do: stop", "do: skip")
+    path.write_text(text)
+    later = backfill(folder, range(40, 46), ("air", "hum"))
+    # Which file is a copy, and which one was there before, is all the same.
+    shutil.copy(folder / "day010.nc", folder / "day-copy.nc")
+    make_old([folder / "day-copy.nc"])
+    receipt = vz.run_decisions(path, dry_run=True)
+    assert later == [
+        name for name in receipt.left_out if receipt.left_out[name] != "same content twice"
+    ]
+    first = Decisions.read(path).record.typical[0]
+    os.unlink(first)
+    with pytest.raises(DecisionError, match="was typical of that, is not there any more"):
+        vz.run_decisions(path)
+    path.write_text(re.sub("  typical: .*\n", "", text))
+    with pytest.raises(DecisionError, match=r"new: skip needs archive\.typical"):
+        vz.run_decisions(path)
+    path.write_text(re.sub("  typical: .*\n", "  typical: air.nc\n", text))
+    with pytest.raises(DecisionError, match=r"archive\.typical is a list of texts"):
+        vz.run_decisions(path)

@@ -106,6 +106,10 @@ class JoinPlan:
                 f"there are {len(self.files)} strands ({', '.join(self.files)}): each is "
                 "published for itself, and publish.to needs {strand} in it"
             )
+        lines = {line.at: line.do for line in decisions.lines}
+        if lines.get(NEW) == "skip":
+            kept = (name for names in self.files.values() for name in names)
+            yield from decisions.record.check_new(kept, self.left_out, lines)
         if not all(self.files.values()) or not self.files:
             yield "no file is left"
 
