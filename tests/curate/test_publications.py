@@ -228,3 +228,57 @@ def test_copies_go_with_the_references_that_name_them(tmp_path, monkeypatch):
     assert vz.open(tmp_path / "air.json")["air"][:].shape[0] == 11 * 4
     assert len(list_copies()) == 1
     assert foreign.read_text() == "mine"
+
+
+def fail_at(name, monkeypatch, place="create_dataset"):
+    """Let writing to a place fail, as when a process is killed before that."""
+    done = getattr(publication, place)
+
+    def write(to, *arguments, **options):
+        if name in str(to):
+            raise WriteError("the disk is full", file=str(to))
+        return done(to, *arguments, **options)
+
+    monkeypatch.setattr(publication, place, write)
+
+
+@pytest.mark.parametrize("place", ["air-16.ds", "air-17.ds", "air-16.ds.receipt", "17.ds.receipt"])
+def test_a_run_that_wrote_some_datasets_goes_on(tmp_path, monkeypatch, place):
+    files = interleave(tmp_path, 6)
+    path = draft(tmp_path, files, form="dataset", to="air-{strand}.ds")
+    with monkeypatch.context() as context:
+        fail_at(place, context, "AtomicFile" if "receipt" in place else "create_dataset")
+        with pytest.raises(WriteError):
+            vz.run_decisions(path)
+    assert vz.run_decisions(path, dry_run=True).to["16"]["files"] == 6
+    assert vz.run_decisions(path).to["17"]["files"] == 6
+    for strand, first in (("16", 1), ("17", 11)):
+        dataset = vz.Dataset(tmp_path / f"air-{strand}.ds")
+        assert dataset.version == 1
+        assert dataset.group["x"][0] == first
+        receipt = json.loads((tmp_path / f"air-{strand}.ds.receipt.json").read_text())
+        assert receipt["to"][strand]["files"] == 6
+    # Nothing is left to do.
+    with pytest.raises(DecisionError, match="datasets are never overwritten"):
+        vz.run_decisions(path)
+
+
+@pytest.mark.parametrize("change", ["decisions", "files", "another dataset"])
+def test_datasets_of_other_decisions_are_not_taken(tmp_path, monkeypatch, change):
+    files = interleave(tmp_path, 6)
+    path = draft(tmp_path, files, form="dataset", to="air-{strand}.ds")
+    with monkeypatch.context() as context:
+        fail_at("air-17.ds", context)
+        with pytest.raises(WriteError):
+            vz.run_decisions(path)
+    if change == "decisions":
+        path.write_text(path.read_text() + "# another file\n")
+    elif change == "files":
+        write(files[0], 0.0, 4, 1.0, x=(1, 2, 3, 4), names=("air",))
+        make_old(files)
+    else:
+        shutil.rmtree(tmp_path / "air-16.ds")
+        vz.create_dataset(tmp_path / "air-16.ds", files[::2], "time")
+    with pytest.raises(DecisionError, match=r"air-16.ds: there is something already"):
+        vz.run_decisions(path)
+    assert not (tmp_path / "air-17.ds").exists()

@@ -9,29 +9,34 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from glob import escape, glob
+from functools import cached_property
+from hashlib import blake2b
 from typing import Any
 
 from virtualzarr.archive.survey import Survey
 from virtualzarr.curate.decisions import Decisions
 from virtualzarr.curate.join_plan import JoinPlan
-from virtualzarr.dataset.create import create_dataset
+from virtualzarr.dataset.create import create_dataset, is_created
 from virtualzarr.errors import NodeExistsError, VirtualZarrError
 from virtualzarr.hierarchy.group import Group
 from virtualzarr.hierarchy.inventory import list_sources
 from virtualzarr.manifest import Source
-from virtualzarr.redaction import hide_secrets
+from virtualzarr.redaction import hide_secrets, strip_secrets
 from virtualzarr.references.form import PublishOptions
 from virtualzarr.references.materialize import stem_of_copies
 from virtualzarr.references.overwrite import check_ours, check_sources
 from virtualzarr.references.publish import publish
 from virtualzarr.references.registry import choose_target
 from virtualzarr.stores.atomic_files import AtomicFile, resolve_links, write_errors
-from virtualzarr.stores.files import is_url
+from virtualzarr.stores.files import is_url, read_head
 from virtualzarr.stores.location import Location
 from virtualzarr.stores.open_store import open_store
 
 RECEIPT = b'"virtualzarr-receipt"'
 """What receipts of runs begin with, nearly."""
+
+_HEAD_BYTES = 256
+"""In which receipts name their decisions."""
 
 
 @dataclass(frozen=True)
@@ -66,6 +71,33 @@ class Publication:
         location, _ = choose_target(self.to, self.decisions.form, self.options)
         return [location, self.receipt]
 
+    @cached_property
+    def commit_id(self) -> str:
+        """A name of the commit that makes a dataset: the same of the same decisions and files."""
+        digest = blake2b(f"{self.decisions.digest} {self.strand}".encode(), digest_size=16)
+        for source in list_sources(self.group):
+            version = (strip_secrets(source.uri), source.size, source.mtime_ns, source.etag)
+            digest.update(f"{version!r}\n".encode())
+        return f"run-{digest.hexdigest()}"
+
+    def is_written(self) -> bool:
+        """Tell whether a run of the same decisions on the same files has made its dataset."""
+        location, form = choose_target(self.to, self.decisions.form, self.options)
+        if form.name != "dataset":
+            return False
+        try:
+            return is_created(location, self.commit_id)
+        except VirtualZarrError:
+            return False  # the check says what is wrong
+
+    def has_receipt(self) -> bool:
+        """Tell whether the receipt of the same decisions is there."""
+        try:
+            head = read_head(self.receipt, _HEAD_BYTES)
+        except VirtualZarrError:
+            return False  # the check says what is wrong
+        return RECEIPT in head and self.decisions.digest.encode() in head
+
     def check(
         self,
         plan: JoinPlan,
@@ -73,6 +105,7 @@ class Publication:
         inputs: Mapping[str, str],
         *,
         overwrite: bool,
+        is_written: bool = False,
     ) -> Iterator[str]:
         """Yield why it cannot be written.
 
@@ -83,6 +116,8 @@ class Publication:
             Files that are never replaced: at least those of the archive that lie in the way.
         inputs : mapping
             Files that the run itself needs, and what each is.
+        is_written : bool
+            Whether it is what an earlier run has made, which this one takes as it is.
         """
         location, form = choose_target(self.to, self.decisions.form, self.options)
         try:
@@ -96,7 +131,8 @@ class Publication:
                     "remove it, or write to another place",
                     file=location.uri,
                 )
-            form.check_target(self.group, location, overwrite=overwrite)
+            if not is_written:
+                form.check_target(self.group, location, overwrite=overwrite)
             check_ours(self.receipt, "receipt of a run", RECEIPT, sources)
             self._check_folder()
         except VirtualZarrError as error:
@@ -124,7 +160,9 @@ class Publication:
             # Such a result is not replaced as a whole: a kill leaves neither it nor a new one.
             self._remove_receipt()
         if form == "dataset":
-            create_dataset(self.to, self.group, self.decisions.dim, storage_options=options)
+            # One that an earlier run has made is left as it is.
+            create_dataset(self.to, self.group, self.decisions.dim, commit_id=self.commit_id,
+                           storage_options=options)  # fmt: skip
             return
         before = self._list_copies() if overwrite else set()
         report = publish(self.group, self.to, reference_format=form, copy=bool(plan.copied),
@@ -235,10 +273,23 @@ def check_publications(
 ) -> Iterator[str]:
     """Yield what would stop any of them; each is named if there are several."""
     near = _select_near(sources, [place for each in publications for place in each.list_places()])
+    written = _find_written(publications)
     for each in publications:
         start = f"{hide_secrets(each.to)}: " if len(publications) > 1 else ""
-        for problem in each.check(plan, near, inputs, overwrite=overwrite):
+        options = {"overwrite": overwrite, "is_written": each.strand in written}
+        for problem in each.check(plan, near, inputs, **options):
             yield start + problem
+
+
+def _find_written(publications: Sequence[Publication]) -> set[str]:
+    """Return strands whose datasets were made by a run that was ended before it had done all.
+
+    None if it had: then there is nothing to do, and what is there is said to be.
+    """
+    written = [each for each in publications if each.is_written()]
+    if len(written) == len(publications) and all(each.has_receipt() for each in written):
+        return set()
+    return {each.strand for each in written}
 
 
 def write_publications(

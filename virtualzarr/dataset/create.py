@@ -178,6 +178,16 @@ def check_place(location: Location) -> None:
     _check_empty(open_storage(location, False).list_top(), location.uri)
 
 
+def is_created(location: Location, commit_id: str) -> bool:
+    """Tell whether there is a dataset whose history has a commit of this name."""
+    if HEAD not in open_storage(location, False).list_top():
+        return False
+    access: dict[str, Any] = {
+        "storage_options": location.storage_options, "allowed": location.allowed,
+    }  # fmt: skip
+    return Dataset(location.uri, **access).has_commit(commit_id)
+
+
 def _check_empty(present: Sequence[str], folder: str) -> None:
     # What a creation left that was stopped before its head was there is in nobody's way.
     if any(name not in _LEFT_BEHIND and name[-4:] != ".new" for name in present):
