@@ -6,6 +6,7 @@ import hashlib
 import io
 import json
 import os
+from datetime import UTC, datetime
 from urllib.parse import quote_plus
 
 import pyarrow as pa
@@ -147,9 +148,10 @@ def test_links_of_stac_are_followed(tmp_path):
 def test_a_survey_of_a_listing_asks_for_no_version(tmp_path, monkeypatch):
     files = write_archive(tmp_path, 6)
     versions = {file: take_version(file) for file in files}
-    rows = [f"{file},{os.path.getsize(file)},x{n}" for n, file in enumerate(files)]
-    (tmp_path / "a.csv").write_text("\n".join(["uri,size,etag", *rows]))
+    (tmp_path / "a.csv").write_text("\n".join(["uri", *files]))
     listing = vz.read_listing(tmp_path / "a.csv")
+    tagged = {file: Version(versions[file].size, f"etag x{n}") for n, file in enumerate(files)}
+    listing.versions.update(tagged)
     # What was listed is another version than what is there: it changed meanwhile.
     assert {each.kind for each in vz.survey(listing).anomalies} == {"changed during the scan"}
     listing.versions.update(versions)
@@ -162,3 +164,21 @@ def test_a_survey_of_a_listing_asks_for_no_version(tmp_path, monkeypatch):
     assert (report.reused, asked) == (6, [])
     assert "air" in vz.virtualize(listing, "time", ledger=path)
     assert asked == []
+
+
+@pytest.mark.parametrize(
+    "columns", ["size", "etag", "size,etag", "size,last_modified", "size,etag,last_modified"]
+)
+def test_what_listings_say_of_local_files_is_no_version_of_them(tmp_path, columns):
+    # Their tags are of where they come from, and dates are not as exact as those of the system.
+    files = write_archive(tmp_path, 6)
+    rows = []
+    for file in files:
+        date = datetime.fromtimestamp(int(os.path.getmtime(file)), UTC).isoformat()
+        known = {"size": str(os.path.getsize(file)), "etag": "abc", "last_modified": date}
+        rows.append(",".join([file, *(known[name] for name in columns.split(","))]))
+    (tmp_path / "a.csv").write_text("\n".join([f"uri,{columns}", *rows]))
+    listing = vz.read_listing(tmp_path / "a.csv")
+    for _ in range(2):
+        assert vz.survey(listing, ledger=tmp_path / "air.ledger").anomalies == ()
+    assert vz.virtualize(listing, "time")["air"].shape[0] == 24

@@ -44,8 +44,8 @@ class Listing(Sequence[str]):
     Parameters
     ----------
     versions : mapping
-        The version of each file by its name, None where nothing is said. It is then not asked for:
-        a million files cost no request.
+        The version of each file by its name, None where nothing is said, and of local files. It
+        is then not asked for: a million files cost no request.
     assets : iterable of str, optional
         Names or roles of the assets of STAC that they are, if some were chosen.
 
@@ -201,7 +201,10 @@ def _list_rows(rows: Iterable[_Row], location: Location) -> Iterator[tuple[str, 
             raise SourceError("a row names no file", file=location.uri)
         if uri.endswith("/"):
             continue  # a folder, as consoles make them
-        yield location.resolve_uri(uri), _version_of(value, location)
+        uri = location.resolve_uri(uri)
+        version = _version_of(value, location)
+        # Local files have no tags, and listings round their dates: they are asked themselves.
+        yield uri, version if is_url(uri) else None
 
 
 def _match_columns(row: _Row, location: Location) -> dict[str, str]:
