@@ -336,3 +336,23 @@ def test_days_through_a_leap_year_say_nothing(tmp_path):
     assert report.anomalies == ()
     assert (len(report.eras), report.eras[0].start) == (1, "2000-02-20T00:00:00")
     assert report.eras[0].stop == "2000-03-06T18:00:00"
+
+
+@pytest.mark.parametrize("time_type", ["f4", "f8", "i2", "i4", "i8", "u4"])
+def test_times_that_were_never_written_are_missing(tmp_path, time_type):
+    fill = netCDF4.default_fillvals[time_type]
+    odd = {"times": np.array([48, 54, 60, fill], time_type)}
+    files = write_archive(tmp_path, 12, names=("air",), time_type=time_type, _2=odd)
+    for _ in range(2):
+        found = vz.survey(files, ledger=tmp_path / "air.ledger").anomalies
+        assert ("missing value", (files[2],)) in {(each.kind, each.files) for each in found}
+        assert {each.kind for each in found} <= {"missing value", "step missing"}
+
+
+@pytest.mark.parametrize(("attributes", "missing"), [
+    ({"units": "hours since 2000-01-01"}, 1), ({"units": "K"}, 0), ({}, 0),
+    ({"units": "hours since 2000-01-01", "_FillValue": -1}, 0),
+])  # fmt: skip
+def test_the_fill_value_of_netcdf_is_of_times_that_say_none(attributes, missing):
+    values = np.array([1, 2, netCDF4.default_fillvals["i4"]], "i4")
+    assert AxisFacts.of(values, attributes).missing == missing

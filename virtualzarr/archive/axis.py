@@ -28,6 +28,12 @@ _FEW_ODD = 20
 # Times that are floats are rounded to this many nanoseconds in steps, and only there.
 _ROUNDED = 10**6
 _EXACT_FLOAT = 2**52
+# Of the netCDF library (`netcdf.h`, NC_FILL_*), by data type; a byte has none that is masked.
+_NETCDF_FILLS: dict[str, Number | float] = {
+    "i2": -32767, "u2": 65535, "i4": -2147483647, "u4": 4294967295,
+    "i8": -9223372036854775806, "u8": 18446744073709551614,
+    "f4": 9.969209968386869e36, "f8": 9.969209968386869e36,
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,13 +115,18 @@ def _digest(values: NDArray[Any]) -> str:
 
 
 def find_missing(values: NDArray[Any], attributes: Mapping[str, Any]) -> NDArray[np.bool_]:
-    """Return which values are missing: NaN, or what the attributes say."""
+    """Return which values are missing: NaN, what the attributes say, or times never written."""
     missing = np.isnan(values) if values.dtype.kind == "f" else np.zeros(values.shape, bool)
     if values.dtype.kind in "iuf":
         for name in ("_FillValue", "missing_value"):
             mask = attributes.get(name)
             if isinstance(mask, int | float):
                 missing |= values == mask
+    fill = _NETCDF_FILLS.get(values.dtype.str[1:])
+    # Where files say nothing else, cells of netCDF that were never written have its own fill value.
+    is_time = fill is not None and TimeUnit.from_attributes(attributes) is not None
+    if is_time and "_FillValue" not in attributes:
+        missing |= values == values.dtype.type(fill)
     return missing
 
 

@@ -22,7 +22,7 @@ from virtualzarr.ingest.versions import Version
 from virtualzarr.redaction import strip_secrets
 from virtualzarr.stores.files import is_url
 
-SCANNER = 4
+SCANNER = 5
 """Version of scans and of facts: rows of another one, or of another release, are not believed."""
 
 AT_ONCE = 16
