@@ -14,7 +14,8 @@ from virtualzarr.archive.eras import Era
 from virtualzarr.archive.survey import Survey
 from virtualzarr.choices import ReferenceFormat
 from virtualzarr.curate.archive_record import RECORDED, ArchiveRecord
-from virtualzarr.errors import DecisionError, import_optional, suggest
+from virtualzarr.curate.decision_text import parse_text
+from virtualzarr.errors import DecisionError, suggest
 from virtualzarr.redaction import strip_secrets
 from virtualzarr.references.registry import get_form
 
@@ -196,61 +197,13 @@ class Decisions:
         if len(data) > _MOST_BYTES:
             raise DecisionError("the decision file is too large", file=name)
         try:
-            document = _parse(data, name)
+            document = parse_text(data, name)
         except (ValueError, RecursionError) as error:
             raise DecisionError(f"the decision file cannot be read: {error}", file=name) from error
         try:
             return _read_document(document, blake2b(data, digest_size=16).hexdigest())
         except DecisionError as error:
             raise error.at(file=name) from None
-
-
-def _parse(data: bytes, name: str) -> Any:
-    if name.endswith(".json"):
-        return json.loads(data, object_pairs_hook=_refuse_twice)
-    yaml: Any = import_optional(
-        "yaml",
-        "decision files as YAML need PyYAML (pip install virtualzarr[decisions]); JSON does not",
-    )
-
-    class Loader(yaml.SafeLoader):  # type: ignore[misc]
-        def compose_node(self, parent: Any, index: Any) -> Any:
-            # A file of a few bytes could stand for gigabytes.
-            if self.check_event(yaml.AliasEvent):
-                raise ValueError("aliases are not allowed")
-            return super().compose_node(parent, index)
-
-        def construct_mapping(self, node: Any, deep: bool = False) -> Any:
-            return _refuse_twice(
-                (self.construct_object(key, deep=True), self.construct_object(value, deep=True))
-                for key, value in node.value
-            )
-
-    # As JSON, which drafts are written in, escapes characters beyond 16 bits as two.
-    Loader.add_constructor(
-        "tag:yaml.org,2002:str", lambda self, node: _join_surrogates(self.construct_scalar(node))
-    )
-    Loader.add_constructor("tag:yaml.org,2002:map", lambda self, node: self.construct_mapping(node))
-    try:
-        return yaml.load(data, Loader)
-    except yaml.YAMLError as error:
-        raise ValueError(" ".join(str(error).split())) from error
-
-
-def _join_surrogates(text: str) -> str:
-    if text.isascii():
-        return text
-    return text.encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass")
-
-
-def _refuse_twice(pairs: Any) -> dict[Any, Any]:
-    """Return a mapping; the same key twice is a mistake, of which the last would win."""
-    mapping: dict[Any, Any] = {}
-    for key, value in pairs:
-        if key in mapping:
-            raise ValueError(f"the key {key!r} is there twice")
-        mapping[key] = value
-    return mapping
 
 
 def _read_document(document: Any, digest: str) -> Decisions:
