@@ -8,8 +8,8 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from glob import escape, glob
 from functools import cached_property
+from glob import escape, glob
 from hashlib import blake2b
 from typing import Any
 
