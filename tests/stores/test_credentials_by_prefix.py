@@ -10,6 +10,7 @@ import zlib
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from types import SimpleNamespace
+from urllib.request import urlopen
 
 import h5py
 import numpy as np
@@ -356,6 +357,38 @@ def test_keys_of_object_stores_are_renewed(monkeypatch):
         with pytest.raises(SourceError, match="credentials"):
             store.get("b/0")
         assert issued.count == count
+
+
+@pytest.mark.parametrize("retries", [0, 3])
+def test_keys_are_renewed_where_heads_are_refused_without_a_reason(server, monkeypatch, retries):
+    """S3 answers HEAD by 400 and no body where other requests get the code `ExpiredToken`."""
+    pytest.importorskip("s3fs")
+    monkeypatch.setattr(vz.config, "retries", retries)
+    monkeypatch.setattr(
+        issued, "options", lambda count: {"key": f"key{count}", "secret": SECRET, "token": "t"}
+    )
+    with running() as s3, urlopen(f"{server.url}/private/a.h5") as response:
+        s3.store("bucket/a/1.h5", response.read(), {})
+        url = "s3://bucket/a/1.h5"
+        login = {"s3://bucket/a": f"{HERE}:give_token"}
+        options = {"client_kwargs": {"endpoint_url": s3.url}, "credentials": login}
+        file = RemoteFile(Location.of(url, options))
+        for read in (
+            lambda: take_fingerprint(Location.of(url, options)),
+            lambda: vz.virtualize(url, storage_options=options),
+            lambda: vz.open(url, storage_options=options),
+            lambda: FsspecStore("s3://bucket", options).size("a/1.h5"),
+        ):
+            file.read(0, 4)
+            count, counts = issued.count, expire_keys(s3, 1000)
+            counts[f"key{count}"] = 1000
+            assert read()
+            assert issued.count == count + 1
+        # A function that gives other keys each time is asked once, where these do not help.
+        expire_keys(s3, 0)
+        with pytest.raises(SourceError, match="Bad Request"):
+            take_fingerprint(Location.of(url, options))
+        assert issued.count == count + 2
 
 
 def test_watched_folders_are_listed_with_their_keys(monkeypatch):

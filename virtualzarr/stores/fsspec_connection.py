@@ -28,7 +28,7 @@ from virtualzarr.stores.listing import Entry, glob
 from virtualzarr.stores.location import Location
 from virtualzarr.stores.remote_archives import open_members
 from virtualzarr.stores.request_loop import with_request_loop
-from virtualzarr.stores.retry import TransientError, retry_blocking
+from virtualzarr.stores.retry import retry_blocking
 from virtualzarr.stores.s3 import without_own_retries
 from virtualzarr.stores.transport import Answer, Transport, transport_for
 from virtualzarr.stores.uris import is_url, is_web, split_archives
@@ -180,9 +180,10 @@ class Connection:
     def _retry(self, work: Callable[[Transport], T], uri: str) -> T:
         if self._process != os.getpid():
             self._connect()
-        provider = self._find_provider(uri)
+        provider, is_renewed = self._find_provider(uri), False
 
         def attempt() -> T:
+            nonlocal is_renewed
             credential = None if provider is None else provider.get()
             transport = self._transport_by(credential)
             # Who waits for the next attempt keeps nobody else out; who connects anew does.
@@ -190,13 +191,15 @@ class Connection:
                 try:
                     return work(transport)
                 except Exception as error:
-                    transient = transport.as_transient(error)
-                    if provider is not None and transport.is_refusal(error):
-                        is_renewed = provider.renew(credential) is not credential
-                        transient = TransientError(error) if is_renewed else None
-                    if transient is None:
+                    if provider is None or is_renewed or not transport.is_refusal(error):
+                        transient = transport.as_transient(error)
+                        if transient is None:
+                            raise
+                        raise transient from error
+                    is_renewed = True
+                    if provider.renew(credential) is credential:
                         raise
-                    raise transient from error
+            return attempt()
 
         return retry_blocking(attempt)
 

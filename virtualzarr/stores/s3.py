@@ -29,8 +29,11 @@ _TRANSIENT_CODES = frozenset(["RequestTimeout", "SlowDown", "InternalError"])
 """Codes of errors that another attempt may not get, whatever the status is."""
 
 
-_EXPIRED_CODES = frozenset(["ExpiredToken", "ExpiredTokenException", "TokenRefreshRequired"])
-"""Codes of errors by which S3 says, with status 400, that credentials are to be renewed."""
+_EXPIRED_CODES = frozenset(["ExpiredToken", "ExpiredTokenException", "TokenRefreshRequired", "400"])
+"""Codes of errors by which S3 says, with status 400, that credentials are to be renewed.
+
+The last is what botocore has for an answer without a body, as those to HEAD are: this may be why.
+"""
 
 
 def without_own_retries(options: Mapping[str, Any]) -> dict[str, Any]:
