@@ -237,11 +237,15 @@ def test_members_of_archives_are_where_the_archive_is(tmp_path):
 
 def shown(error):
     """Return all that an error and its causes show, to people and to pickle."""
-    texts = traceback.format_exception(error)
-    while error is not None:
+    texts, waiting, seen = traceback.format_exception(error), [error], []
+    while waiting:
+        error = waiting.pop()
+        if error is None or any(error is each for each in seen):
+            continue
+        seen.append(error)
         texts += [repr(error), repr(error.args), repr(vars(error))]
         texts.append(pickle.dumps(error.__reduce__()[1]).decode("latin1"))
-        error = error.__cause__ or error.__context__
+        waiting += [error.__cause__, error.__context__]
     return "\n".join(texts)
 
 

@@ -523,6 +523,35 @@ def test_nothing_shows_secrets(server, tmp_path, monkeypatch, caplog, kind):
     assert find_secret(tmp_path) == [tmp_path / "key"]
 
 
+@pytest.mark.parametrize("code", ["ExpiredToken", "InvalidAccessKeyId", "SlowDown", "Unknown"])
+def test_what_s3_says_of_a_request_is_in_no_error(code, monkeypatch):
+    """Its errors have the token that has expired, the key, or what was signed."""
+    pytest.importorskip("s3fs")
+    monkeypatch.setattr(vz.config, "retries", 0)
+    told = "".join(f"<{name}>{SECRET}</{name}>" for name in ("Token-0", "StringToSign", "HostId"))
+    document = f"<Error><Code>{code}</Code><Message>not now</Message>{told}</Error>".encode()
+    headers = {"X-Amz-Id-2": SECRET}
+    keys = {name: f"{SECRET}-{name}" for name in ("key", "secret", "token")}
+    with running() as server:
+        server.perform = lambda *request: (403, headers, document)
+        options = {**keys, "client_kwargs": {"endpoint_url": server.url}}
+        store, url = FsspecStore("s3://bucket", options), "s3://bucket/a.nc"
+        for work in (
+            lambda: vz.virtualize("s3://bucket/*.nc", concat_dim="time", storage_options=options),
+            lambda: vz.virtualize(url, storage_options=options),
+            lambda: RemoteFile(Location.of(url, options)).read(0, 4),
+            lambda: store.set("a", b"1"),
+            lambda: [*store.list("a")],
+            lambda: list_folder("s3://bucket/a", "*.nc", options),
+            lambda: vz.open_group("memory://a", mode="w").publish(url, storage_options=options),
+        ):
+            with pytest.raises(OSError, match=r"not now|Forbidden") as raised:
+                work()
+            text = shown(raised.value)
+            assert "ClientError" in text or code == "SlowDown"
+            assert SECRET not in text
+
+
 def test_split_urls_that_are_none():
     assert split_url("https://[bad/a") is None
     assert split_url("relative/path") is None

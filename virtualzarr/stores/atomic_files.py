@@ -22,7 +22,7 @@ from typing import Any, BinaryIO, Self
 
 from virtualzarr.errors import NodeExistsError, PublishError, VirtualZarrError, WriteError
 from virtualzarr.stores.files import Connection, is_file, is_url
-from virtualzarr.stores.fingerprints import hide_request_headers
+from virtualzarr.stores.foreign_errors import hide_requests
 from virtualzarr.stores.local import sync_folder
 from virtualzarr.stores.location import Location
 from virtualzarr.stores.locks import writer_lock
@@ -53,7 +53,7 @@ def write_errors(uri: str) -> Iterator[None]:
 
 
 def _as_write_error(error: Exception, uri: str) -> WriteError:
-    hide_request_headers(error)
+    hide_requests(error)
     text = getattr(error, "strerror", None) or str(error) or type(error).__name__
     failed = WriteError(f"cannot write here: {text}", file=uri)
     failed.errno = getattr(error, "errno", None)

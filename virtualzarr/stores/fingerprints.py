@@ -11,7 +11,7 @@ from typing import Any
 
 from virtualzarr.config import config
 from virtualzarr.errors import SourceChangedError, SourceError, SourceNotFoundError
-from virtualzarr.redaction import hide_secrets
+from virtualzarr.stores.foreign_errors import hide_requests
 
 # Each file system of fsspec has names of its own for the same things.
 _TAG_NAMES = ("ETag", "etag")
@@ -215,39 +215,11 @@ def check_length(uri: str, length: int, limit: int | None) -> None:
         raise LengthError(f"{length} bytes are too many: at most {limit} are needed", file=uri)
 
 
-def hide_request_headers(error: BaseException | None) -> None:
-    """Take headers and queries of requests out of exceptions of aiohttp and their causes.
-
-    Keys and signatures are there; messages, `repr` and pickles show them, and error trackers
-    record all of these.
-    """
-    seen: set[int] = set()
-    while error is not None and id(error) not in seen:
-        seen.add(id(error))
-        request: Any = getattr(error, "request_info", None)
-        if request is not None:
-            urls = _as_bare(request.url), _as_bare(request.real_url)
-            bare = type(request)(urls[0], request.method, {}, urls[1])
-            changed: Any = error
-            # Earlier responses of the same request have its headers, too.
-            changed.request_info, changed.history = bare, ()
-            error.args = (bare, (), *error.args[2:])
-        if any(isinstance(text, str) for text in error.args):
-            error.args = tuple(
-                hide_secrets(text) if isinstance(text, str) else text for text in error.args
-            )
-        error = error.__cause__ or error.__context__
-
-
-def _as_bare(url: Any) -> Any:
-    return url.with_query(None).with_user(None)
-
-
 def as_source_error(error: Exception, uri: str) -> SourceError:
     """Return an exception of a file system as an error of this package."""
     if isinstance(error, SourceError):
         return error
-    hide_request_headers(error)
+    hide_requests(error)
     # Of an FTP server, 550 says that there is no such file (RFC 959, 4.2).
     is_missing = isinstance(error, FileNotFoundError) or (
         type(error).__module__ == "ftplib" and str(error).startswith("550")

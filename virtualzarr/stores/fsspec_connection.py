@@ -24,6 +24,7 @@ from virtualzarr.stores.credentials import (
     without_keyring,
 )
 from virtualzarr.stores.fingerprints import Fingerprint, as_source_error
+from virtualzarr.stores.foreign_errors import hide_requests
 from virtualzarr.stores.listing import Entry, glob
 from virtualzarr.stores.location import Location
 from virtualzarr.stores.remote_archives import open_members
@@ -175,7 +176,11 @@ class Connection:
 
         Raises whatever the file system does.
         """
-        return self._retry(lambda transport: work(transport.fs), uri)
+        try:
+            return self._retry(lambda transport: work(transport.fs), uri)
+        except Exception as error:
+            hide_requests(error)
+            raise
 
     def _retry(self, work: Callable[[Transport], T], uri: str) -> T:
         if self._process != os.getpid():
@@ -310,6 +315,7 @@ class Connection:
         try:
             yield
         except VirtualZarrError as error:
+            hide_requests(error)
             # The transport names the path in its file system, or nothing: callers know the URI.
             error.file = uri
             raise
