@@ -6,8 +6,10 @@ noted in ledgers.
 
 from __future__ import annotations
 
+import base64
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from functools import lru_cache
 from itertools import pairwise
 from typing import Any
@@ -40,6 +42,15 @@ _BESIDE = re.compile(
     re.IGNORECASE,
 )
 """Names that are part of a signature where there is one, and change with it."""
+
+_SCHEMES = frozenset(["basic", "bearer", "digest", "negotiate", "token"])
+"""First words of logins in headers, which are no secrets."""
+
+_SHORTEST = 4
+"""Characters of a secret that is looked for in texts: shorter ones are in any."""
+
+_UNMISTAKABLE = 8
+"""Characters of a secret that is looked for within words, too."""
 
 _URL = re.compile(r"[a-z][a-z0-9+.-]*://", re.IGNORECASE)
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
@@ -91,6 +102,70 @@ def hide_in_json(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {key: hide_in_json(each) for key, each in value.items()}
     return [*map(hide_in_json, value)] if isinstance(value, list | tuple) else value
+
+
+def find_secrets(options: Mapping[str, Any], url: str = "") -> frozenset[str]:
+    """Return the secrets of options and of a URL, in the forms in which a server may repeat them.
+
+    Examples
+    --------
+    >>> found = find_secrets({"headers": {"Authorization": "Bearer abcd"}, "anon": "none"})
+    >>> sorted(found)
+    ['Bearer abcd', 'abcd']
+    """
+    found = {*_find_in_url(url)}
+    for name, value in options.items():
+        if name in ("headers", "cookies") and isinstance(value, Mapping):
+            found.update(form for text in value.values() for form in _forms_of_header(str(text)))
+        elif isinstance(value, Mapping):
+            found |= find_secrets(value)
+        elif _is_hidden(str(name)) and isinstance(value, tuple) and len(value) > 1:
+            found.update(_forms_of_login(*map(str, value[:2])))  # `aiohttp.BasicAuth`
+        elif _is_hidden(str(name)) and isinstance(value, str):
+            found |= {value, *_find_in_url(f"?{value.removeprefix('?')}")}
+    return frozenset(text for text in found if len(text) >= _SHORTEST)
+
+
+def hide_known(text: str, secrets: Iterable[str]) -> str:
+    """Return a text in which asterisks stand for secrets that are known.
+
+    Examples
+    --------
+    >>> hide_known("no rights for Bearer abcd", ["abcd", "Bearer abcd"])
+    'no rights for ***'
+    """
+    for secret in sorted(secrets, key=len, reverse=True):
+        if secret in text:
+            ends = ("", "") if len(secret) >= _UNMISTAKABLE else (r"(?<!\w)", r"(?!\w)")
+            text = re.sub(re.escape(secret).join(ends), "***", text)
+    return text
+
+
+def _find_in_url(url: str) -> Iterator[str]:
+    login, mark, _ = url.partition("://")[2].partition("/")[0].rpartition("@")
+    if mark:
+        name, _, password = login.partition(":")
+        yield password or name
+        yield from _forms_of_login(unquote(name), unquote(password))
+    for _, stop in _find_values(url, _is_secret):
+        match = _URL_VALUE.match(url, stop)
+        assert match is not None
+        yield from (match[0], unquote(match[0]))
+
+
+def _forms_of_login(name: str, password: str) -> Iterator[str]:
+    yield from (password, base64.b64encode(f"{name}:{password}".encode()).decode())
+
+
+def _forms_of_header(text: str) -> Iterator[str]:
+    yield text
+    scheme, _, rest = text.partition(" ")
+    if scheme.lower() in _SCHEMES:
+        yield rest
+        with suppress(ValueError):
+            yield base64.b64decode(rest, validate=True).decode().partition(":")[2]
+    for cookie in text.split(";"):
+        yield cookie.partition("=")[2].strip()
 
 
 class HiddenRepr:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import logging
 import pickle
@@ -10,6 +11,7 @@ import zlib
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from types import SimpleNamespace
+from urllib.parse import quote
 from urllib.request import urlopen
 
 import h5py
@@ -29,7 +31,7 @@ from virtualzarr.stores.credentials import FILE_VARIABLE, Keyring, find_keyring,
 from virtualzarr.stores.files import RemoteFile, take_fingerprint
 from virtualzarr.stores.location import Location
 
-pytest.importorskip("aiohttp")
+aiohttp = pytest.importorskip("aiohttp")
 SECRET = "PLANTED"
 DATA = np.arange(40, dtype="i4").reshape(4, 10)
 HOST = "http://127.0.0.1:9"
@@ -550,6 +552,96 @@ def test_what_s3_says_of_a_request_is_in_no_error(code, monkeypatch):
             text = shown(raised.value)
             assert "ClientError" in text or code == "SlowDown"
             assert SECRET not in text
+
+
+BASIC = base64.b64encode(f"me:{SECRET}+/".encode()).decode()
+LOGINS = [
+    ({"bearer": "env:SENT"}, f"{SECRET}+/"),
+    ({"headers": {"X-A": "env:SENT"}}, f"{SECRET}+/"),
+    ({"headers": {"Cookie": "env:COOKIES"}}, f"{SECRET}+/"),
+    ({"headers": {"Authorization": "env:BASIC"}}, BASIC),
+    ({"headers": {"Authorization": "env:BASIC"}}, f"{SECRET}+/"),
+    ({"sas": "env:QUERY"}, f"{SECRET}%2B%2F"),
+    ({"sas": "env:QUERY"}, f"{SECRET}+/"),
+    ({"call": f"{HERE}:give_token"}, f"{SECRET}-1"),
+]
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of `BasicAuth`
+@pytest.mark.parametrize(("names", "told"), LOGINS)
+@pytest.mark.parametrize("kind", ["reason", "range", "redirect"])
+def test_what_servers_repeat_of_credentials_is_not_shown(server, monkeypatch, names, told, kind):
+    """Logins by prefix, those that are given, and those in URLs."""
+    monkeypatch.setattr(vz.config, "retries", 0)
+    monkeypatch.setenv("SENT", f"{SECRET}+/")
+    monkeypatch.setenv("COOKIES", f"a=b; session={SECRET}+/")
+    monkeypatch.setenv("BASIC", f"Basic {BASIC}")
+    monkeypatch.setenv("QUERY", f"sv=1&sig={SECRET}%2B%2F")
+
+    def repeat(request, status, headers, body):
+        if kind == "reason":
+            request.responses = {418: (f"no rights for {told}, or", "")}
+            return 418, {}, b""
+        if kind == "range":
+            return 206, {"Content-Range": f"no range for {told}, or"}, body
+        return 302, {"Location": f"ftp://host/{told}/or"}, b""
+
+    server.rewrite = repeat
+    url = f"{server.url}/private"
+    for uri, options in (
+        (url, {"credentials": {url: names}}),
+        (url, {"headers": {"Authorization": f"Bearer {told}"}}),
+        (url, {"client_kwargs": {"auth": aiohttp.BasicAuth("me", told)}}),
+        (url.replace("//", f"//me:{quote(told, safe='')}@"), {}),
+    ):
+        file = RemoteFile(Location.of(f"{uri}/a.h5", options))
+        for work in (
+            lambda file=file: file.read(0, 4),
+            lambda uri=uri, options=options: vz.virtualize(f"{uri}/a.h5", storage_options=options),
+            lambda uri=uri, options=options: FsspecStore(uri, options).get("a.h5", (0, 4)),
+        ):
+            with pytest.raises(VirtualZarrError) as raised:
+                work()
+            assert "***" in raised.value.message
+            assert "or" in raised.value.message
+            assert SECRET not in shown(raised.value)
+            assert told not in shown(raised.value)
+
+
+@pytest.mark.parametrize("code", ["InvalidAccessKeyId", "Unknown", "SlowDown"])
+@pytest.mark.parametrize("kind", ["named", "given"])
+def test_what_services_repeat_of_credentials_is_not_shown(code, kind, monkeypatch):
+    """Those before a renewal, too: an answer may come late."""
+    pytest.importorskip("s3fs")
+    monkeypatch.setattr(vz.config, "retries", 0)
+    monkeypatch.setattr(
+        issued, "options",
+        lambda count: {name: f"{SECRET}-{name}{count}" for name in ("key", "secret", "token")},
+    )  # fmt: skip
+    told = f"no rights for {SECRET}-key1 {SECRET}-token1"
+    if kind == "named" and code != "SlowDown":
+        told += f" {SECRET}-key2"
+    document = f"<Error><Code>{code}</Code><Message>{told}, or</Message></Error>"
+    with running() as server:
+        server.perform = lambda *request: (403, {}, document.encode())
+        options = {"client_kwargs": {"endpoint_url": server.url}}
+        options |= {"credentials": {"s3://bucket": f"{HERE}:give_token"}} if kind == "named" else {
+            "key": f"{SECRET}-key1", "secret": "none", "token": f"{SECRET}-token1"
+        }  # fmt: skip
+        with pytest.raises(SourceError, match=r"no rights for( \*\*\*)+, or") as raised:
+            RemoteFile(Location.of("s3://bucket/a.nc", options)).read(0, 4)
+        assert SECRET not in shown(raised.value)
+
+
+def test_lines_that_are_no_headers_are_not_quoted(server, monkeypatch):
+    """One may be a cookie."""
+    monkeypatch.setattr(vz.config, "retries", 0)
+    server.rewrite = lambda request, status, headers, body: (
+        status, headers | {"Set-Cookie session": SECRET}, body
+    )  # fmt: skip
+    with pytest.raises(SourceError, match="header") as raised:
+        RemoteFile(Location.of(f"{server.url}/private/a.h5")).read(0, 4)
+    assert SECRET not in shown(raised.value)
 
 
 def test_split_urls_that_are_none():

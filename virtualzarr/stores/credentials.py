@@ -9,6 +9,7 @@ import os
 import re
 import stat
 import time
+from collections import deque
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from datetime import datetime
@@ -20,7 +21,7 @@ from unicodedata import normalize
 from urllib.parse import unquote, urlsplit
 
 from virtualzarr.errors import AccessError
-from virtualzarr.redaction import hide_in_url
+from virtualzarr.redaction import find_secrets, hide_in_url
 from virtualzarr.stores.forks import ForkSafeLock
 from virtualzarr.stores.uris import is_web, origin_of
 
@@ -38,6 +39,9 @@ _PUBLIC = frozenset(
      "endpoint_url", "region_name", "project", "expires_at"]
 )  # fmt: skip
 """Names whose values are no secrets, and may be written where options are."""
+
+_RECENT = 4
+"""Credentials of one provider that are known, the newest of them in use."""
 
 _UNKNOWN = float("inf")
 _OVERLONG = re.compile(r"%c[01]%[89ab]", re.IGNORECASE)
@@ -127,6 +131,7 @@ class Provider:
                     )
         self._lock = ForkSafeLock()
         self._credential: Credential | None = None
+        self._recent = deque[Credential](maxlen=_RECENT)
 
     def __repr__(self) -> str:
         return f"Provider({self.prefix!r})"
@@ -143,6 +148,12 @@ class Provider:
         named = (value for _, value in _flatten(self._names) if _is_reference(value))
         names = {value.removeprefix("env:") for value in named if value.startswith("env:")}
         return frozenset(names | ({"EARTHDATA_TOKEN"} if self._names.get("earthdata") else set()))
+
+    @property
+    def secrets(self) -> frozenset[str]:
+        """What was sent of late: answers to it may come after it was renewed, and repeat it."""
+        sent = ({"headers": each.headers, **each.as_options()} for each in [*self._recent])
+        return frozenset[str]().union(*map(find_secrets, sent))
 
     @property
     def is_fresh(self) -> bool:
@@ -191,7 +202,8 @@ class Provider:
                 values = _merge(values, {name: headers})
             else:
                 values[name] = self._read(value)
-        return Credential(values, time.time())
+        self._recent.append(Credential(values, time.time()))
+        return self._recent[-1]
 
     def _read(self, value: Any) -> Any:
         """Return the secret that a value is, or names."""
@@ -311,6 +323,12 @@ class Keyring:
         """Variables of the environment in which secrets are."""
         names = (provider.variables for provider in self._providers.values())
         return frozenset[str]().union(*names)
+
+    @property
+    def secrets(self) -> frozenset[str]:
+        """The secrets of all providers that were asked."""
+        each = (provider.secrets for provider in self._providers.values())
+        return frozenset[str]().union(*each)
 
     def __or__(self, first: Keyring) -> Keyring:
         merged = Keyring({})

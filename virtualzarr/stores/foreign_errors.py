@@ -6,10 +6,11 @@ of these.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
-from virtualzarr.redaction import hide_secrets
+from virtualzarr.redaction import hide_known, hide_secrets
 
 _HIDDEN = frozenset(["request", "response", "headers"])
 """Names of attributes that have requests and answers, each in some library."""
@@ -17,12 +18,21 @@ _HIDDEN = frozenset(["request", "response", "headers"])
 _NAMED = ("Code", "Message")
 """What is kept where a service describes an error: the rest may be a token, or what was signed."""
 
+_PARSING = "aiohttp.http_exceptions"
+"""Where exceptions are that quote answers, such as a cookie in a line that is no header."""
 
-def hide_requests(error: BaseException) -> None:
+_QUOTE = re.compile(r":?\s+b?['\"].*|:\n.*", re.DOTALL)
+
+
+def hide_requests(error: BaseException, secrets: Collection[str] = ()) -> None:
     """Take requests and answers out of an exception, its causes and contexts.
 
-    Statuses, codes and messages stay.
+    Statuses, codes and messages stay, without secrets that are known: services repeat them.
     """
+
+    def hide(value: Any) -> Any:
+        return hide_known(hide_secrets(value), secrets) if isinstance(value, str) else value
+
     for each in _walk(error):
         changed: Any = each
         request: Any = getattr(each, "request_info", None)
@@ -32,12 +42,25 @@ def hide_requests(error: BaseException) -> None:
             # Earlier responses of the same request have its headers, too.
             changed.request_info, changed.history = bare, ()
             each.args = (bare, (), *each.args[2:])
-        for name in _HIDDEN & vars(each).keys():
-            vars(each)[name] = _as_bare_answer(vars(each)[name])
-        if any(isinstance(text, str) for text in each.args):
-            each.args = tuple(
-                hide_secrets(text) if isinstance(text, str) else text for text in each.args
-            )
+        _hide_quotes(each)
+        for name, value in vars(each).items():
+            if name in _HIDDEN:
+                vars(each)[name] = _as_bare_answer(value, hide)
+            elif not name.startswith("_"):  # such as the URL of our own errors, which hide it
+                vars(each)[name] = hide(value)
+        each.args = tuple(map(hide, each.args))
+        if isinstance(each, OSError) and isinstance(each.strerror, str):
+            each.strerror = hide(each.strerror)
+
+
+def _hide_quotes(error: Any) -> None:
+    """Take quotes of answers that cannot be parsed out of exceptions of aiohttp."""
+    if type(error).__module__ == _PARSING:
+        message = _QUOTE.sub("", error.message)
+        vars(error).clear()  # the line is in other attributes, too
+        error.message, error.args = message, (message,)
+    elif type(error.__cause__).__module__ == _PARSING and hasattr(error, "message"):
+        error.message = _QUOTE.sub("", error.message)
 
 
 def _walk(error: BaseException) -> Iterator[BaseException]:
@@ -55,12 +78,12 @@ def _as_bare(url: Any) -> Any:
     return url.with_query(None).with_user(None)
 
 
-def _as_bare_answer(response: Any) -> Any:
+def _as_bare_answer(response: Any, hide: Callable[[Any], Any]) -> Any:
     """Return status, code and message of what botocore has of an answer; None of all else."""
     if not isinstance(response, Mapping) or "Error" not in response:
         return None
     error, answer = response["Error"], response.get("ResponseMetadata") or {}
     return {
-        "Error": {name: error[name] for name in _NAMED if name in error},
+        "Error": {name: hide(error[name]) for name in _NAMED if name in error},
         "ResponseMetadata": {"HTTPStatusCode": answer.get("HTTPStatusCode")},
     }

@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 from weakref import WeakKeyDictionary
 
 from virtualzarr.errors import MissingDependencyError, UnsupportedError, VirtualZarrError
+from virtualzarr.redaction import find_secrets
 from virtualzarr.stores.access import describe_access, login_of
 from virtualzarr.stores.async_transport import AsyncTransport
 from virtualzarr.stores.credentials import (
@@ -179,7 +180,7 @@ class Connection:
         try:
             return self._retry(lambda transport: work(transport.fs), uri)
         except Exception as error:
-            hide_requests(error)
+            self._hide(error, uri)
             raise
 
     def _retry(self, work: Callable[[Transport], T], uri: str) -> T:
@@ -315,12 +316,18 @@ class Connection:
         try:
             yield
         except VirtualZarrError as error:
-            hide_requests(error)
+            self._hide(error, uri)
             # The transport names the path in its file system, or nothing: callers know the URI.
             error.file = uri
             raise
         except Exception as error:
+            self._hide(error, uri)
             raise as_source_error(error, uri) from error
+
+    def _hide(self, error: Exception, uri: str) -> None:
+        """Take out of an error what was sent, and what of it the service repeats."""
+        secrets = find_secrets(without_keyring(self.location.storage_options), uri)
+        hide_requests(error, secrets | (self._keyring.secrets if self._keyring else frozenset()))
 
 
 if hasattr(os, "register_at_fork"):

@@ -213,8 +213,8 @@ class HttpTransport(AsyncTransport):
             try:
                 target = response.url.join(URL(redirect))
             except ValueError as error:
-                redacted = without_query(redirect)
-                raise SourceError(f"a redirect leads to {redacted!r:.99}", file=url) from error
+                redacted = _quote(without_query(redirect))
+                raise SourceError(f"a redirect leads to {redacted}", file=url) from error
             fs = self._file_system_for(str(target), url)
             hops += 1
         raise SourceError(f"more than {MAX_REDIRECTS} redirects", file=url)
@@ -355,10 +355,18 @@ def _parse_content_range(response: Any, url: str) -> tuple[int, int, int | None]
     if match is None or (response.status == 206) != (match[1] is not None):
         if response.status == 416:
             return 0, 0, None
-        raise SourceError(f"the server's range is wrong: Content-Range is {text!r:.99}", file=url)
+        raise SourceError(f"the server's range is wrong: Content-Range is {_quote(text)}", file=url)
     size = None if match[3] == "*" else int(match[3])
     # Some servers count back from the end beyond the beginning of a short file.
     return max(int(match[1] or 0), 0), int(match[2] or -1) + 1, size
+
+
+def _quote(text: str) -> str:
+    """Return what a server sent, for messages, or how long it is: no part of it.
+
+    Half of a secret could not be told from other text.
+    """
+    return repr(text) if len(text) < 99 else f"a text of {len(text)} characters"
 
 
 def _check_range(
