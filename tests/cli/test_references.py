@@ -211,6 +211,26 @@ def test_storage_options(tmp_path, files, monkeypatch, capsys):
     assert "neither key=value" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(("text", "problem"), [
+    ('{"headers": {"A": "PLANTED"}', "not JSON: Expecting ',' delimiter at character 29 of 28"),
+    ("{'key': 'PLANTED'}", "property name enclosed in double quotes at character 2 of 18"),
+    ('{"key": "PLANTED', "not JSON: Unterminated string starting at character 9 of 16"),
+    ('{"key": "PLANTED\\x"}', r"Invalid \escape at character 17 of 20"),
+    ('"PLANTED"', "neither key=value,... nor JSON"),
+    ("anon=true,PLANTED,a=b", "neither key=value,... nor JSON, in part 2 of the 3 between commas"),
+    ("=PLANTED", "neither key=value,... nor JSON"),
+])  # fmt: skip
+@pytest.mark.parametrize("name", ["--storage-options", "--output-options", "--storage-optoins"])
+def test_wrong_options_are_not_repeated(name, text, problem, capsys):
+    """There may be a password in them."""
+    command = ["scan", "a.nc", "-o", "refs.json"]
+    for arguments in ([name, text], [f"{name}={text}"]):
+        assert main([*command, *arguments]) == 2
+        err = capsys.readouterr().err
+        assert ("is --storage-options meant?" if name.endswith("optoins") else problem) in err
+        assert "PLANTED" not in err
+
+
 @pytest.mark.parametrize("shell", ["bash", "zsh", "tcsh"])
 def test_completion(shell, capsys, monkeypatch):
     pytest.importorskip("shtab")

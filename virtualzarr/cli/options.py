@@ -206,16 +206,22 @@ def mapping(text: str) -> dict[str, Any]:
     >>> mapping("anon=true,profile=me"), mapping('{"client_kwargs": {"region_name": "eu"}}')
     ({'anon': True, 'profile': 'me'}, {'client_kwargs': {'region_name': 'eu'}})
     """
+    # What is wrong is never repeated: passwords are among options, and stderr goes to logs.
     # Nested options, such as client_kwargs of s3fs, need JSON; most are flat pairs.
     if text.lstrip().startswith("{"):
         try:
             result: dict[str, Any] = json.loads(text)
         except json.JSONDecodeError as error:
-            raise argparse.ArgumentTypeError(f"{text!r} is not JSON: {error}") from error
+            problem = error.msg.rstrip(": ").removesuffix(" at")
+            raise argparse.ArgumentTypeError(
+                f"it is not JSON: {problem} at character {error.pos + 1} of {len(text)}"
+            ) from None
         return result
     pairs = [part.partition("=") for part in text.split(",")]
-    if not all(name and equals for name, equals, _ in pairs):
-        raise argparse.ArgumentTypeError(f"{text!r} is neither key=value,... nor JSON")
+    for number, (name, equals, _) in enumerate(pairs, 1):
+        if not name or not equals:
+            place = f", in part {number} of the {len(pairs)} between commas" * (len(pairs) > 1)
+            raise argparse.ArgumentTypeError(f"it is neither key=value,... nor JSON{place}")
     return {name: _value(value) for name, _, value in pairs}
 
 

@@ -109,6 +109,8 @@ def _refuse_arguments(parser: argparse.ArgumentParser, unknown: Sequence[str]) -
     names = [name for action in parser._actions for name in action.option_strings]
     near = get_close_matches(unknown[0].split("=")[0], names, 1, 0.7)
     hint = f"; is {near[0]} meant?" if near else ""
+    if near and near[0].endswith("-options"):
+        unknown = [unknown[0].split("=")[0]]  # what follows may be a password
     parser.error(f"unrecognized arguments: {' '.join(unknown)}{hint}")
 
 
