@@ -339,6 +339,49 @@ def test_services_are_given_the_time_they_ask_for(monkeypatch, blocking):
         assert [int(seconds) for seconds in waited] == [3, 2, 0]
 
 
+@pytest.mark.parametrize("status", [301, 307])
+def test_redirects_of_services_to_nowhere_are_errors(status):
+    """botocore asks where a bucket is without end, if that is redirected, too."""
+    pytest.importorskip("s3fs")
+    text = "The bucket must be addressed using the specified endpoint."
+    document = f"<Error><Code>PermanentRedirect</Code><Message>{text}</Message></Error>"
+    with running() as server:
+        server.perform = lambda *request: (status, {}, document.encode())
+        location = Location("s3://bucket/a.nc", server.options())
+        for work, told in (
+            (lambda: RemoteFile(location).read(0, 4), f"answered {status}: {text} .*endpoint_url"),
+            (lambda: take_fingerprint(location), f"answered {status}: .*endpoint_url"),
+            (lambda: vz.virtualize("s3://bucket/a.nc", storage_options=server.options()), "answer"),
+            (lambda: vz.virtualize("s3://bucket/*.nc", storage_options=server.options()), text),
+            (lambda: FsspecStore("s3://bucket/a", server.options()).set("b", b"1"), text),
+        ):
+            server.requests.clear()
+            with pytest.raises(SourceError, match=told):
+                work()
+            assert 1 <= len(server.requests) <= 3
+
+
+@pytest.mark.parametrize("says", ["GET", "HEAD"])
+def test_redirects_of_services_to_another_region_are_followed(says):
+    """Where any answer about the bucket names it."""
+    pytest.importorskip("s3fs")
+    with running() as server:
+        server.store("bucket/a.bin", bytes(100), {})
+        perform = server.perform
+
+        def redirect(method, path, headers, body):
+            region = {"X-Amz-Bucket-Region": "eu-far-1"} if method == says else {}
+            if "/eu-far-1/" not in headers["Authorization"]:
+                return 301, region, b""
+            status, found, content = perform(method, path, headers, body)
+            return status, found | region, content
+
+        server.perform = redirect
+        options = server.options()
+        assert RemoteFile(Location("s3://bucket/a.bin", options)).read(0, 100) == bytes(100)
+        assert take_fingerprint(Location("s3://bucket/a.bin", options)).size == 100
+
+
 def test_retries_end_when_their_time_has_passed(tmp_path, monkeypatch):
     now = [0.0]
 

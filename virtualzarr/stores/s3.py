@@ -36,6 +36,13 @@ The last is what botocore has for an answer without a body, as those to HEAD are
 """
 
 
+_REDIRECTS = (301, 302, 307, 308)
+_ELSEWHERE = (
+    "(the bucket is elsewhere, and where is not said: name its endpoint_url or region_name, in "
+    "client_kwargs of storage_options)"
+)
+
+
 def without_own_retries(options: Mapping[str, Any]) -> dict[str, Any]:
     """Return options of s3fs by which botocore repeats nothing.
 
@@ -64,6 +71,12 @@ class S3Transport(AsyncTransport):
         super().__init__(fs)
         # Options of nobody else: `filesystem` has added `without_own_retries` to them.
         fs.retries = 1
+        if fs.session is None:
+            from aiobotocore.session import AioSession
+
+            fs.session = AioSession(**fs.kwargs)  # as s3fs makes it with the first request
+        # Once for all transports of a file system: a handler is known by the name.
+        fs.session.register("needs-retry.s3.HeadBucket", _end_redirects, unique_id=__name__)
 
     def _parameters(self, path: str) -> dict[str, str]:
         bucket, key, version = self._fs.split_path(path)
@@ -104,7 +117,10 @@ class S3Transport(AsyncTransport):
                 hedge, lambda: self._fs._call_s3(method, **parameters), _discard
             )
         except Exception as error:
-            transient = self.as_transient(error)
+            transient, status = self.as_transient(error), _status_of(error)
+            if status in _REDIRECTS:
+                text = as_source_error(error, "").message
+                raise SourceError(f"the service answered {status}: {text} {_ELSEWHERE}") from error
             if transient is None:
                 raise
             hedge.note_busy()
@@ -117,8 +133,8 @@ class S3Transport(AsyncTransport):
         cause = error if error.__cause__ is None else error.__cause__
         if not isinstance(cause, ClientError):
             return False
-        status = cause.response.get("ResponseMetadata", {}).get("HTTPStatusCode")
-        return status in (401, 403) or cause.response.get("Error", {}).get("Code") in _EXPIRED_CODES
+        code = cause.response.get("Error", {}).get("Code")
+        return _status_of(error) in (401, 403) or code in _EXPIRED_CODES
 
     def as_transient(self, error: Exception) -> TransientError | None:
         """Return what another attempt may put right, and when the service asks for it."""
@@ -141,6 +157,28 @@ class S3Transport(AsyncTransport):
         if isinstance(cause, broken) and not isinstance(cause, lasting):
             return TransientError(as_source_error(error, ""))
         return None
+
+
+def _end_redirects(request_dict: Any, response: Any, **others: Any) -> None:
+    """Let botocore not ask where a bucket is when this was asked already, and not answered.
+
+    It asks by HEAD of the bucket, and again where that is redirected, too, without end. Amazon
+    names the region then; not all services do.
+    """
+    answer = {} if response is None else response[1].get("ResponseMetadata", {})
+    if "x-amz-bucket-region" not in answer.get("HTTPHeaders", {}):
+        request_dict["context"].setdefault("s3_redirect", {})["redirected"] = True
+
+
+def _status_of(error: Exception) -> int | None:
+    """Return the status by which S3 answered, if an error is about an answer."""
+    from botocore.exceptions import ClientError
+
+    cause = error if error.__cause__ is None else error.__cause__
+    if not isinstance(cause, ClientError):
+        return None
+    status: int | None = cause.response.get("ResponseMetadata", {}).get("HTTPStatusCode")
+    return status
 
 
 def _fingerprint(response: Any, size: int) -> Fingerprint:
