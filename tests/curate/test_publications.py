@@ -195,41 +195,6 @@ def test_runs_replace_results_of_before_and_nothing_else(tmp_path, form):
             vz.run_decisions(target / "air.yaml", overwrite=True)
 
 
-def test_copies_go_with_the_references_that_name_them(tmp_path, monkeypatch):
-    special = {f"_{k}": {"shuffle": True, "only": ["air"]} for k in range(6, 12)}
-    files = write_archive(tmp_path, 12, names=("air",), **special)
-    # A file of the same kind that the references do not name is somebody's.
-    foreign = tmp_path / f"air.{16 * '0'}.chunks"
-    foreign.write_text("mine")
-
-    def run(count):
-        decided = {"filters": "copy", "chunk shape": "copy"}
-        path = draft(tmp_path, files[:count], form="json", to="air.json", **decided)
-        vz.run_decisions(path, overwrite=True)
-
-    def list_copies():
-        return {path for path in tmp_path.glob("*.chunks") if path != foreign}
-
-    run(12)
-    first = list_copies()
-    assert len(first) == 1
-
-    def fail(group, to, **options):
-        raise WriteError("the disk is full", file=to)
-
-    with monkeypatch.context() as context:
-        context.setattr(publication, "publish", fail)
-        with pytest.raises(WriteError):
-            run(11)
-    assert list_copies() == first
-    run(11)
-    assert len(list_copies() - first) == len(list_copies()) == 1
-    run(11)
-    assert vz.open(tmp_path / "air.json")["air"][:].shape[0] == 11 * 4
-    assert len(list_copies()) == 1
-    assert foreign.read_text() == "mine"
-
-
 def fail_at(name, monkeypatch, place="create_dataset"):
     """Let writing to a place fail, as when a process is killed before that."""
     done = getattr(publication, place)

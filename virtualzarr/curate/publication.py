@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import json
 import os
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
-from glob import escape, glob
 from hashlib import blake2b
 from typing import Any
 
@@ -23,7 +21,6 @@ from virtualzarr.hierarchy.inventory import list_sources
 from virtualzarr.manifest import Source
 from virtualzarr.redaction import hide_secrets, strip_secrets
 from virtualzarr.references.form import PublishOptions
-from virtualzarr.references.materialize import stem_of_copies
 from virtualzarr.references.overwrite import check_ours, check_sources
 from virtualzarr.references.publish import publish
 from virtualzarr.references.registry import choose_target
@@ -164,32 +161,8 @@ class Publication:
             create_dataset(self.to, self.group, self.decisions.dim, commit_id=self.commit_id,
                            storage_options=options)  # fmt: skip
             return
-        before = self._list_copies() if overwrite else set()
-        report = publish(self.group, self.to, reference_format=form, copy=bool(plan.copied),
-                         overwrite=overwrite, storage_options=options)  # fmt: skip
-        # Only now does nothing need them: the references that did are replaced.
-        for path in before - {report.copied_to}:
-            with write_errors(path), suppress(FileNotFoundError):
-                os.remove(path)
-
-    def _list_copies(self) -> set[str]:
-        """Return local files with chunks that were copied for the references that are there.
-
-        What is called so, but not named by these, may be of references that others keep.
-        """
-        location, form = choose_target(self.to, self.decisions.form, self.options)
-        path = resolve_links(location.uri)
-        stem = stem_of_copies(path)
-        if location.is_remote or not glob(f"{escape(stem)}.*.chunks"):
-            return set()
-        try:
-            sources = {source.uri for source in list_sources(form.open(location).node)}
-        except VirtualZarrError:
-            return set()  # what cannot be read names nothing
-        needed = {os.path.realpath(source.uri) for source in list_sources(self.group)
-                  if not is_url(source.uri)}  # fmt: skip
-        pattern = re.compile(rf"{re.escape(stem)}\.[0-9a-f]{{16}}\.chunks")
-        return {uri for uri in sources if pattern.fullmatch(uri)} - needed
+        publish(self.group, self.to, reference_format=form, copy=bool(plan.copied),
+                overwrite=overwrite, storage_options=options)  # fmt: skip
 
     def _remove_receipt(self) -> None:
         folder, name = os.path.split(self.receipt.uri)

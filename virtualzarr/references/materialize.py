@@ -55,17 +55,6 @@ def is_copy(uri: str) -> bool:
     return _COPIES.search(uri) is not None
 
 
-def stem_of_copies(path: str) -> str:
-    """Return how the names of files with chunks that were copied for references begin.
-
-    Examples
-    --------
-    >>> stem_of_copies("/data/air.json.zst")
-    '/data/air'
-    """
-    return re.sub(r"\.json(\.(zst|zstd|gz))?$", "", path)
-
-
 def reversible(metadata: ArrayMetadata, plugins: frozenset[str] = NO_PLUGINS) -> bool:
     """Whether an array's codecs encode without loss, and other readers have them."""
     names = {codec.name for codec in metadata.pipeline.codecs}

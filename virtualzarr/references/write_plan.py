@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import os
+import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -23,7 +24,7 @@ from virtualzarr.redaction import hide_in_url
 from virtualzarr.references import portable
 from virtualzarr.references.array_plan import ArrayPlan
 from virtualzarr.references.form import Capabilities
-from virtualzarr.references.materialize import copy_chunks, stem_of_copies, with_copies
+from virtualzarr.references.materialize import copy_chunks, with_copies
 from virtualzarr.references.plan import Plan
 from virtualzarr.references.public_urls import check_public
 from virtualzarr.references.receipt import find_copied_sources, make_receipt
@@ -256,7 +257,8 @@ def _store_copies(plan: Plan, location: Location, can: Capabilities) -> Copies:
         if not copies:
             return Copies()
         # Named by its content: older references keep the copies they point to.
-        target.commit(f"{stem_of_copies(beside)}.{target.digest}.chunks")
+        stem = re.sub(r"\.json(\.(zst|zstd|gz))?$", "", beside)
+        target.commit(f"{stem}.{target.digest}.chunks")
     # No date: the name tells the content, whenever it was written.
     source = Source(target.uri, target.nbytes, storage_options=location.storage_options)
     for array, (cells, offset, length) in copies:
