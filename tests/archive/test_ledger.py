@@ -12,6 +12,7 @@ import pytest
 
 import virtualzarr as vz
 from tests.archive.archives import make_old, write
+from tests.stores.webserver import web_server
 from virtualzarr.archive import inventory
 from virtualzarr.batches import Row
 from virtualzarr.errors import LedgerError, LedgerWarning, SourceError
@@ -99,6 +100,16 @@ def test_files_that_could_not_be_reached_are_asked_for_again(tmp_path, monkeypat
         report = vz.survey(file, ledger=tmp_path / "arrays.ledger")
         assert [each.kind for each in report.anomalies] == ["unreachable"]
     assert asked == [file, file]
+
+
+@pytest.mark.parametrize("fault", [500, 503, 418, "reset"])
+def test_faults_of_servers_are_no_damage(tmp_path, monkeypatch, fault):
+    monkeypatch.setattr(vz.config, "retries", 0)
+    write_arrays(tmp_path, 2)
+    with web_server(tmp_path) as server:
+        server.faults = (fault,)
+        report = vz.survey([f"{server.url}/a{k}.npy" for k in range(2)])
+    assert [odd.kind for odd in report.anomalies] == ["unreachable"] * 2
 
 
 def test_a_file_that_changes_meanwhile_is_told_and_not_noted(tmp_path, monkeypatch):

@@ -44,6 +44,7 @@ _TRUNCATED = re.compile(r"truncated|cut off|the file ends at")
 _CUT_VALUES = re.compile(r"the file ends at .*truncated", re.DOTALL)
 _DAMAGED = re.compile("damaged|there is no object header")
 _NO_PERMISSION = re.compile(r"permission denied|forbidden|\b40[13]\b", re.IGNORECASE)
+_OF_A_SERVER = re.compile(r"\bthe (server|service) (answered|do)")
 _FINAL: tuple[Kind, ...] = (
     "empty", "truncated", "not the format", "not supported", "damaged metadata",
 )  # fmt: skip
@@ -289,5 +290,7 @@ def classify_error(file: str, size: int | None, error: VirtualZarrError) -> Kind
         return "truncated"
     # An error of the system or of a server says nothing of the bytes.
     cause = error.__cause__
-    is_system = isinstance(cause, OSError) or (is_url(file) and cause is not None)
+    is_system = isinstance(cause, OSError) or (
+        is_url(file) and (cause is not None or _OF_A_SERVER.search(error.message) is not None)
+    )
     return "unreachable" if is_system else "damaged metadata"
