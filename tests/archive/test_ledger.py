@@ -106,8 +106,7 @@ def test_files_that_could_not_be_reached_are_asked_for_again(tmp_path, monkeypat
 def test_faults_of_servers_are_no_damage(tmp_path, monkeypatch, fault):
     monkeypatch.setattr(vz.config, "retries", 0)
     write_arrays(tmp_path, 2)
-    with web_server(tmp_path) as server:
-        server.faults = (fault,)
+    with web_server(tmp_path, rate=1.0, faults=(fault,)) as server:
         report = vz.survey([f"{server.url}/a{k}.npy" for k in range(2)])
     assert [odd.kind for odd in report.anomalies] == ["unreachable"] * 2
 
