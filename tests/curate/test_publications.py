@@ -185,6 +185,10 @@ def test_runs_replace_results_of_before_and_nothing_else(tmp_path, form):
     assert notes.read_text() == "mine"
     notes.unlink()
     if form == "native":
+        (target / "air" / "thesis.txt").write_text("mine")  # within the folder of an array
+        with pytest.raises(DecisionError, match=r"there is 'air/thesis.txt', which is no part"):
+            vz.run_decisions(path, overwrite=True)
+        (target / "air" / "thesis.txt").unlink()
         vz.create_array(target / "mask", shape=(2,), dtype="i1", chunks=(1,))
         with pytest.raises(DecisionError, match=r"there is 'mask/.*which is no part of ref"):
             vz.run_decisions(path, overwrite=True)

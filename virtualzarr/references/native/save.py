@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -44,6 +45,8 @@ from virtualzarr.stores.locks import hierarchy_lock
 from virtualzarr.virtual.from_store import build_manifest
 from virtualzarr.virtual.rechunk import with_decoder
 
+# Of chunks that were written to an array since.
+_CHUNK_KEY = re.compile(r"(c|[0-9]+)([/.][0-9]+)*")
 _UNFINISHED = "__unfinished"
 """A key that is there while a hierarchy is written; Zarr v3 reserves names that begin so."""
 
@@ -151,7 +154,9 @@ def find_foreign(store: Store) -> str | None:
         if name in DOCUMENT_NAMES:
             is_own = name != ".zarray" and find_kind(folders[0]) != "other"
         else:
-            is_own = any(find_kind(folder) == "native" for folder in folders)
+            within = next((f for f in folders if find_kind(f) == "native"), None)
+            rest = key if not within else key[len(within) + 1 :]
+            is_own = within is not None and _CHUNK_KEY.fullmatch(rest) is not None
         if not is_own:
             return key
     return None
