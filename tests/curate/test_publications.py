@@ -232,7 +232,7 @@ def test_a_run_that_wrote_some_datasets_goes_on(tmp_path, monkeypatch, place):
         vz.run_decisions(path)
 
 
-@pytest.mark.parametrize("change", ["decisions", "files", "another dataset"])
+@pytest.mark.parametrize("change", ["decisions", "files", "another dataset", "an append"])
 def test_datasets_of_other_decisions_are_not_taken(tmp_path, monkeypatch, change):
     files = interleave(tmp_path, 6)
     path = draft(tmp_path, files, form="dataset", to="air-{strand}.ds")
@@ -245,6 +245,9 @@ def test_datasets_of_other_decisions_are_not_taken(tmp_path, monkeypatch, change
     elif change == "files":
         write(files[0], 0.0, 4, 1.0, x=(1, 2, 3, 4), names=("air",))
         make_old(files)
+    elif change == "an append":
+        write(tmp_path / "later.nc", 100.0, 2, 1.0, x=(1, 2, 3, 4), names=("air",))
+        vz.append(tmp_path / "air-16.ds", tmp_path / "later.nc", "time", missing="fill")
     else:
         shutil.rmtree(tmp_path / "air-16.ds")
         vz.create_dataset(tmp_path / "air-16.ds", files[::2], "time")

@@ -179,13 +179,14 @@ def check_place(location: Location) -> None:
 
 
 def is_created(location: Location, commit_id: str) -> bool:
-    """Tell whether there is a dataset whose history has a commit of this name."""
+    """Tell whether there is a dataset of which the only commit has this name."""
     if HEAD not in open_storage(location, False).list_top():
         return False
     access: dict[str, Any] = {
         "storage_options": location.storage_options, "allowed": location.allowed,
     }  # fmt: skip
-    return Dataset(location.uri, **access).has_commit(commit_id)
+    dataset = Dataset(location.uri, **access)
+    return dataset.version == 1 and dataset.has_commit(commit_id)
 
 
 def _check_empty(present: Sequence[str], folder: str) -> None:
