@@ -132,3 +132,16 @@ def test_tiles_are_not_split_by_their_dates(date):
 def test_hours_are_strands_if_their_files_are_others():
     names, axes = name_turns("air_{date:%Y%m%d}_{}.nc", ("00", "12"), (0, 12))
     assert set(find_strands(names, [0, 1] * 30, axes)) == {"00", "12"}
+
+
+@pytest.mark.parametrize("count", range(6))
+@pytest.mark.parametrize("first", [10, 30])
+def test_the_first_files_of_another_series_join_no_others(count, first):
+    """As many as tell nothing: the two that are known stay apart, and it is apart from both."""
+    names, axes = name_turns("G{}_{date:%Y%m%d}.nc", ("16", "17"), (0, 1))
+    dates = [EPOCH + timedelta(days=first + k) for k in range(count)]
+    names += [f"G18_{date:%Y%m%d}.nc" for date in dates]
+    axes += place(dates, [2] * count)
+    order = sorted(range(len(axes)), key=lambda k: axes[k].low)
+    found = find_strands([names[k] for k in order], [0] * len(axes), [axes[k] for k in order])
+    assert found == [names[k][1:3] for k in order]

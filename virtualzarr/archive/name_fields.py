@@ -13,6 +13,9 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+RARE = 10
+"""One file in so many may be of series that have too few to tell."""
+
 _MOST = 64
 """A field with more values is a number or a date."""
 
@@ -62,7 +65,7 @@ def list_fields(names: Sequence[str], kind: Kind, least: int) -> list[NameField]
     names : sequence of str
     kind : "tokens" or "words"
     least : int
-        Each value is in so many names.
+        Each value is in so many names, but for one name in ten: another series may have begun.
 
     Examples
     --------
@@ -80,7 +83,8 @@ def list_fields(names: Sequence[str], kind: Kind, least: int) -> list[NameField]
         columns = list(zip(*parts, strict=True))
         for number, column in enumerate(columns):
             counts = Counter(column)
-            if 1 < len(counts) <= _MOST and min(counts.values()) >= least:
+            nrare = sum(count for count in counts.values() if count < least)
+            if 1 < len(counts) <= _MOST and nrare * RARE <= len(names):
                 same = [len(set(before)) == 1 for before in columns[max(number - 3, 0) : number]]
                 fields.append(_make_field(column, texts, (level, number), same, kind))
     # Of fields with as many values, those of names before those of folders.

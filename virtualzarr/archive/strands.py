@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from virtualzarr.archive.axis import AxisFacts, round_step
 from virtualzarr.archive.date_parts import DateParts
-from virtualzarr.archive.name_fields import NameField, list_fields, name_values
+from virtualzarr.archive.name_fields import RARE, NameField, list_fields, name_values
 from virtualzarr.combine.cf_time import is_datetime_calendar
 
 Integers = NDArray[np.int64]
@@ -152,10 +152,14 @@ class _Files:
         return overlaps * 100 <= (100 - _PURE) * len(values)
 
     def are_even(self, values: Integers) -> bool:
-        """Tell whether the files of each value begin in even steps."""
+        """Tell whether the files of each value begin in even steps, but for a few of new ones."""
         order = np.argsort(values, kind="stable")
         groups = np.split(order, np.flatnonzero(np.diff(values[order])) + 1)
-        return all(_is_even([self.axes[k] for k in group]) for group in groups)
+        known = [group for group in groups if len(group) > _FEWEST_STEPS]
+        nknown = sum(map(len, known))
+        if len(known) < 2 or (len(values) - nknown) * RARE > len(values):
+            return False
+        return all(_is_even([self.axes[k] for k in group]) for group in known)
 
 
 def _is_even(axes: Sequence[AxisFacts | None]) -> bool:

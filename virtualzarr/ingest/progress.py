@@ -28,7 +28,7 @@ def show_progress(progress: bool | None, count: int) -> Iterator[Any]:
         Of `virtualzarr.virtualize`.
     """
     if progress is None:
-        progress = count >= PROGRESS_FROM and sys.stderr.isatty()
+        progress = count >= PROGRESS_FROM and bool(sys.stderr) and sys.stderr.isatty()
     if not progress:
         yield _NoProgress()
         return

@@ -375,7 +375,7 @@ def _run(
     total = sum(work.nbytes for work in transfers.values())
     if progress is None:
         # A bar that flashes by, or ends up in a log file, is noise.
-        progress = total >= PROGRESS_BYTES and sys.stderr.isatty()
+        progress = total >= PROGRESS_BYTES and bool(sys.stderr) and sys.stderr.isatty()
     with tqdm(
         total=total, unit="B", unit_scale=True, unit_divisor=1024, desc="copy",
         disable=not progress,

@@ -405,7 +405,7 @@ def _progress_bar(plan: Plan, progress: bool | None) -> Iterator[Callable[[int],
     total = sum(array.manifest.nrefs for array in plan.arrays.values())
     # Below this number of references, a bar would only flicker.
     if progress is None:
-        progress = total >= PROGRESS_FROM and sys.stderr.isatty()
+        progress = total >= PROGRESS_FROM and bool(sys.stderr) and sys.stderr.isatty()
     if not progress:
         yield lambda count: None
         return
