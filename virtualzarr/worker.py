@@ -21,7 +21,7 @@ Read = Callable[[int, int], bytes]
 """Gets the first byte and how many; returns the bytes, fewer where the file ends before."""
 
 _MARK = b"\n\0a worker of virtualzarr\n"
-_MAX_PRINTED_BYTES = 1 << 20
+_MAX_PRINTED_BYTES, _START_SECONDS = 1 << 20, 60.0
 _HEAD = struct.Struct("<BQ")
 _RANGE = struct.Struct("<QQ")
 _ANSWER, _ERROR, _READ = range(3)
@@ -162,7 +162,7 @@ class Worker:
             bufsize=0,
             env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
         )
-        process, deadline = self.process, time.monotonic() + self.timeout
+        process, deadline = self.process, time.monotonic() + _START_SECONDS
         skip_prints(lambda: self._receive(process, 1, deadline))
         return process
 
