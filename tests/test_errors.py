@@ -103,5 +103,3 @@ def test_what_the_system_said_goes_to_other_processes():
     assert (str(again), again.file) == (str(error), "a.nc")
     assert isinstance(again.__cause__, PermissionError)
     assert again.__cause__.args == (13, "Permission denied")
-    error.__cause__ = ValueError("of a library")
-    assert pickle.loads(pickle.dumps(error)).__cause__ is None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 from virtualzarr.errors import SourceError
@@ -71,12 +72,14 @@ class S3Transport(AsyncTransport):
         super().__init__(fs)
         # Options of nobody else: `filesystem` has added `without_own_retries` to them.
         fs.retries = 1
-        if fs.session is None:
+        # Options that make no sense are an error of the first request, as s3fs says it.
+        with suppress(TypeError, AttributeError):
             from aiobotocore.session import AioSession
 
-            fs.session = AioSession(**fs.kwargs)  # as s3fs makes it with the first request
-        # Once for all transports of a file system: a handler is known by the name.
-        fs.session.register("needs-retry.s3.HeadBucket", _end_redirects, unique_id=__name__)
+            session = fs.session or AioSession(**fs.kwargs)  # as s3fs makes it by then
+            # Once for all transports of a file system: a handler is known by the name.
+            session.register("needs-retry.s3.HeadBucket", _end_redirects, unique_id=__name__)
+            fs.session = session
 
     def _parameters(self, path: str) -> dict[str, str]:
         bucket, key, version = self._fs.split_path(path)
