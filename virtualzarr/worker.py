@@ -21,7 +21,7 @@ Read = Callable[[int, int], bytes]
 """Gets the first byte and how many; returns the bytes, fewer where the file ends before."""
 
 _MARK = b"\n\0a worker of virtualzarr\n"
-_MAX_PRINTED_BYTES, _START_SECONDS = 1 << 20, 60.0
+_MAX_PRINTED_BYTES, _START_SECONDS = 1 << 16, 60.0
 _HEAD = struct.Struct("<BQ")
 _RANGE = struct.Struct("<QQ")
 _ANSWER, _ERROR, _READ = range(3)
