@@ -170,7 +170,7 @@ class HttpTransport(AsyncTransport):
         # `allowed`: each hop is checked here instead.
         hops, renewed = 0, set[Provider]()
         # The library resolves `.` and `..` before it asks, which is more than the prefix says.
-        is_plain = split_url(url) is not None
+        is_plain = self._keyring is not None and split_url(url) is not None
         while hops <= MAX_REDIRECTS:
             provider = None
             if self._keyring is not None and (hops or is_plain):
