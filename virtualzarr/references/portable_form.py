@@ -177,7 +177,7 @@ class PortableForm(ReferenceForm):
             return self._append(location, request)
         self.check_writers(location, request.single_writer)
         with lock_for_writing(location.uri):
-            return rebase(lambda: self._append(location, request))
+            return rebase(lambda: self._append(location, request), location.uri)
 
     def _append(self, location: Location, request: AppendRequest) -> PublishReport | Preview | None:
         before = self.state(location)
@@ -227,7 +227,7 @@ class PortableForm(ReferenceForm):
         if not request.dry_run:
             self.check_writers(location, request.single_writer)
         with nullcontext() if request.dry_run else lock_for_writing(location.uri):
-            return rebase(lambda: self._rename_paths(location, request))
+            return rebase(lambda: self._rename_paths(location, request), location.uri)
 
     def _rename_paths(self, location: Location, request: RenameRequest) -> dict[str, str]:
         before = self.state(location)

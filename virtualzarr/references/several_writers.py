@@ -30,13 +30,18 @@ class LostRaceError(SourceChangedError):
     """Somebody else wrote the references first; nothing of this change is there."""
 
 
-def rebase(change: Callable[[], T]) -> T:
-    """Do a change; after a lost race, once more from what is there then."""
+def rebase(change: Callable[[], T], uri: str) -> T:
+    """Do a change of references; after a lost race, once more from what is there then.
+
+    So it is, too, where the references were replaced while they were read.
+    """
     began, failures = time.monotonic(), 0
     while True:
         try:
             return change()
-        except LostRaceError:
+        except SourceChangedError as error:
+            if not isinstance(error, LostRaceError) and error.file != uri:
+                raise
             failures += 1
             # Who has lost often waits less than who comes new, so that nobody starves.
             wait = random.uniform(0, _RACE_WAIT / failures)
