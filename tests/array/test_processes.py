@@ -97,6 +97,19 @@ def test_processes_that_print_without_end_are_given_up(monkeypatch, tmp_path):
         workers.submit(double, 3).result()
 
 
+@pytest.mark.skipif(os.name == "nt", reason="there are no such masks")
+@pytest.mark.parametrize("how", [signal.SIG_BLOCK, signal.SIG_UNBLOCK])
+def test_a_thread_keeps_the_interrupts_that_it_had(how):
+    before = signal.pthread_sigmask(how, [signal.SIGINT])
+    try:
+        mask = signal.pthread_sigmask(signal.SIG_BLOCK, [])
+        with processes._without_interrupts():
+            assert signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, [])
+        assert signal.pthread_sigmask(signal.SIG_BLOCK, []) == mask
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 @pytest.mark.skipif(os.name == "nt", reason="pipes cannot be waited for")
 @pytest.mark.parametrize("text", ["exec sleep 60", "sleep 60", "exit 3"])
 def test_an_interpreter_that_is_none_is_given_up(tmp_path, monkeypatch, text):

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 import virtualzarr as vz
 from tests.stores.webserver import web_server
 from virtualzarr.errors import VirtualZarrError
+from virtualzarr.references import materialize
 from virtualzarr.references.materialize import _encode_numbered, _list_runs, encode_chunks
 
 
@@ -60,3 +61,11 @@ def test_errors_name_the_chunk(tmp_path):
     with vz.config.set(verify_sources=False), pytest.raises(VirtualZarrError) as caught:
         list(encode_chunks(array, array.metadata, np.arange(42)))
     assert caught.value.chunk == "1.2"
+
+
+def test_runs_are_bounded_by_the_size_of_each_chunk(monkeypatch):
+    monkeypatch.setattr(materialize, "_RUN_BYTES", 100)
+    uneven = vz.create_array({}, shape=(1012,), chunks=[[1, 1, 10, 1000]], dtype="i1")
+    assert list(_list_runs(uneven.metadata, [0, 1, 2, 3])) == [[0, 1, 2], [3]]
+    texts = vz.create_array({}, shape=(3,), chunks=(1,), dtype=str)
+    assert list(_list_runs(texts.metadata, [0, 1, 2])) == [[0], [1], [2]]

@@ -16,7 +16,7 @@ from tests.stores.webserver import web_server
 from virtualzarr.errors import SourceChangedError
 from virtualzarr.integrations.dask import to_dask
 from virtualzarr.manifest import Manifest, Source, Sources
-from virtualzarr.stores.files import Fingerprint, RemoteFile, take_fingerprint
+from virtualzarr.stores.files import Fingerprint, RemoteFile, read_head, take_fingerprint
 from virtualzarr.stores.fingerprints import differences
 from virtualzarr.stores.location import Location
 
@@ -127,6 +127,26 @@ def test_published_references_remember(tmp_path, form):
             write_hdf5(path, 2, NEW)
             assert read_all(vz.open(refs, allowed="*")["v"]) is None
             assert [*vz.check_references(refs, allowed="*").changed] == [f"{server.url}/a.h5"]
+
+
+@pytest.mark.parametrize("times", [1, 5, 99])
+def test_what_a_file_is_shows_though_it_is_replaced_meanwhile(tmp_path, times):
+    """Writers replace references all the time: detecting their format has nothing to mix up."""
+    path, count = tmp_path / "a.bin", iter(range(times))
+    path.write_bytes(bytes(4))
+
+    def replace(method, name):
+        if method == "GET" and (number := next(count, None)) is not None:
+            path.write_bytes(bytes([number + 1]) * (5 + number))
+            os.utime(path, (NEW + 60 * number, NEW + 60 * number))
+
+    with web_server(tmp_path, before=replace) as server:
+        location = Location(f"{server.url}/a.bin")
+        if times == 99:
+            with pytest.raises(SourceChangedError):
+                read_head(location, 4)
+        else:
+            assert read_head(location, 4) == bytes([times]) * 4
 
 
 def test_references_of_others_are_read_from_one_version(tmp_path):

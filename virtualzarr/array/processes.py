@@ -19,7 +19,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import BrokenExecutor, Executor, Future
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import IO, Any, TypeVar
 
@@ -157,23 +157,26 @@ class Processes(Executor):
 def _start() -> subprocess.Popen[bytes]:
     # The folder of the caller is looked into as here, and not first.
     folders = [folder or os.getcwd() for folder in sys.path]
-    # A terminal interrupts all of its processes, and this one while it imports, too.
-    _set_interrupts("SIG_BLOCK")
-    try:
+    with _without_interrupts():
         return subprocess.Popen(
             [sys.executable, "-P", "-m", __spec__.name if __spec__ else __name__],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env={**os.environ, "PYTHONPATH": os.pathsep.join(folders)},
         )
+
+
+@contextmanager
+def _without_interrupts() -> Iterator[None]:
+    """Let processes that start not be interrupted: a terminal interrupts all, while they import."""
+    if not hasattr(signal, "pthread_sigmask"):  # on Windows
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+    try:
+        yield
     finally:
-        _set_interrupts("SIG_UNBLOCK")
-
-
-def _set_interrupts(how: str) -> None:
-    """Block interrupts of this thread and of what it starts, or let them come."""
-    if hasattr(signal, "pthread_sigmask"):  # not on Windows
-        signal.pthread_sigmask(getattr(signal, how), [signal.SIGINT])
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _ask(process: subprocess.Popen[bytes], request: bytes) -> tuple[bool, Any]:
@@ -236,7 +239,6 @@ def serve() -> None:
     """Do tasks until the other side has closed: the main program of a worker."""
     # Of interrupts, the process that started this one decides what becomes.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    _set_interrupts("SIG_UNBLOCK")
     source, sink = take_pipes()
     with suppress(EOFError, BrokenPipeError):
         while True:

@@ -365,6 +365,7 @@ def draft_decisions(
         The listing that the names are from, which a run reads again.
     """
     named = [] if inventory is not None else [strip_secrets(os.fspath(path)) for path in paths]
+    # As text and not by a library: people edit it, and comments say what a line may have.
     lines = [
         f"virtualzarr-decisions: {VERSION}",
         "archive:",

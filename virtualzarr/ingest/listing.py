@@ -131,6 +131,7 @@ def read_listing(
     data = _read_whole(location)
     if name.endswith((".csv", ".csv.gz")):
         return Listing(dict(_list_rows(_read_csv(data, None, location), location)))
+    # What is JSON has any name: services of STAC give theirs at URLs without an ending.
     if data.lstrip()[:1] == b"{":
         document = _parse_json(data, location)
         if "fileSchema" in document:

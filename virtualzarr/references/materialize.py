@@ -122,14 +122,17 @@ def _list_runs(metadata: ArrayMetadata, numbers: Sequence[int]) -> Iterator[list
     """Yield neighbours along the last axis with several cells, which are read together."""
     grid = metadata.grid
     row = next((count for count in reversed(grid.grid_shape) if count > 1), 1)
-    shape = grid.cell_shape((0,) * metadata.ndim) if numbers else ()
-    most = max(1, _RUN_BYTES // max(math.prod(shape) * metadata.itemsize, 1))
-    run: list[int] = []
+    run, nbytes = list[int](), 0
     for number in numbers:
-        if run and (number != run[-1] + 1 or number % row == 0 or len(run) == most):
+        # Cells may be of any sizes, and objects, such as texts, of any length.
+        size = math.prod(grid.cell_shape(_find_cell(grid.grid_shape, number))) * metadata.itemsize
+        size = _RUN_BYTES if metadata.dtype.hasobject else size
+        ends = run and (number != run[-1] + 1 or number % row == 0 or nbytes + size > _RUN_BYTES)
+        if ends:
             yield run
-            run = []
+            run, nbytes = [], 0
         run.append(number)
+        nbytes += size
     if run:
         yield run
 

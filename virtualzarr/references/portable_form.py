@@ -34,7 +34,7 @@ from virtualzarr.references.portable import NO_PLUGINS, PLUGINS, has_plugin_code
 from virtualzarr.references.preview import Preview, preview_plan
 from virtualzarr.references.receipt import read_copied_sources
 from virtualzarr.references.report import PublishReport
-from virtualzarr.references.several_writers import LostRaceError, check_writers, rebase
+from virtualzarr.references.several_writers import LostRaceError, check_writers, reading, rebase
 from virtualzarr.references.write_plan import WriteTask, Written, write_plan
 from virtualzarr.stores.atomic_files import lock_for_writing
 from virtualzarr.stores.files import Connection
@@ -177,11 +177,12 @@ class PortableForm(ReferenceForm):
             return self._append(location, request)
         self.check_writers(location, request.single_writer)
         with lock_for_writing(location.uri):
-            return rebase(lambda: self._append(location, request), location.uri)
+            return rebase(lambda: self._append(location, request))
 
     def _append(self, location: Location, request: AppendRequest) -> PublishReport | Preview | None:
-        before = self.state(location)
-        opened = self.open(location)
+        with reading(location.uri):
+            before = self.state(location)
+            opened = self.open(location)
         if opened.receipt.get("split"):
             raise PublishError(
                 'references that were split into runs (split="runs") do not grow: new files may '
@@ -227,12 +228,13 @@ class PortableForm(ReferenceForm):
         if not request.dry_run:
             self.check_writers(location, request.single_writer)
         with nullcontext() if request.dry_run else lock_for_writing(location.uri):
-            return rebase(lambda: self._rename_paths(location, request), location.uri)
+            return rebase(lambda: self._rename_paths(location, request))
 
     def _rename_paths(self, location: Location, request: RenameRequest) -> dict[str, str]:
-        before = self.state(location)
-        # No source is looked at, so that none needs to be allowed.
-        opened = self.open(replace(location, allowed=(ANYWHERE,)))
+        with reading(location.uri):
+            before = self.state(location)
+            # No source is looked at, so that none needs to be allowed.
+            opened = self.open(replace(location, allowed=(ANYWHERE,)))
         copied = read_copied_sources(opened.receipt, replace(location, allowed=(ANYWHERE,)))
         sources = [source.uri for source in (*list_sources(opened.node), *copied)]
         new = resolve_names(request.names, dict.fromkeys(sources), location.uri)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
@@ -30,24 +31,33 @@ class LostRaceError(SourceChangedError):
     """Somebody else wrote the references first; nothing of this change is there."""
 
 
-def rebase(change: Callable[[], T], uri: str) -> T:
-    """Do a change of references; after a lost race, once more from what is there then.
-
-    So it is, too, where the references were replaced while they were read.
-    """
+def rebase(change: Callable[[], T]) -> T:
+    """Do a change; after a lost race, once more from what is there then."""
     began, failures = time.monotonic(), 0
     while True:
         try:
             return change()
-        except SourceChangedError as error:
-            if not isinstance(error, LostRaceError) and error.file != uri:
-                raise
+        except LostRaceError:
             failures += 1
             # Who has lost often waits less than who comes new, so that nobody starves.
             wait = random.uniform(0, _RACE_WAIT / failures)
             if time.monotonic() + wait > began + _PATIENCE:
                 raise
             time.sleep(wait)
+
+
+@contextmanager
+def reading(uri: str) -> Iterator[None]:
+    """Tell that a race was lost where references are replaced while they are read for a change.
+
+    Only then: once something is written, the same error would say that it is not there.
+    """
+    try:
+        yield
+    except SourceChangedError as error:
+        if error.file != uri:
+            raise
+        raise LostRaceError(error.message, file=uri) from error
 
 
 def is_object_store(location: Location) -> bool:

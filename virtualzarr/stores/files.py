@@ -6,10 +6,10 @@ import errno
 import os
 import stat
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from typing import Protocol
 
-from virtualzarr.errors import SourceError, SourceNotFoundError
+from virtualzarr.errors import SourceChangedError, SourceError, SourceNotFoundError
 from virtualzarr.stores import fingerprints
 from virtualzarr.stores.file_heads import find_head
 from virtualzarr.stores.files_in_memory import FetchedFile as FetchedFile
@@ -32,6 +32,9 @@ Buffer = bytes | bytearray | memoryview
 
 SMALL_FILE_BYTES = 96 * 1024
 """Files of fewer bytes may be read by one call: their memory needs no mapping by the system."""
+
+_ATTEMPTS = 9
+"""How often a head is read again of a file that is replaced all the time, as references may be."""
 
 MAX_SCRATCH_BYTES = 16 * 1024 * 1024
 """Memory for larger reads is not reused: it would stay for as long as the thread."""
@@ -84,6 +87,14 @@ def read_head(location: Location, nbytes: int) -> bytes:
     """
     if (head := find_head(location)) is not None:
         return head.data[:nbytes]
+    for _ in range(_ATTEMPTS):
+        # Nothing of it was used yet: one that was replaced after its size was asked for is new.
+        with suppress(SourceChangedError):
+            return _read_head(location, nbytes)
+    return _read_head(location, nbytes)
+
+
+def _read_head(location: Location, nbytes: int) -> bytes:
     fingerprint = take_fingerprint(location)
     size, file = fingerprint.size, open_file(location)
     if isinstance(file, RemoteFile) and file.connection.tells_versions:
