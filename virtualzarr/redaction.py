@@ -13,7 +13,7 @@ from contextlib import suppress
 from functools import lru_cache
 from itertools import pairwise
 from typing import Any
-from urllib.parse import unquote
+from urllib.parse import quote, unquote
 
 _WORDS = frozenset(
     ["token", "sig", "signature", "secret", "password", "passwd", "pwd", "passphrase", "apikey",
@@ -111,7 +111,7 @@ def find_secrets(options: Mapping[str, Any], url: str = "") -> frozenset[str]:
     --------
     >>> found = find_secrets({"headers": {"Authorization": "Bearer abcd"}, "anon": "none"})
     >>> sorted(found)
-    ['Bearer abcd', 'abcd']
+    ['Bearer abcd', 'Bearer%20abcd', 'abcd']
     """
     found = {*_find_in_url(url)}
     for name, value in options.items():
@@ -123,6 +123,7 @@ def find_secrets(options: Mapping[str, Any], url: str = "") -> frozenset[str]:
             found.update(_forms_of_login(*map(str, value[:2])))  # `aiohttp.BasicAuth`
         elif _is_hidden(str(name)) and isinstance(value, str):
             found |= {value, *_find_in_url(f"?{value.removeprefix('?')}")}
+    found |= {quote(text, safe="") for text in found}
     return frozenset(text for text in found if len(text) >= _SHORTEST)
 
 

@@ -557,6 +557,7 @@ def test_what_s3_says_of_a_request_is_in_no_error(code, monkeypatch):
 BASIC = base64.b64encode(f"me:{SECRET}+/".encode()).decode()
 LOGINS = [
     ({"bearer": "env:SENT"}, f"{SECRET}+/"),
+    ({"bearer": "env:SENT"}, f"{SECRET}%2B%2F"),
     ({"headers": {"X-A": "env:SENT"}}, f"{SECRET}+/"),
     ({"headers": {"Cookie": "env:COOKIES"}}, f"{SECRET}+/"),
     ({"headers": {"Authorization": "env:BASIC"}}, BASIC),

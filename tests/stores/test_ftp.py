@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 
 import h5py
@@ -108,3 +109,60 @@ def test_dates_in_ns(server, tmp_path):
     assert take_fingerprint(location).mtime_ns == 10**18 + 250_000_000
     server.tells_dates = "tomorrow"
     assert take_fingerprint(location).mtime_ns is None
+
+
+@pytest.mark.parametrize("tells_dates", ["%Y%m%d%H%M%S", False])
+def test_longer_files_of_the_same_date(server, tmp_path, tells_dates):
+    server.tells_dates = tells_dates
+    os.utime(tmp_path / "a.h5", (1e9, 1e9))
+    group = vz.virtualize(f"{server.url}/a.h5")
+    foreign = vz.open(_without_versions(server, tmp_path), allowed=f"{server.url}/")
+    for each in (group, foreign):
+        assert np.array_equal(each["v"][...], DATA)
+    for name in ("a.h5", "x.bin"):
+        with (tmp_path / name).open("ab") as file:
+            file.write(b"more")
+        os.utime(tmp_path / name, (1e9, 1e9))
+    for each in (group, foreign):
+        with pytest.raises(SourceChangedError, match="size"):
+            each["v"][...]
+
+
+@pytest.mark.parametrize("number", range(4))
+def test_files_that_are_replaced_while_they_are_read(server, tmp_path, number):
+    """Of references without versions: all is of the old file, all of the new one, or an error."""
+    old, new = np.arange(40, dtype="i4"), np.arange(40, 80, dtype="i4")
+    refs = _without_versions(server, tmp_path, old)
+    seen = []
+
+    def replace(name, argument):
+        if name in ("RETR", "MDTM"):
+            seen.append(name)
+            if len(seen) == number + 1:
+                (tmp_path / "x.bin").write_bytes(new.tobytes())
+                os.utime(tmp_path / "x.bin", (1e9 + 60, 1e9 + 60))
+
+    server.fault = replace
+    array = vz.open(refs, allowed=f"{server.url}/")["v"]
+    parts = [array[:2], *_read_or_none(array, 2)]
+    assert seen[number]
+    values = np.concatenate(parts).ravel()
+    assert np.array_equal(values, old[: values.size]) or np.array_equal(values, new[: values.size])
+
+
+def _read_or_none(array, start):
+    try:
+        return [array[start:]]
+    except SourceChangedError:
+        return []
+
+
+def _without_versions(server, tmp_path, values=DATA):
+    """Return references of another tool to a file of plain values."""
+    (tmp_path / "x.bin").write_bytes(values.tobytes())
+    os.utime(tmp_path / "x.bin", (1e9, 1e9))
+    metadata = {"zarr_format": 2, "shape": [4, 10], "chunks": [1, 10], "dtype": "<i4",
+                "compressor": None, "filters": None, "fill_value": None, "order": "C"}  # fmt: skip
+    chunks = {f"v/{row}.0": [f"{server.url}/x.bin", row * 40, 40] for row in range(4)}
+    refs = {".zgroup": '{"zarr_format": 2}', "v/.zarray": json.dumps(metadata), **chunks}
+    return {"version": 1, "refs": refs}

@@ -10,6 +10,7 @@ import pytest
 import zarr
 
 import virtualzarr as vz
+from virtualzarr.stores import request_window
 from virtualzarr.stores.request_window import FIRST_REQUESTS, RequestWindow
 
 pytest.importorskip("aiohttp")
@@ -134,16 +135,59 @@ def test_hosts_that_take_no_more_get_about_as_many_as_they_take(capacity):
     assert min(sizes) == vz.config.requests
 
 
-class Limited(Counting):
-    """Refuses requests beyond eight at once."""
+@pytest.mark.parametrize("rate", [500, 2000])
+def test_hosts_that_take_some_a_second_are_asked_about_as_often(rate):
+    """Each request takes 1 ms: two a millisecond are more than one after the other."""
 
-    protocol_version, refused, done = "HTTP/1.1", 0, 0
+    async def send_requests():
+        window, start, tokens, refused = RequestWindow(), time.monotonic(), 5.0, 0
+
+        async def send():
+            nonlocal start, tokens, refused
+            while True:
+                async with window.slot():
+                    now = time.monotonic()
+                    tokens, start = min(tokens + (now - start) * rate, 5.0), now
+                    is_busy = tokens < 1
+                    tokens -= not is_busy
+                    refused += is_busy
+                    await asyncio.sleep(0.001)
+                    window.note_answer(keeps_open=True, is_busy=is_busy)
+                if not is_busy:
+                    return
+
+        await asyncio.gather(*(send() for _ in range(400)))
+        return refused
+
+    assert asyncio.run(send_requests()) < 400
+
+
+def test_hosts_are_left_alone_for_as_long_as_they_ask():
+    """Where they refuse many: one answer of many changes nothing."""
+
+    async def send_requests(refused):
+        window, times = RequestWindow(), []
+        for index in range(21):
+            async with window.slot():
+                times.append(time.monotonic())
+                is_busy = index in refused
+                window.note_answer(keeps_open=True, is_busy=is_busy, retry_after=0.1 * is_busy)
+        return np.diff(times)
+
+    assert asyncio.run(send_requests({19})).max() < 0.1
+    assert (asyncio.run(send_requests(range(21)))[-4:] > 0.1).all()
+
+
+class Limited(Counting):
+    """Refuses requests beyond a limit at once."""
+
+    protocol_version, limit, refused, done = "HTTP/1.1", 8, 0, 0
 
     def do_GET(self):
         kind = type(self)
         with kind.lock:
             kind.running += 1
-            is_refused = kind.running > 8
+            is_refused = kind.running > kind.limit
             kind.refused += is_refused
             kind.done += 1
         time.sleep(0.003)
@@ -157,17 +201,22 @@ class Limited(Counting):
             http.server.SimpleHTTPRequestHandler.do_GET(self)
 
 
-def test_a_host_with_a_limit(tmp_path, monkeypatch):
+@pytest.mark.parametrize("limit", [1, 8])
+def test_a_host_with_a_limit(tmp_path, monkeypatch, limit):
     """It is read, and most of what it is asked is within its limit."""
     monkeypatch.setattr(vz.config, "retry_seconds", 0.01)
-    array = zarr.create_array(tmp_path / "a", shape=(400, 10), chunks=(1, 10), dtype="i4")
-    values = np.arange(4000, dtype="i4").reshape(400, 10)
+    rows = 50 * limit
+    array = zarr.create_array(tmp_path / "a", shape=(rows, 10), chunks=(1, 10), dtype="i4")
+    values = np.arange(rows * 10, dtype="i4").reshape(rows, 10)
     array[...] = values
 
     class Handler(Limited):
+        refused, done = 0, 0
+
         def __init__(self, *args):
             super().__init__(*args, directory=str(tmp_path))
 
+    Handler.limit = limit
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     try:
@@ -178,3 +227,45 @@ def test_a_host_with_a_limit(tmp_path, monkeypatch):
         server.shutdown()
         server.server_close()
     assert Handler.refused < Handler.done / 2
+
+
+def test_a_host_that_takes_some_a_second(tmp_path, monkeypatch):
+    """A request is sent again more often than `retries` says, as long as others are answered."""
+    monkeypatch.setattr(vz.config, "retry_seconds", 0.001)
+    monkeypatch.setattr(vz.config, "retries", 1)
+    monkeypatch.setattr(request_window, "_PATIENCE", 0.2)
+    array = zarr.create_array(tmp_path / "a", shape=(200, 10), chunks=(1, 10), dtype="i4")
+    array[...] = values = np.arange(2000, dtype="i4").reshape(200, 10)
+
+    class Handler(Counting):
+        protocol_version, start, taken, takes = "HTTP/1.1", time.monotonic(), 0, 200
+
+        def __init__(self, *args):
+            super().__init__(*args, directory=str(tmp_path))
+
+        def do_GET(self):
+            kind = type(self)
+            with kind.lock:
+                is_taken = kind.taken < (time.monotonic() - kind.start) * kind.takes
+                kind.taken += is_taken
+            if is_taken:
+                http.server.SimpleHTTPRequestHandler.do_GET(self)
+            else:
+                self.send_response(429)
+                self.send_header("Content-Length", "0")
+                self.end_headers()
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        Handler.takes = 10**6
+        opened = vz.open(f"http://127.0.0.1:{server.server_address[1]}/a")
+        Handler.start, Handler.taken, Handler.takes = time.monotonic(), 0, 200
+        np.testing.assert_array_equal(opened[...], values)
+        assert 200 / Handler.takes < time.monotonic() - Handler.start
+        Handler.takes = 0
+        with pytest.raises(vz.errors.SourceError, match="429"):
+            opened[...]
+    finally:
+        server.shutdown()
+        server.server_close()

@@ -184,7 +184,9 @@ def open_source(source: Source) -> ByteFile:
         return file
     if source.checksums is not None:
         return ArchiveFile(source.uri, fingerprint, source.checksums)
-    return LocalFile(source.uri, fingerprint)
+    if source.pins is None or fingerprint.mtime_ns is not None:
+        return LocalFile(source.uri, fingerprint)
+    return LocalFile(source.uri, fingerprint, source.pins.setdefault(source.uri, Pin()))
 
 
 class StoreChunks:

@@ -136,12 +136,15 @@ _scratch = ScratchBuffer(MAX_SCRATCH_BYTES)
 class LocalFile:
     """A local file, opened anew for each use, so that no descriptor outlives it."""
 
-    __slots__ = ("fingerprint", "uri")
+    __slots__ = ("fingerprint", "pin", "uri")
     remote = False
 
-    def __init__(self, path: str, fingerprint: Fingerprint | None = None) -> None:
+    def __init__(
+        self, path: str, fingerprint: Fingerprint | None = None, pin: Pin | None = None
+    ) -> None:
         self.uri = path
         self.fingerprint = fingerprint
+        self.pin = pin
 
     def read(self, start: int, stop: int | None, limit: int | None = None) -> Buffer:  # noqa: D102
         file = self._open()
@@ -180,6 +183,8 @@ class LocalFile:
             # Plain comparison first: nearly all files are unchanged, and every read does this.
             if fingerprint is not None and (fingerprint.size, fingerprint.mtime_ns) != current:
                 fingerprints.check_unchanged(self.uri, fingerprint, Fingerprint(*current))
+            if self.pin is not None:
+                self.pin.check(self.uri, Fingerprint(*current))
         except BaseException:
             os.close(descriptor)
             raise

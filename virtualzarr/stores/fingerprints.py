@@ -7,11 +7,12 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from functools import lru_cache
-from typing import Any
+from typing import Any, Self
 
 from virtualzarr.config import config
 from virtualzarr.errors import SourceChangedError, SourceError, SourceNotFoundError
 from virtualzarr.stores.foreign_errors import hide_requests
+from virtualzarr.stores.forks import ForkSafeLock
 
 # Each file system of fsspec has names of its own for the same things.
 _TAG_NAMES = ("ETag", "etag")
@@ -19,6 +20,7 @@ _DATE_NAMES = ("LastModified", "last_modified", "updated", "mtime", "created")
 _LABELS = {"size": "size in bytes", "mtime_ns": "modification time in ns", "etag": "entity tag"}
 _SECOND = 10**9
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_pinning = ForkSafeLock()
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +91,7 @@ class Fingerprint:
 
 
 class Pin:
-    """The version of a remote file that all of its handles read, once a response has told it.
+    """The version of a file that all of its handles read, once the first has told it.
 
     Attributes
     ----------
@@ -101,6 +103,18 @@ class Pin:
     def __init__(self) -> None:
         self.fingerprint: Fingerprint | None = None
 
+    def check(self, uri: str, current: Fingerprint) -> None:
+        """Pin a version if none is, and raise `SourceChangedError` if another one is."""
+        with _pinning:  # of threads that read at the same time, one is the first
+            if self.fingerprint is None and config.verify_sources:
+                self.fingerprint = current.as_recorded()
+            pinned = self.fingerprint
+        if pinned is None or not config.verify_sources:
+            return
+        if changes := differences(pinned, current):
+            message = f"the file changed since it was first read; open it again ({changes})"
+            raise SourceChangedError(message, file=uri)
+
 
 class Pins(dict[str, Pin]):
     """Versions of files by URI, of which whoever named the files has noted none.
@@ -110,6 +124,9 @@ class Pins(dict[str, Pin]):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Pins, ()  # each process finds its own versions
+
+    def __deepcopy__(self, memo: object) -> Self:
+        return self
 
 
 @lru_cache(maxsize=256)  # files of one archive have the dates of a few uploads

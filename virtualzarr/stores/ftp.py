@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
-from virtualzarr.errors import SourceNotFoundError
+from virtualzarr.errors import SourceChangedError, SourceNotFoundError
 from virtualzarr.stores.fingerprints import Fingerprint, check_length
 from virtualzarr.stores.listing import Entry, Listings, walk_entries
 from virtualzarr.stores.retry import TransientError
@@ -33,10 +33,11 @@ class FtpTransport(Listings):
     _tells_dates = True
 
     def fetch(self, path: str, start: int, stop: int | None, limit: int | None = None) -> Answer:
-        """Return bytes of a file, and the date that it has after these were read."""
+        """Return bytes of a file, and the size and date that it has before and after."""
         ftp = self._fs.ftp
         with _missing_files():
             ftp.voidcmd("TYPE I")
+            before = self._ask_version(path)
             if start < 0:
                 start = max((ftp.size(path) or 0) + start, 0)
             connection = ftp.transfercmd(f"RETR {path}", rest=start or None)
@@ -54,10 +55,10 @@ class FtpTransport(Listings):
             else:
                 with suppress(ftplib.Error):  # the server says that nobody took the rest
                     ftp.voidresp()
-        # Asked for afterwards: a file that was replaced before has another date now.
-        size = start + len(data) if is_complete else None
-        current = Fingerprint(size, self._ask_date(path))
-        return bytes(data if stop is None else data[: stop - start]), current
+        # Which of two files the bytes are of that replaced one another meanwhile, nothing tells.
+        if self._ask_version(path) != before:
+            raise SourceChangedError("the file was replaced while it was read", file=path)
+        return bytes(data if stop is None else data[: stop - start]), before
 
     def fetch_many(self, path: str, ranges: Sequence[tuple[int, int]]) -> Sequence[Answer]:
         """Return several ranges of a file, one after the other."""
@@ -72,6 +73,13 @@ class FtpTransport(Listings):
                     raise IsADirectoryError(21, "it is a folder, not a file")
                 return Fingerprint(entry.size, self._ask_date(path))
         raise SourceNotFoundError("there is no such file", file=path)
+
+    def _ask_version(self, path: str) -> Fingerprint:
+        """Return what the server tells of a file, in binary mode, in which sizes are bytes."""
+        size = None
+        with suppress(ftplib.error_perm):  # of servers that tell none
+            size = self._fs.ftp.size(path)
+        return Fingerprint(size, self._ask_date(path))
 
     def _ask_date(self, path: str) -> int | None:
         """Return when a file was modified, in ns; None if the server tells no dates.
@@ -119,7 +127,9 @@ class FtpTransport(Listings):
         return False
 
     def as_transient(self, error: Exception) -> TransientError | None:
-        """Return what another attempt may put right, over a new connection."""
+        """Return what another attempt may put right, over a new connection where one broke."""
+        if isinstance(error, SourceChangedError):
+            return TransientError(error)
         if not isinstance(error, (*_BROKEN, ftplib.error_temp, ftplib.error_proto)):
             return None
         with suppress(OSError, EOFError, ftplib.Error):  # or else the next attempt fails, too

@@ -197,7 +197,10 @@ class HttpTransport(AsyncTransport):
                 is_busy = response.status in BUSY_STATUSES
                 if is_busy:
                     hedge.note_busy()
-                window.note_answer(keeps_open=_keeps_open(response), is_busy=is_busy)
+                window.note_answer(
+                    keeps_open=_keeps_open(response), is_busy=is_busy,
+                    retry_after=_seconds_to_rest(response) if is_busy else 0.0,
+                )  # fmt: skip
                 try:
                     if response.status in _REFUSALS and provider and provider not in renewed:
                         renewed.add(provider)
@@ -205,7 +208,7 @@ class HttpTransport(AsyncTransport):
                             continue
                     redirect = response.headers.get("Location")
                     if response.status not in _REDIRECT_STATUSES or redirect is None:
-                        with _translate_errors(url):
+                        with window.note_failures(), _translate_errors(url):
                             yield response
                         return
                 finally:
@@ -330,8 +333,11 @@ class StatusError(SourceError):
 
 
 def _transient_error(response: Any, url: str) -> TransientError:
-    error = StatusError.of(response, url)
-    return TransientError(error, parse_retry_after(response.headers.get("Retry-After")))
+    return TransientError(StatusError.of(response, url), _seconds_to_rest(response))
+
+
+def _seconds_to_rest(response: Any) -> float:
+    return parse_retry_after(response.headers.get("Retry-After"))
 
 
 def _keeps_open(response: Any) -> bool:

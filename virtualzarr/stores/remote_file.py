@@ -11,15 +11,12 @@ from virtualzarr.stores import fingerprints
 from virtualzarr.stores.cached_reads import CachedRead, through_cache
 from virtualzarr.stores.file_heads import find_bytes
 from virtualzarr.stores.fingerprints import Fingerprint, Pin, check_length
-from virtualzarr.stores.forks import ForkSafeLock
 from virtualzarr.stores.fsspec_connection import Connection
 from virtualzarr.stores.location import Location
 from virtualzarr.stores.transport import Answer
 
 if TYPE_CHECKING:
     from virtualzarr.stores.files import Buffer, ByteFile
-
-_pinning = ForkSafeLock()
 
 
 class RemoteFile:
@@ -214,13 +211,9 @@ class RemoteFile:
             current = self.connection.fingerprint(self.path, self.uri)
         if current is None:
             return
-        for fingerprint in expected:
-            fingerprints.check_unchanged(self.uri, fingerprint, current)
-        if current.has_version:
-            with _pinning:  # of threads that read at the same time, one is the first
-                pinned = self.pinned or current.as_recorded()
-                self.version.fingerprint = pinned
-            fingerprints.check_unchanged(self.uri, pinned, current)
+        fingerprints.check_unchanged(self.uri, self.fingerprint, current)
+        if not current.is_empty:
+            self.version.check(self.uri, current)
 
     def read_into(self, start: int, out: memoryview) -> None:  # noqa: D102
         out[:] = self.read(start, start + out.nbytes)

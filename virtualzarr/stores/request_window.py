@@ -4,13 +4,15 @@ where it is too busy for as many."""
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import deque
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 from weakref import WeakKeyDictionary
 
 from virtualzarr.config import config
+from virtualzarr.stores.retry import TransientError
 
 FIRST_REQUESTS = 3
 """How many requests a host gets before it has answered any.
@@ -20,6 +22,18 @@ have not accepted yet. An operating system drops those that come beyond it, and 
 after a second, then two, then four: more requests at once would take longer than one by one.
 """
 
+_ROUNDS = 8
+"""Rounds of answers until a host that was asked too much once is asked for an eighth more."""
+
+_FEW, _MANY = 4, 16
+"""Answers that tell whether a host is asked too much: of one that was once, and of any other."""
+
+_LEAST_PAUSE, _LONGEST_PAUSE = 0.01, 1.0
+"""Seconds between requests to a host that refuses them one by one."""
+
+_PATIENCE = 5.0
+"""Seconds after the last answer of such a host until it is taken for one that gives none."""
+
 
 class RequestWindow:
     """How many requests may be under way at one host, all files together.
@@ -27,8 +41,18 @@ class RequestWindow:
     Each answer over a connection that stays open makes room for one more request, up to
     `config.requests`: twice as many in each round trip. A host that closes connections gets no more
     than at first, as each of its requests is a new connection. One that refuses more than a quarter
-    of as many as there is room for gets half as many, and then one more for each that many: single
-    failures, which any host has, change nothing.
+    gets half as many, then slowly more; at one request, pauses between them that double; and none
+    for the time that it asks to be left alone for. Single failures, which any host has, change
+    nothing.
+
+    Attributes
+    ----------
+    size : int
+        Requests that may be under way.
+    is_limited : bool
+        Whether the host has refused so many requests that it must have a limit.
+    answered : int
+        Requests that it did not refuse.
 
     Examples
     --------
@@ -41,9 +65,12 @@ class RequestWindow:
 
     def __init__(self) -> None:
         self.size = FIRST_REQUESTS
-        self._is_steady = False  # whether it was too wide once
+        self.is_limited = False
+        self.answered = 0
         self._answers = self._refusals = 0  # since its size was looked at
         self._running = 0
+        self._pause = self._resume = self._answered_at = 0.0
+        self._timer: asyncio.TimerHandle | None = None
         self._waiting: deque[asyncio.Future[None]] = deque()
 
     @asynccontextmanager
@@ -61,28 +88,74 @@ class RequestWindow:
                 self._running -= 1
                 self._grant()
 
-    def note_answer(self, *, keeps_open: bool, is_busy: bool = False) -> None:
+    def note_answer(
+        self, *, keeps_open: bool, is_busy: bool = False, retry_after: float = 0.0
+    ) -> None:
         """Widen the window after an answer, or narrow it after many that the host was too busy."""
         self._answers += 1
         self._refusals += is_busy
-        is_round = self._answers >= self.size
+        if not is_busy:
+            self.answered, self._answered_at = self.answered + 1, time.monotonic()
+        few, rounds = (_FEW, _ROUNDS) if self.is_limited else (_MANY, 1)
+        is_refused = 4 * self._refusals > self._answers >= max(self.size, few)
+        is_round = self._answers >= max(self.size * rounds, few)
         if not keeps_open:
             self.size = FIRST_REQUESTS
-        elif is_round and 4 * self._refusals > self._answers:
-            self.size, self._is_steady = max(self.size // 2, FIRST_REQUESTS), True
-        elif self.size < config.requests and (is_round if self._is_steady else not is_busy):
-            self.size += 1
-            self._grant()
-        if is_round:
+        elif is_refused:
+            self._narrow()
+        elif not self.is_limited:
+            self.size += not is_busy and self.size < config.requests
+        elif is_round and 10 * self._refusals <= self._answers:
+            self._widen()
+        if is_refused or is_round:
             self._answers = self._refusals = 0
+        if self.is_limited and retry_after:
+            self._leave_alone(retry_after)
+        self._grant()
+
+    @contextmanager
+    def note_failures(self) -> Iterator[None]:
+        """Note in errors whether the host answers others, while it refuses those beyond a limit."""
+        try:
+            yield
+        except TransientError as error:
+            error.answered = self.answered if self.is_limited else 0
+            raise
+
+    def _narrow(self) -> None:
+        if time.monotonic() > self._answered_at + _PATIENCE:
+            self._pause = 0.0  # whoever waits shall have the error soon
+        elif self.size == 1:
+            self._pause = min(max(2 * self._pause, _LEAST_PAUSE), _LONGEST_PAUSE)
+        self.size, self.is_limited = max(self.size // 2, 1), True
+
+    def _widen(self) -> None:
+        if self._pause:
+            self._pause = 0.0 if self._pause <= _LEAST_PAUSE else self._pause * 7 / 8
+        elif self.size < config.requests:
+            self.size += max(1, self.size // _ROUNDS)
+
+    def _leave_alone(self, seconds: float) -> None:
+        now = asyncio.get_running_loop().time()
+        self._resume = max(self._resume, now + min(seconds, config.max_retry_seconds))
 
     def _grant(self) -> None:
-        """Let those in that have waited longest, as far as there is room."""
+        """Let those in that have waited longest, as far as there is room, after a pause."""
         while self._waiting and self._running < self.size:
+            loop = asyncio.get_running_loop()
+            if self._resume > loop.time():
+                self._grant_later(loop)
+                return
             turn = self._waiting.popleft()
             if not turn.cancelled():
                 self._running += 1
                 turn.set_result(None)
+                self._resume = loop.time() + self._pause
+
+    def _grant_later(self, loop: asyncio.AbstractEventLoop) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = loop.call_at(self._resume, self._grant)
 
 
 _windows: WeakKeyDictionary[Any, dict[tuple[str, str, int | None], RequestWindow]] = (

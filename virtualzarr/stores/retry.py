@@ -30,35 +30,48 @@ class TransientError(Exception):
         What to raise if it does.
     retry_after : float
         Seconds that the server asks to wait.
+
+    Attributes
+    ----------
+    answered : int
+        Requests that a host has answered which refuses those beyond a limit; 0 of any other.
     """
 
     def __init__(self, error: Exception, retry_after: float = 0.0) -> None:
         super().__init__(str(error))
         self.error = error
         self.retry_after = retry_after
+        self.answered = 0
 
 
 class RetryBudget:
     """What is left of the attempts for one request: `config.retries`, and a time for all of them.
 
-    A server that asks to wait longer than `config.max_retry_seconds` is not asked again.
+    A server that asks to wait longer than `config.max_retry_seconds` is not asked again. Attempts
+    do not count that a host refused for its limit, as long as it answers others meanwhile.
     """
 
     def __init__(self) -> None:
-        self._retries = 0
-        self._end = time.monotonic() + config.total_retry_seconds
+        self._attempts = self._retries = self._answered = 0
+        self._end: float | None = None
 
     def seconds_to_wait(self, failed: TransientError) -> float:
         """Return how long to wait before the next attempt; raise the error if there is none."""
-        seconds = back_off_seconds(self._retries, failed.retry_after)
+        now = time.monotonic()
+        if self._end is None:  # a request may have waited for its turn for long
+            self._end = now + config.total_retry_seconds
+        seconds = back_off_seconds(self._attempts, failed.retry_after)
+        is_turned_away = failed.answered > self._answered
         if (
-            self._retries >= config.retries
+            (self._retries >= config.retries and not (is_turned_away and config.retries))
             # A server that wants minutes of rest would only be asked again by a hanging read.
             or failed.retry_after > config.max_retry_seconds
-            or time.monotonic() + seconds > self._end
+            or now + seconds > self._end
         ):
             raise failed.error from failed.error.__cause__
-        self._retries += 1
+        self._attempts += 1
+        self._retries += not is_turned_away
+        self._answered = failed.answered
         return seconds
 
 
