@@ -13,7 +13,7 @@ from contextlib import suppress
 from functools import lru_cache
 from itertools import pairwise
 from typing import Any
-from urllib.parse import quote, unquote
+from urllib.parse import unquote
 
 _WORDS = frozenset(
     ["token", "sig", "signature", "secret", "password", "passwd", "pwd", "passphrase", "apikey",
@@ -111,7 +111,7 @@ def find_secrets(options: Mapping[str, Any], url: str = "") -> frozenset[str]:
     --------
     >>> found = find_secrets({"headers": {"Authorization": "Bearer abcd"}, "anon": "none"})
     >>> sorted(found)
-    ['Bearer abcd', 'Bearer%20abcd', 'abcd']
+    ['Bearer abcd', 'abcd']
     """
     found = {*_find_in_url(url)}
     for name, value in options.items():
@@ -123,23 +123,36 @@ def find_secrets(options: Mapping[str, Any], url: str = "") -> frozenset[str]:
             found.update(_forms_of_login(*map(str, value[:2])))  # `aiohttp.BasicAuth`
         elif _is_hidden(str(name)) and isinstance(value, str):
             found |= {value, *_find_in_url(f"?{value.removeprefix('?')}")}
-    found |= {quote(text, safe="") for text in found}
+    found |= {*map(unquote, found)}  # as libraries write URLs
     return frozenset(text for text in found if len(text) >= _SHORTEST)
 
 
 def hide_known(text: str, secrets: Iterable[str]) -> str:
-    """Return a text in which asterisks stand for secrets that are known.
+    """Return a text in which asterisks stand for secrets that are known, however they are escaped.
 
     Examples
     --------
-    >>> hide_known("no rights for Bearer abcd", ["abcd", "Bearer abcd"])
-    'no rights for ***'
+    >>> hide_known("no rights for Bearer ab/d (Bearer%20ab%252fd)", ["ab/d", "Bearer ab/d"])
+    'no rights for *** (***)'
     """
     for secret in sorted(secrets, key=len, reverse=True):
-        if secret in text:
-            ends = ("", "") if len(secret) >= _UNMISTAKABLE else (r"(?<!\w)", r"(?!\w)")
-            text = re.sub(re.escape(secret).join(ends), "***", text)
+        text = _as_pattern(secret).sub("***", text)
     return text
+
+
+@lru_cache(maxsize=256)
+def _as_pattern(secret: str) -> re.Pattern[str]:
+    """Return what matches a secret, also as in a URL, within another one, or in a `repr`."""
+    ends = ("", "") if len(secret) >= _UNMISTAKABLE else (r"(?<!\w)", r"(?!\w)")
+    return re.compile("".join(map(_escape, secret)).join(ends))
+
+
+def _escape(char: str) -> str:
+    if char.isascii() and char.isalnum():
+        return char
+    quoted = "".join(f"%(?:25)*{byte:02x}" for byte in char.encode("utf-8", "surrogatepass"))
+    plus = r"|\+" if char == " " else ""
+    return rf"(?:\\|%(?:25)*5[cC])*(?:{re.escape(char)}|(?i:{quoted}){plus})"
 
 
 def _find_in_url(url: str) -> Iterator[str]:

@@ -558,6 +558,9 @@ BASIC = base64.b64encode(f"me:{SECRET}+/".encode()).decode()
 LOGINS = [
     ({"bearer": "env:SENT"}, f"{SECRET}+/"),
     ({"bearer": "env:SENT"}, f"{SECRET}%2B%2F"),
+    ({"bearer": "env:SENT"}, f"{SECRET}%2b/"),
+    ({"bearer": "env:SENT"}, f"{SECRET}%252B%252F"),
+    ({"bearer": "env:SENT"}, f"{SECRET}+\\/"),
     ({"headers": {"X-A": "env:SENT"}}, f"{SECRET}+/"),
     ({"headers": {"Cookie": "env:COOKIES"}}, f"{SECRET}+/"),
     ({"headers": {"Authorization": "env:BASIC"}}, BASIC),

@@ -201,6 +201,58 @@ def test_arrays_of_one_document_are_read_from_one_version(tmp_path, form, place)
         assert (again["w"][...] == 2).all()
 
 
+@pytest.mark.parametrize("place", ["remote", "local"])
+@pytest.mark.parametrize("form", ["json", "parquet", "native"])
+@pytest.mark.parametrize("is_read", [True, False])
+def test_references_of_others_that_are_published_again(tmp_path, form, place, is_read):
+    """They note the version that was read; if none was, all is of the one that comes first."""
+    path, again = tmp_path / "a.h5", tmp_path / "again"
+    write_hdf5(path, 1, OLD)
+    with web_server(tmp_path) as server:
+        source = f"{server.url}/a.h5" if place == "remote" else path
+        vz.virtualize(source).publish(tmp_path / "refs.json")
+        forget_versions(tmp_path / "refs.json")
+        group = vz.open(tmp_path / "refs.json")
+        if is_read:
+            group["v"][:2]
+        group.publish(again, reference_format=form)
+        opened = vz.open(again)
+        if not is_read:
+            assert (opened["v"][:2] == 1).all()
+        write_hdf5(path, 2, NEW)
+        with pytest.raises(SourceChangedError, match=r"a\.h5"):
+            opened["v"][...]
+        if is_read:
+            with pytest.raises(SourceChangedError, match=r"a\.h5"):
+                vz.open(again)["v"][...]
+        else:
+            assert (vz.open(again)["v"][...] == 2).all()
+
+
+def test_copies_and_references_to_a_file_are_of_one_version(tmp_path):
+    """Chunks of one codec are copied when arrays are joined, those of the other one are not."""
+    path = tmp_path / "a.h5"
+
+    def write(value, when):
+        with h5py.File(path, "w") as file:
+            for name, codec in (("v", "gzip"), ("w", None)):
+                file.create_dataset(
+                    name, chunks=(2, 10), data=np.full(SHAPE, value, "i4"), compression=codec
+                )
+        os.utime(path, (when, when))
+
+    write(1, OLD)
+    vz.virtualize(path).publish(tmp_path / "refs.json")
+    forget_versions(tmp_path / "refs.json")
+    group = vz.open(tmp_path / "refs.json")
+    joined = vz.Group({}, {"v": vz.concat([group["v"], group["w"]])})
+    report = joined.publish(tmp_path / "joined.json", copy=True)
+    assert report.copied
+    write(2, NEW)
+    with pytest.raises(SourceChangedError, match=r"a\.h5"):
+        vz.open(tmp_path / "joined.json")["v"][...]
+
+
 def forget_versions(place):
     """Leave nothing but references, as other tools write them."""
     file = place / ".zmetadata" if place.is_dir() else place

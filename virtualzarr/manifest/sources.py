@@ -102,6 +102,15 @@ class Source:
         """Return a copy of the file at another URI: its bytes are the same, its dates are not."""
         return replace(self, uri=uri, mtime_ns=None, etag=None, not_after_ns=None, checksums=None)
 
+    def with_read_version(self) -> Source:
+        """Return the file with the version that was read of it, where none was noted."""
+        pin = None if self.pins is None else self.pins.get(self.uri)
+        read = None if pin is None else pin.fingerprint
+        if read is None or self.fingerprint.has_version:
+            return self
+        size = self.size if read.size is None else read.size
+        return replace(self, size=size, mtime_ns=read.mtime_ns, etag=read.etag)
+
     @property
     def location(self) -> Location:
         """Where the file is and how it is opened."""
@@ -196,6 +205,13 @@ class Sources(Sequence[Source]):
     def __getitem__(self, index: int | slice) -> Source | Sequence[Source]:
         rows: Source | Sequence[Source] = self._rows[index]
         return rows
+
+    def with_read_versions(self) -> Sources:
+        """Return the sources with the versions that were read of them, where none was noted."""
+        # Tables are large, and arrays share them: most stay the same object.
+        if not any(source.pins for source in self):
+            return self
+        return Sources(source.with_read_version() for source in self)
 
     def select(self, rows: NDArray[Any]) -> list[Source]:
         """Return the sources of some rows, each once and in the order of the table."""

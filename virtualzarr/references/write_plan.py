@@ -131,6 +131,7 @@ def write_plan(
     if not can.chunks:
         _copy_inline(plan)
         stored = _store_copies(plan, location, can)
+    _note_read_versions(plan)
     copied = [*copied, *find_copied_sources(plan)]
     documents, remarks = _describe(plan)
     notes = notes + remarks
@@ -351,6 +352,15 @@ def _make_relative(plan: Plan, as_relative: Callable[[Source], Source]) -> None:
     for array in plan.arrays.values():
         sources = Sources(map(as_relative, array.manifest.sources))
         array.manifest = array.manifest.replace(sources=sources)
+
+
+def _note_read_versions(plan: Plan) -> None:
+    """Note of which version copies are, and all else that was read, where nothing else is noted."""
+    arrays = plan.arrays.values()
+    tables = {id(table): table for table in (array.manifest.sources for array in arrays)}
+    noted = {key: table.with_read_versions() for key, table in tables.items()}
+    for array in arrays:
+        array.manifest = array.manifest.replace(sources=noted[id(array.manifest.sources)])
 
 
 def _check_public(plan: Plan, copied: Iterable[Source]) -> None:

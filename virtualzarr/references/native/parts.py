@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import secrets
 from collections.abc import Hashable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -415,7 +416,10 @@ class Part:
         except VirtualZarrError as error:
             error.at(file=f"{self.store.uri}/{self.folder}")
             raise
-        return Source.at(location, Fingerprint(*_fingerprint(size, mtime_ns, etag)))
+        source = Source.at(location, Fingerprint(*_fingerprint(size, mtime_ns, etag)))
+        return (
+            source if source.fingerprint.has_version else replace(source, pins=self.location.pins)
+        )
 
     def open_file(self, row: int) -> ByteFile:
         """Return the file of a source by its row, or the bytes that are kept with the part.

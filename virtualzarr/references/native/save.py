@@ -242,6 +242,7 @@ def _plan_array(
     metadata = portable.metadata.as_format(3)
     metadata = metadata.replace(key_encoding=KeyEncoding(), storage_transformers=())
     manifest: Manifest = build_manifest(array)
+    manifest = manifest.replace(sources=manifest.sources.with_read_versions())
     data.check(manifest, path or "/", COPY)
     # Chunks are written over with the declared codecs; where these only decode, plain ones are
     # declared, and the references decode by their own.
