@@ -25,7 +25,7 @@ after a second, then two, then four: more requests at once would take longer tha
 _ROUNDS = 8
 """Rounds of answers until a host that was asked too much once is asked for an eighth more."""
 
-_FEW, _MANY = 4, 16
+_FEW, _MANY = 8, 32
 """Answers that tell whether a host is asked too much: of one that was once, and of any other."""
 
 _LEAST_PAUSE, _LONGEST_PAUSE = 0.01, 1.0
@@ -105,7 +105,7 @@ class RequestWindow:
             self._narrow()
         elif not self.is_limited:
             self.size += not is_busy and self.size < config.requests
-        elif is_round and 10 * self._refusals <= self._answers:
+        elif is_round and 8 * self._refusals <= self._answers:
             self._widen()
         if is_refused or is_round:
             self._answers = self._refusals = 0
