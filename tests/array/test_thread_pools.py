@@ -9,7 +9,7 @@ from functools import partial
 import pytest
 
 import virtualzarr
-from virtualzarr.array.thread_pools import get_pool, run_shared, run_tasks
+from virtualzarr.array.thread_pools import run_shared, run_tasks, submit
 
 
 @pytest.mark.parametrize("threads", [1, 2, 5])
@@ -42,12 +42,38 @@ def test_sharing_needs_no_thread_of_the_pool(monkeypatch):
     monkeypatch.setattr(virtualzarr.config, "threads", 2)
     lock, done = threading.Lock(), []
     with lock:
-        waiting = [get_pool(remote=False).submit(lambda: lock.acquire() and lock.release())
-                   for _ in range(4)]  # fmt: skip
+        begun = [threading.Semaphore(0) for _ in range(4)]
+        results = [submit(lambda one=one: one.release() or (lock.acquire(), lock.release()))
+                   for one in begun]  # fmt: skip
+        assert all(one.acquire(timeout=10) for one in begun[:2])
         run_shared([partial(done.append, i) for i in range(10)])
     assert len(done) == 10
-    for future in waiting:
-        future.result(timeout=10)
+    assert [find_result() for find_result in results] == [(True, None)] * 4
+
+
+def test_results_and_errors_of_work_that_was_submitted(monkeypatch):
+    monkeypatch.setattr(virtualzarr.config, "threads", 3)
+    results = [submit(partial(divmod, 7, n)) for n in (1, 2, 0) * 30]
+    for n, find_result in zip((1, 2, 0) * 30, results, strict=True):
+        if n:
+            assert find_result() == divmod(7, n)
+        else:
+            with pytest.raises(ZeroDivisionError):
+                find_result()
+
+
+def test_threads_end_that_are_too_many(monkeypatch):
+    before = {*threading.enumerate()}
+    for size in (21, 2):
+        monkeypatch.setattr(virtualzarr.config, "threads", size)
+        both = threading.Barrier(size, timeout=20)
+        run_shared([both.wait] * size)
+        if size == 21:
+            begun = {*threading.enumerate()} - before
+    assert len(begun) >= 20
+    for thread in begun:
+        thread.join(10)
+        assert not thread.is_alive()
 
 
 def test_tasks_may_share_work(monkeypatch):

@@ -8,7 +8,7 @@ import logging
 import pickle
 import time
 import zlib
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from multiprocessing import get_context
 from types import SimpleNamespace
 from urllib.parse import quote
@@ -295,6 +295,44 @@ def test_a_token_that_stays_the_same_is_asked_for_once(server):
         RemoteFile(Location.of(f"{server.url}/private/a.h5", {"credentials": login})).read(0, 4)
     assert len(server.requests) == 1
     assert SECRET not in shown(raised.value)
+
+
+def test_who_waits_for_a_token_has_what_came_of_it(server, monkeypatch):
+    """Requests that are refused while a function has nothing new do not ask it again."""
+    expire_after(server, 0)
+
+    def give_slowly(count):
+        time.sleep(0.5 * (count > 1))
+        return SECRET
+
+    monkeypatch.setattr(issued, "options", give_slowly)
+    login = {server.url: f"{HERE}:give_token"}
+    file = RemoteFile(Location.of(f"{server.url}/private/a.h5", {"credentials": login}))
+
+    def read(_):
+        with pytest.raises(SourceError, match="answered 401"):
+            file.read(0, 4)
+
+    with ThreadPoolExecutor(16) as pool:
+        list(pool.map(read, range(16)))
+    assert issued.count < 8
+
+
+@pytest.mark.parametrize("value", [None, 7, {"bearer": SECRET, "expires_at": "soon"}, SystemExit])
+def test_functions_that_give_none(server, monkeypatch, value):
+    """Also where one ends the program: that would end the event loop of all other requests."""
+
+    def give(count):
+        if isinstance(value, type):
+            raise value(SECRET)
+        return value
+
+    monkeypatch.setattr(issued, "options", give)
+    login = {"credentials": {f"{server.url}/private": f"{HERE}:give_token"}}
+    with pytest.raises(AccessError, match=rf"{HERE}:give_token failed with \w+: ") as raised:
+        vz.virtualize(f"{server.url}/private/a.h5", storage_options=login)
+    assert SECRET not in shown(raised.value)
+    assert len(RemoteFile(Location.of(f"{server.url}/private/a.h5")).read(0, 4)) == 4
 
 
 def test_tokens_are_renewed_before_they_expire(server, monkeypatch):

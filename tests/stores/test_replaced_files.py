@@ -3,6 +3,7 @@
 import copy
 import json
 import os
+import pickle
 from pathlib import Path
 
 import fsspec
@@ -14,6 +15,7 @@ import zarr
 
 import virtualzarr as vz
 from tests.stores.webserver import web_server
+from virtualzarr.array.cut_array import cut_array
 from virtualzarr.errors import SourceChangedError
 from virtualzarr.integrations.dask import to_dask
 from virtualzarr.manifest import Manifest, Source, Sources
@@ -251,6 +253,71 @@ def test_copies_and_references_to_a_file_are_of_one_version(tmp_path):
     write(2, NEW)
     with pytest.raises(SourceChangedError, match=r"a\.h5"):
         vz.open(tmp_path / "joined.json")["v"][...]
+
+
+def test_processes_that_copy_read_one_version(tmp_path):
+    """That of the process which sends them what to do: each would find one of its own."""
+    path = tmp_path / "a.h5"
+    write_hdf5(path, 1, OLD)
+    vz.virtualize(path).publish(tmp_path / "refs.json")
+    forget_versions(tmp_path / "refs.json")
+    array = vz.open(tmp_path / "refs.json")["v"]
+    parts = [cut_array(array, ((k, k + 1), *((0, n) for n in array.grid.grid_shape[1:])))
+             for k in (0, 1)]  # fmt: skip
+    assert all(source.mtime_ns for part in parts for source in part.manifest.sources)
+    write_hdf5(path, 2, NEW)
+    for first, part in zip((0, 2), parts, strict=True):
+        with pytest.raises(SourceChangedError, match=r"a\.h5"):
+            pickle.loads(pickle.dumps(part))[first : first + 2]
+
+
+@pytest.mark.parametrize("is_noted", [True, False])
+def test_local_files_that_are_written_to_in_place_while_they_are_read(
+    tmp_path, monkeypatch, is_noted
+):
+    """After they were looked at: the bytes that come may be of either version."""
+    path = tmp_path / "a.h5"
+    write_hdf5(path, 1, OLD)
+    vz.virtualize(path).publish(tmp_path / "refs.json")
+    if not is_noted:
+        forget_versions(tmp_path / "refs.json")
+    data = path.read_bytes()
+    write_hdf5(path, 2, NEW)
+    new = path.read_bytes()
+    looks, wanted, look = [], [0], os.fstat
+
+    def look_and_write(descriptor):
+        status = look(descriptor)
+        looks.append(descriptor)
+        if len(looks) == wanted[0]:
+            path.write_bytes(new)
+        return status
+
+    for when in range(1, 6):
+        path.write_bytes(data)
+        os.utime(path, (OLD, OLD))
+        looks.clear()
+        wanted[0] = when
+        array = vz.open(tmp_path / "refs.json")["v"]
+        monkeypatch.setattr(os, "fstat", look_and_write)
+        found = read_all(array)
+        monkeypatch.undo()
+        assert found in (None, {1}) or (not is_noted and found == {2})
+    assert found == {1}  # as it was written to no more
+
+
+def test_pickles_of_one_process_share_what_was_read(tmp_path):
+    path = tmp_path / "a.h5"
+    write_hdf5(path, 1, OLD)
+    vz.virtualize(path).publish(tmp_path / "refs.json")
+    forget_versions(tmp_path / "refs.json")
+    array = vz.open(tmp_path / "refs.json")["v"]
+    dumped = pickle.dumps(array)
+    assert (array[:2] == 1).all()
+    write_hdf5(path, 2, NEW)
+    for each in (array, pickle.loads(dumped), pickle.loads(pickle.dumps(array))):
+        with pytest.raises(SourceChangedError, match=r"a\.h5"):
+            each[...]
 
 
 def forget_versions(place):

@@ -178,10 +178,22 @@ def test_hosts_are_left_alone_for_as_long_as_they_ask():
     assert (asyncio.run(send_requests(range(40)))[-4:] > 0.1).all()
 
 
+def test_hosts_that_were_away_soon_get_as_many_as_before():
+    window = RequestWindow()
+    for _ in range(200):
+        window.note_answer(keeps_open=True)
+    for _ in range(300):
+        window.note_answer(keeps_open=True, is_busy=True)
+    assert window.size == 1
+    for _ in range(150):
+        window.note_answer(keeps_open=True)
+    assert window.size >= vz.config.requests / 2
+
+
 class Limited(Counting):
     """Refuses requests beyond a limit at once."""
 
-    protocol_version, limit, refused, done = "HTTP/1.1", 8, 0, 0
+    protocol_version, limit, closes, refused, done = "HTTP/1.1", 8, False, 0, 0
 
     def do_GET(self):
         kind = type(self)
@@ -193,7 +205,9 @@ class Limited(Counting):
         time.sleep(0.003)
         with kind.lock:
             kind.running -= 1
-        if is_refused:
+        if is_refused and kind.closes:
+            self.close_connection = True
+        elif is_refused:
             self.send_response(503)
             self.send_header("Content-Length", "0")
             self.end_headers()
@@ -201,8 +215,9 @@ class Limited(Counting):
             http.server.SimpleHTTPRequestHandler.do_GET(self)
 
 
+@pytest.mark.parametrize("closes", [False, True])
 @pytest.mark.parametrize("limit", [1, 8])
-def test_a_host_with_a_limit(tmp_path, monkeypatch, limit):
+def test_a_host_with_a_limit(tmp_path, monkeypatch, limit, closes):
     """It is read, and most of what it is asked is within its limit."""
     monkeypatch.setattr(vz.config, "retry_seconds", 0.01)
     rows = 50 * limit
@@ -216,7 +231,7 @@ def test_a_host_with_a_limit(tmp_path, monkeypatch, limit):
         def __init__(self, *args):
             super().__init__(*args, directory=str(tmp_path))
 
-    Handler.limit = limit
+    Handler.limit, Handler.closes = limit, closes
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     try:

@@ -67,7 +67,8 @@ def cut_array(array: Array, cells: Cells) -> Array:
         return array
     sources, *columns = cut_manifest(source.manifest, cells)
     shape = tuple(stop - first for first, stop in cells)
-    manifest = Manifest(shape, Sources(sources), *columns)
+    # Wherever this is read, it is read of one version.
+    manifest = Manifest(shape, Sources(source.pinned() for source in sources), *columns)
     return array.replace(chunk_source=BoxChunks(manifest, tuple(first for first, _ in cells)))
 
 

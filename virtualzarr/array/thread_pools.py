@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import suppress
 from itertools import pairwise
 from operator import itemgetter
-from typing import TypeVar
+from queue import SimpleQueue
+from typing import TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,16 +24,57 @@ T = TypeVar("T")
 IO_BOUND_RATIO = 3
 """A task whose wall time is more than so many times its processor time waits for I/O."""
 
-_pools: dict[bool, ThreadPoolExecutor] = {}
+
+class _Pool:
+    """Threads that do what they are given, started as it comes.
+
+    Not a `ThreadPoolExecutor`: an interrupt of the thread that gives it work, or waits for that,
+    may leave one of its locks locked, as these are written in Python. A `SimpleQueue` is not.
+
+    Parameters
+    ----------
+    size : int
+        The most threads that it has.
+    """
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self._count = 0
+        self._waiting: SimpleQueue[Task | None] = SimpleQueue()
+
+    def submit(self, work: Task) -> None:
+        """Let a thread do work, which must not raise, once one has nothing else to do."""
+        self._waiting.put(work)
+        if self._count < self.size:
+            self._count += 1
+            # Daemons, so that nobody waits for them at the end. At that, no more may be started, or
+            # there are too many: whoever gave the work does all that has not begun.
+            with suppress(RuntimeError):
+                threading.Thread(target=self._run, name="virtualzarr", daemon=True).start()
+
+    def end(self) -> None:
+        """Let the threads end when they have done what they were given."""
+        for _ in range(self._count):
+            self._waiting.put(None)
+
+    def _run(self) -> None:
+        while (work := self._waiting.get()) is not None:
+            work()
+            del work  # or else what it reads into would stay until there is more
 
 
-def get_pool(remote: bool) -> ThreadPoolExecutor:
+_pools: dict[bool, _Pool] = {}
+
+
+def _get_pool(remote: bool) -> _Pool:
     """Return the threads for remote requests, or those for local files and decoding."""
     size = config.requests if remote else config.threads
     pool = _pools.get(remote)
     # Pools live as long as the process: starting threads takes longer than a small read.
-    if pool is None or pool._max_workers != size:
-        pool = _pools[remote] = ThreadPoolExecutor(size, thread_name_prefix="virtualzarr")
+    if pool is None or pool.size != size:
+        if pool is not None:
+            pool.end()
+        pool = _pools[remote] = _Pool(size)
     return pool
 
 
@@ -75,12 +118,36 @@ def submit(work: Callable[[], T]) -> Callable[[], T]:
     """
     if config.threads == 1:
         return work
+    outcome: SimpleQueue[tuple[T | None, BaseException | None]] = SimpleQueue()
+    tickets = [None]
+
+    def help_out() -> None:
+        if _take(tickets):
+            try:
+                outcome.put((work(), None))
+            except BaseException as error:
+                outcome.put((None, error))
+
+    def find_result() -> T:
+        # A task of a full pool that waited for another one's start would be a deadlock.
+        if _take(tickets):
+            return work()
+        result, error = outcome.get()
+        if error is not None:
+            raise error
+        return cast(T, result)
+
+    _get_pool(remote=False).submit(help_out)
+    return find_result
+
+
+def _take(tickets: list[None]) -> bool:
+    """Take one of the tickets that work is begun with, and tell whether there was one."""
     try:
-        helper = get_pool(remote=False).submit(work)
-    except RuntimeError:
-        return work
-    # A task of a full pool that waited for another one's start would be a deadlock.
-    return lambda: work() if helper.cancel() else helper.result()
+        tickets.pop()  # atomic, so that no lock is needed
+    except IndexError:
+        return False
+    return True
 
 
 def run_shared(tasks: list[Task], remote: bool = False) -> None:
@@ -106,18 +173,27 @@ def run_shared(tasks: list[Task], remote: bool = False) -> None:
                 pending.clear()
                 errors.append((number, error))
 
-    helpers = []
-    for _ in range(min(config.requests if remote else config.threads, len(tasks)) - 1):
-        try:
-            helpers.append(get_pool(remote).submit(work))
-        except RuntimeError:
-            break  # the interpreter is about to exit, or there can be no more threads
+    count = min(config.requests if remote else config.threads, len(tasks)) - 1
+    tickets, ended = [None] * count, SimpleQueue[None]()
+
+    def help_out() -> None:
+        if _take(tickets):
+            try:
+                work()
+            finally:
+                ended.put(None)
+
+    for _ in range(count):
+        _get_pool(remote).submit(help_out)
     try:
         work()
     finally:
         # Nothing may go on writing to the output afterwards.
         pending.clear()
-        wait([helper for helper in helpers if not helper.cancel()])
+        while _take(tickets):
+            count -= 1
+        for _ in range(count):
+            ended.get()
     if errors:
         raise min(errors, key=itemgetter(0))[1]
 

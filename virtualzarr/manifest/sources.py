@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, overload
 from weakref import ref
@@ -10,11 +11,11 @@ from weakref import ref
 import numpy as np
 from numpy.typing import NDArray
 
-from virtualzarr.errors import UnsupportedError
+from virtualzarr.errors import UnsupportedError, VirtualZarrError
 from virtualzarr.redaction import hide_in_url
 from virtualzarr.stores.archive import MemberChecksums
 from virtualzarr.stores.files import Fingerprint, take_fingerprint
-from virtualzarr.stores.fingerprints import Pins, check_unchanged
+from virtualzarr.stores.fingerprints import Pin, Pins, check_unchanged
 from virtualzarr.stores.location import Location
 
 
@@ -101,6 +102,19 @@ class Source:
     def with_uri(self, uri: str) -> Source:
         """Return a copy of the file at another URI: its bytes are the same, its dates are not."""
         return replace(self, uri=uri, mtime_ns=None, etag=None, not_after_ns=None, checksums=None)
+
+    def pinned(self) -> Source:
+        """Return the file with the version that has been read of it, or else that of now.
+
+        For processes that each would find a version of their own, where none was noted.
+        """
+        if self.pins is None or self.fingerprint.has_version:
+            return self
+        pin = self.pins.setdefault(self.uri, Pin())
+        if pin.fingerprint is None:
+            with suppress(VirtualZarrError):  # whoever reads it learns what is wrong
+                pin.check(self.uri, take_fingerprint(self.location).as_recorded())
+        return self.with_read_version()
 
     def with_read_version(self) -> Source:
         """Return the file with the version that was read of it, where none was noted."""

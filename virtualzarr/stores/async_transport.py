@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any
 
 from virtualzarr.stores.fingerprints import Fingerprint
 from virtualzarr.stores.listing import Listings
+from virtualzarr.stores.request_loop import LoopTask
 from virtualzarr.stores.retry import TransientError, gather_ranges, retry
 
 
@@ -37,11 +38,9 @@ class AsyncTransport(Listings):
         result: Fingerprint = self._run(self.fingerprint_in_loop, path)
         return result
 
-    def _run(self, function: Callable[..., Awaitable[Any]], *values: Any) -> Any:
-        from fsspec.asyn import sync
-
+    def _run(self, function: Callable[..., Coroutine[Any, Any, Any]], *values: Any) -> Any:
         # A thread of its own runs the event loop; sessions belong to that.
-        return sync(self._fs.loop, function, *values)
+        return LoopTask(self._fs.loop, function(*values)).result()
 
     async def fetch_in_loop(
         self, path: str, start: int, stop: int | None, limit: int | None

@@ -131,6 +131,8 @@ class Provider:
                     )
         self._lock = ForkSafeLock()
         self._credential: Credential | None = None
+        self._problem: str | None = None
+        self.lookups = 0
         self._recent = deque[Credential](maxlen=_RECENT)
 
     def __repr__(self) -> str:
@@ -161,8 +163,13 @@ class Provider:
         credential = self._credential
         return credential is not None and time.time() < credential.renew_at
 
-    def get(self) -> Credential:
+    def get(self, lookups: int | None = None) -> Credential:
         """Return the credential, renewed in time.
+
+        Parameters
+        ----------
+        lookups : int, optional
+            What `lookups` was when it was needed: what came of later ones holds.
 
         Raises
         ------
@@ -171,21 +178,38 @@ class Provider:
         """
         credential = self._credential
         if credential is None or time.time() >= credential.renew_at:
+            lookups = self.lookups if lookups is None else lookups
             with self._lock:
                 if self._credential is credential:
-                    self._credential = self._look_up()
+                    self._credential = self._look_up_once(lookups)
                 credential = self._credential
         assert credential is not None
         return credential
 
-    def renew(self, used: Credential | None) -> Credential:
+    def renew(self, used: Credential | None, lookups: int | None = None) -> Credential:
         """Return another credential than one that was not accepted; that one if there is none."""
+        lookups = self.lookups if lookups is None else lookups
         with self._lock:  # of those who were refused together, one asks
             if self._credential is used:
-                renewed = self._look_up()
+                renewed = self._look_up_once(lookups)
                 self._credential = used if used and renewed.is_same(used) else renewed
             assert self._credential is not None
             return self._credential
+
+    def _look_up_once(self, lookups: int) -> Credential:
+        """Look the credential up, if nobody else has since there were so many lookups."""
+        if self.lookups == lookups:
+            self._problem = None
+            try:
+                self._recent.append(self._look_up())
+            except AccessError as error:
+                self._problem = error.message
+                raise
+            finally:
+                self.lookups += 1
+        elif self._problem is not None:
+            raise AccessError(self._problem)
+        return self._recent[-1]
 
     def _look_up(self) -> Credential:
         values: dict[str, Any] = {}
@@ -202,8 +226,7 @@ class Provider:
                 values = _merge(values, {name: headers})
             else:
                 values[name] = self._read(value)
-        self._recent.append(Credential(values, time.time()))
-        return self._recent[-1]
+        return Credential(values, time.time())
 
     def _read(self, value: Any) -> Any:
         """Return the secret that a value is, or names."""
@@ -249,11 +272,13 @@ class Provider:
             values = {"bearer": result} if isinstance(result, str) else dict(result)
             if isinstance(expires_at := values.get("expires_at"), datetime):
                 values["expires_at"] = expires_at.timestamp()
+            if not isinstance(values.get("expires_at", 0), int | float):
+                raise TypeError("expires_at is a date, or seconds since 1970")
             headers: Any = values.get("headers", {})
             if not all(map(_is_text, dict(headers).values())):
                 raise TypeError("headers are texts")
             return values
-        except Exception as error:
+        except (Exception, SystemExit) as error:  # programs of the command line end so
             problem = type(error).__name__
         # Neither quoted nor chained, not even as context: what it says may have secrets in it.
         raise AccessError(f"{shown} failed with {problem}: credentials for {self.prefix}")
@@ -261,12 +286,14 @@ class Provider:
 
 async def get_credential(provider: Provider) -> Credential:
     """Return the credential of a provider; what has to be looked up does not stop the loop."""
-    return provider.get() if provider.is_fresh else await asyncio.to_thread(provider.get)
+    if provider.is_fresh:
+        return provider.get()
+    return await asyncio.to_thread(provider.get, provider.lookups)
 
 
 async def renew_credential(provider: Provider, used: Credential | None) -> bool:
     """Renew a credential that was not accepted, and tell whether there is another."""
-    return await asyncio.to_thread(provider.renew, used) is not used
+    return await asyncio.to_thread(provider.renew, used, provider.lookups) is not used
 
 
 class Keyring:

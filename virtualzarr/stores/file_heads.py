@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Generator, Iterator, Sequence
-from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -21,6 +20,7 @@ from virtualzarr.stores.cached_reads import CachedRead, through_cache
 from virtualzarr.stores.fingerprints import Fingerprint
 from virtualzarr.stores.fsspec_connection import Connection
 from virtualzarr.stores.location import Location
+from virtualzarr.stores.request_loop import LoopTask
 from virtualzarr.stores.transport import Answer
 
 
@@ -207,7 +207,7 @@ def iter_heads(parts: Sequence[Sequence[Location]]) -> Generator[FileHeads]:
                 request.cancel()
 
 
-def _request_heads(locations: Sequence[Location]) -> Future[_Requested] | None:
+def _request_heads(locations: Sequence[Location]) -> LoopTask[_Requested] | None:
     """Request heads side by side; None if no event loop can do that."""
     pairs = []
     for location in filter(_may_be_file, locations):
@@ -222,7 +222,7 @@ def _request_heads(locations: Sequence[Location]) -> Future[_Requested] | None:
         outcomes = await asyncio.gather(*(_request_head(*pair) for pair in some))
         return [(location, outcome) for (location, _), outcome in zip(some, outcomes, strict=True)]
 
-    return asyncio.run_coroutine_threadsafe(gather(), loop)
+    return LoopTask(loop, gather())
 
 
 async def _request_head(location: Location, connection: Connection) -> Answer | CachedRead | None:

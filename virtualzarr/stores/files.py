@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from typing import Protocol
 
+from virtualzarr.config import config
 from virtualzarr.errors import SourceChangedError, SourceError, SourceNotFoundError
 from virtualzarr.stores import fingerprints
 from virtualzarr.stores.file_heads import find_head
@@ -149,7 +150,9 @@ class LocalFile:
     def read(self, start: int, stop: int | None, limit: int | None = None) -> Buffer:  # noqa: D102
         file = self._open()
         try:
-            return file.read(start, stop, limit)
+            data = file.read(start, stop, limit)
+            self._check_kept(file)
+            return data
         finally:
             os.close(file.descriptor)
 
@@ -162,8 +165,17 @@ class LocalFile:
         file = self._open()
         try:
             yield file
+            self._check_kept(file)
         finally:
             os.close(file.descriptor)
+
+    def _check_kept(self, file: OpenFile) -> None:
+        """Raise `SourceChangedError` if a file was written to after it was looked at."""
+        if (self.fingerprint is None and self.pin is None) or not config.verify_sources:
+            return
+        status = os.fstat(file.descriptor)
+        if (status.st_size, status.st_mtime_ns) != (file.size, file.mtime_ns):
+            raise SourceChangedError("the file was written to while it was read", file=self.uri)
 
     def _open(self) -> OpenFile:
         try:
@@ -188,7 +200,7 @@ class LocalFile:
         except BaseException:
             os.close(descriptor)
             raise
-        return OpenFile(self.uri, descriptor, status.st_size)
+        return OpenFile(self.uri, descriptor, status.st_size, status.st_mtime_ns)
 
 
 def _irregular(uri: str, mode: int) -> SourceError:
@@ -223,13 +235,14 @@ def read_small(path: str) -> bytes | None:
 class OpenFile:
     """A local file while it is open."""
 
-    __slots__ = ("descriptor", "size", "uri")
+    __slots__ = ("descriptor", "mtime_ns", "size", "uri")
     remote = False
 
-    def __init__(self, uri: str, descriptor: int, size: int) -> None:
+    def __init__(self, uri: str, descriptor: int, size: int, mtime_ns: int = 0) -> None:
         self.uri = uri
         self.descriptor = descriptor
         self.size = size
+        self.mtime_ns = mtime_ns
 
     def read(self, start: int, stop: int | None, limit: int | None = None) -> Buffer:  # noqa: D102
         stop = self.size if stop is None else stop

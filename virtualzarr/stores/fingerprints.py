@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from functools import lru_cache
 from typing import Any, Self
+from weakref import WeakValueDictionary
 
 from virtualzarr.config import config
 from virtualzarr.errors import SourceChangedError, SourceError, SourceNotFoundError
@@ -122,11 +124,33 @@ class Pins(dict[str, Pin]):
     All that was opened together shares one, so that no file is read in two versions.
     """
 
+    _name = b""
+
     def __reduce__(self) -> tuple[Any, ...]:
-        return Pins, ()  # each process finds its own versions
+        # Each process finds its own versions, one for all that is unpickled there.
+        with _pinning:
+            if not self._name:
+                self._register(os.urandom(16))
+        return _find_pins, (self._name,)
+
+    def _register(self, name: bytes) -> None:
+        self._name = name
+        _pins[name] = self
 
     def __deepcopy__(self, memo: object) -> Self:
         return self
+
+
+_pins: WeakValueDictionary[bytes, Pins] = WeakValueDictionary()
+
+
+def _find_pins(name: bytes) -> Pins:
+    with _pinning:
+        found = _pins.get(name)
+        if found is None:
+            found = Pins()
+            found._register(name)
+        return found
 
 
 @lru_cache(maxsize=256)  # files of one archive have the dates of a few uploads

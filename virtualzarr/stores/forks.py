@@ -33,7 +33,12 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_reset_all)
 
 
-class ForkSafeLock:
+# Not a class that holds a lock: an interrupt between the lock and the end of a method of Python
+# would leave it locked for ever.
+_RLock: Any = type(threading.RLock())
+
+
+class ForkSafeLock(_RLock):  # type: ignore[misc]
     """Reentrant lock of threads that is free in a forked process, whoever held it in the parent.
 
     Examples
@@ -43,18 +48,9 @@ class ForkSafeLock:
     alone
     """
 
-    __slots__ = ("__weakref__", "_lock")
-
     def __init__(self) -> None:
-        self.reset_after_fork()
         reset_in_forks(self)
 
     def reset_after_fork(self) -> None:
         """Be free: threads of the parent are not here to release it."""
-        self._lock = threading.RLock()
-
-    def __enter__(self) -> None:
-        self._lock.acquire()
-
-    def __exit__(self, *_: object) -> None:
-        self._lock.release()
+        self._at_fork_reinit()

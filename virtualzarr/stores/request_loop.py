@@ -8,10 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Coroutine, Mapping
+from contextlib import suppress
+from queue import SimpleQueue
+from typing import Any, Generic, TypeVar
 
 from virtualzarr.stores.forks import ForkSafeLock, reset_in_forks
+
+T = TypeVar("T")
 
 _PROTOCOLS = frozenset(
     ["http", "https", "s3", "s3a", "gs", "gcs", "az", "abfs", "abfss"]
@@ -42,6 +46,60 @@ class _RequestLoop:
 
 
 _request_loop = _RequestLoop()
+
+
+class LoopTask(Generic[T]):
+    """Work of an event loop in another thread, for whose result this one waits.
+
+    Not `run_coroutine_threadsafe`: an interrupt of who waits for a `Future` may leave its lock
+    locked, for which the loop would wait, and with it all other requests. A `SimpleQueue` is not
+    written in Python.
+
+    Parameters
+    ----------
+    loop : asyncio.AbstractEventLoop
+    work : coroutine
+
+    Raises
+    ------
+    RuntimeError
+        The loop is closed, or it is this thread that runs it, and would wait for itself.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, T]) -> None:
+        self._loop = loop
+        self._task: asyncio.Task[T] | None = None
+        self._done: SimpleQueue[asyncio.Task[T]] = SimpleQueue()
+        try:
+            if asyncio._get_running_loop() is loop:
+                raise RuntimeError("this thread runs the event loop that it would wait for")
+            loop.call_soon_threadsafe(self._start, work)
+        except RuntimeError:
+            work.close()
+            raise
+
+    def _start(self, work: Coroutine[Any, Any, T]) -> None:
+        self._task = self._loop.create_task(work)
+        self._task.add_done_callback(self._done.put)
+
+    def result(self) -> T:
+        """Wait for the result, or raise the error; an interrupt gives the work up."""
+        try:
+            task = self._done.get()
+        except BaseException:
+            self.cancel()
+            raise
+        self._done.put(task)  # for who asks again
+        return task.result()
+
+    def cancel(self) -> None:
+        """Give the work up, if it is not done."""
+        with suppress(RuntimeError):  # the loop is closed
+            self._loop.call_soon_threadsafe(self._cancel)
+
+    def _cancel(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
 
 
 def with_request_loop(uri: str, options: Mapping[str, Any]) -> dict[str, Any]:

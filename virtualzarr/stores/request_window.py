@@ -68,6 +68,7 @@ class RequestWindow:
         self.is_limited = False
         self.answered = 0
         self._answers = self._refusals = 0  # since its size was looked at
+        self._known_size = 0  # up to which nothing was refused
         self._running = 0
         self._pause = self._resume = self._answered_at = 0.0
         self._timer: asyncio.TimerHandle | None = None
@@ -103,7 +104,7 @@ class RequestWindow:
             self.size = FIRST_REQUESTS
         elif is_refused:
             self._narrow()
-        elif not self.is_limited:
+        elif not self.is_limited or (self.size < self._known_size and not self._pause):
             self.size += not is_busy and self.size < config.requests
         elif is_round and 8 * self._refusals <= self._answers:
             self._widen()
@@ -114,15 +115,23 @@ class RequestWindow:
         self._grant()
 
     @contextmanager
-    def note_failures(self) -> Iterator[None]:
-        """Note in errors whether the host answers others, while it refuses those beyond a limit."""
+    def note_failures(self, *, has_answered: bool) -> Iterator[None]:
+        """Note in errors whether the host answers others, while it refuses those beyond a limit.
+
+        Connections that it closes without an answer count as refusals, too.
+        """
         try:
             yield
         except TransientError as error:
+            if not has_answered:
+                self.note_answer(keeps_open=True, is_busy=True)
             error.answered = self.answered if self.is_limited else 0
             raise
 
     def _narrow(self) -> None:
+        # One that answers nobody, for a time, will take as many as before once it does.
+        if not self.is_limited or (self.size > 1 and self._refusals < self._answers):
+            self._known_size = self.size // 2
         if time.monotonic() > self._answered_at + _PATIENCE:
             self._pause = 0.0  # whoever waits shall have the error soon
         elif self.size == 1:
@@ -131,7 +140,7 @@ class RequestWindow:
 
     def _widen(self) -> None:
         if self._pause:
-            self._pause = 0.0 if self._pause <= _LEAST_PAUSE else self._pause * 7 / 8
+            self._pause = 0.0 if self._pause <= _LEAST_PAUSE else self._pause / 2
         elif self.size < config.requests:
             self.size += max(1, self.size // _ROUNDS)
 

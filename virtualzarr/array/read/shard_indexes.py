@@ -17,7 +17,7 @@ from virtualzarr.array.read.chunk_cache import (
     is_settled,
     stat_version,
 )
-from virtualzarr.array.thread_pools import get_pool
+from virtualzarr.array.thread_pools import run_shared
 from virtualzarr.codecs.core.base import Buffer, as_view
 from virtualzarr.codecs.sharding import Index, Shard
 from virtualzarr.config import config
@@ -90,7 +90,13 @@ class ShardIndexReader:
         """
         count = len(self.shards)
         if count > 1 and not alone and self.located.open_file(int(self.located.file[0])).remote:
-            return list(get_pool(remote=True).map(self.read_index, range(count)))
+            indexes: list[Index | None] = [None] * count
+
+            def read(j: int) -> None:
+                indexes[j] = self.read_index(j)
+
+            run_shared([partial(read, j) for j in range(count)], remote=True)
+            return indexes
         return [self.read_index(j) for j in range(count)]
 
     def read_index(self, j: int, tries: int = MAX_RETRIES) -> Index | None:

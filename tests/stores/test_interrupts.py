@@ -1,0 +1,55 @@
+"""Interrupts at any moment of a read: later reads, also in other threads, go on."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import zarr
+
+pytest.importorskip("aiohttp")
+
+READING = """
+import random, signal, sys, threading
+import numpy as np, virtualzarr as vz
+
+signal.signal(signal.SIGALRM, signal.default_int_handler)
+chances, count = random.Random(1), 0
+array = vz.open(sys.argv[1])
+want = np.arange(array.size).reshape(array.shape)
+
+def read(found):
+    found.append(np.array_equal(array[...], want))
+
+while count < 40:
+    try:
+        try:
+            signal.setitimer(signal.ITIMER_REAL, chances.uniform(0.0005, 0.02))
+            array[...]
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+    except KeyboardInterrupt:
+        count += 1
+    found = []
+    thread = threading.Thread(target=read, args=(found,), daemon=True)
+    thread.start()
+    thread.join(60)
+    assert found == [True], found
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there are no timers that interrupt")
+@pytest.mark.parametrize("place", ["remote", "local"])
+def test_nothing_stays_locked(tmp_path, http_server, place):
+    # Local chunks that are large enough for several threads.
+    shape = (100, 8) if place == "remote" else (100, 10_000)
+    values = np.arange(np.prod(shape), dtype="i4").reshape(shape)
+    zarr.create_array(tmp_path / "a", data=values, chunks=(2, shape[1]))
+    url = f"{http_server(tmp_path)}/a" if place == "remote" else str(tmp_path / "a")
+    done = subprocess.run(
+        [sys.executable, "-c", READING, url],
+        capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
