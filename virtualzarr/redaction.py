@@ -52,6 +52,12 @@ _SHORTEST = 4
 _UNMISTAKABLE = 8
 """Characters of a secret that is looked for within words, too."""
 
+_LONGEST = 4096
+"""Characters of a text in which secrets are looked for, and that are shown."""
+
+_PLAIN = re.compile(r"[A-Za-z0-9]+")
+_BACKSLASH = r"(?:\\|%(?:25)*+5[cC])"
+
 _URL = re.compile(r"[a-z][a-z0-9+.-]*://", re.IGNORECASE)
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 _NAME = re.compile(r"[?&;#]([^=&;?#\s]+)=")
@@ -135,8 +141,11 @@ def hide_known(text: str, secrets: Iterable[str]) -> str:
     >>> hide_known("no rights for Bearer ab/d (Bearer%20ab%252fd)", ["ab/d", "Bearer ab/d"])
     'no rights for *** (***)'
     """
+    text = text[:_LONGEST]
     for secret in sorted(secrets, key=len, reverse=True):
-        text = _as_pattern(secret).sub("***", text)
+        # However it is escaped, letters and digits are as they are.
+        if max(_PLAIN.findall(secret), key=len, default="") in text:
+            text = _as_pattern(secret).sub("***", text)
     return text
 
 
@@ -144,15 +153,20 @@ def hide_known(text: str, secrets: Iterable[str]) -> str:
 def _as_pattern(secret: str) -> re.Pattern[str]:
     """Return what matches a secret, also as in a URL, within another one, or in a `repr`."""
     ends = ("", "") if len(secret) >= _UNMISTAKABLE else (r"(?<!\w)", r"(?!\w)")
-    return re.compile("".join(map(_escape, secret)).join(ends))
+    # Possessive, as nothing else matches a backslash: a server may send very many of them.
+    parts = re.sub(r"\\+", r"\\", secret)
+    return re.compile("".join(map(_escape, parts, [False, *[True] * len(parts)])).join(ends))
 
 
-def _escape(char: str) -> str:
+def _escape(char: str, may_be_escaped: bool) -> str:
     if char.isascii() and char.isalnum():
         return char
+    if char == "\\":
+        return rf"{_BACKSLASH}++"
     quoted = "".join(f"%(?:25)*{byte:02x}" for byte in char.encode("utf-8", "surrogatepass"))
     plus = r"|\+" if char == " " else ""
-    return rf"(?:\\|%(?:25)*5[cC])*(?:{re.escape(char)}|(?i:{quoted}){plus})"
+    before = rf"{_BACKSLASH}*+" if may_be_escaped else ""
+    return rf"{before}(?:{re.escape(char)}|(?i:{quoted}){plus})"
 
 
 def _find_in_url(url: str) -> Iterator[str]:

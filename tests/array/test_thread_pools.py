@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import _thread
+import subprocess
+import sys
 import threading
 import time
 from functools import partial
@@ -9,6 +12,7 @@ from functools import partial
 import pytest
 
 import virtualzarr
+from virtualzarr.array import thread_pools
 from virtualzarr.array.thread_pools import run_shared, run_tasks, submit
 
 
@@ -63,17 +67,55 @@ def test_results_and_errors_of_work_that_was_submitted(monkeypatch):
 
 
 def test_threads_end_that_are_too_many(monkeypatch):
-    before = {*threading.enumerate()}
+    counts = []
     for size in (21, 2):
         monkeypatch.setattr(virtualzarr.config, "threads", size)
         both = threading.Barrier(size, timeout=20)
         run_shared([both.wait] * size)
-        if size == 21:
-            begun = {*threading.enumerate()} - before
-    assert len(begun) >= 20
-    for thread in begun:
-        thread.join(10)
-        assert not thread.is_alive()
+        counts.append(_thread._count())
+    end = time.monotonic() + 10
+    while _thread._count() > counts[0] - 19 and time.monotonic() < end:
+        time.sleep(0.01)
+    assert _thread._count() <= counts[0] - 19
+
+
+def test_threads_that_cannot_be_started(monkeypatch):
+    """All is done by the one who asks, and by threads again once they can be."""
+
+    def refuse(work, args):
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(virtualzarr.config, "threads", 3)
+    with monkeypatch.context() as patch:
+        patch.setattr(thread_pools, "_pools", {})
+        patch.setattr(thread_pools, "start_new_thread", refuse)
+        done = []
+        run_shared([partial(done.append, i) for i in range(10)])
+        assert done == [*range(10)]
+        assert submit(lambda: 7)() == 7
+        patch.setattr(thread_pools, "start_new_thread", _thread.start_new_thread)
+        both = threading.Barrier(2, timeout=20)
+        run_shared([both.wait, both.wait])
+
+
+def test_reads_at_the_end_of_the_interpreter():
+    code = """
+import virtualzarr
+from virtualzarr.array.thread_pools import run_shared
+virtualzarr.config.threads = 4
+
+class Late:
+    def __del__(self, run_shared=run_shared, print=print):
+        done = []
+        run_shared([lambda: done.append(1)] * 20)
+        print(len(done))
+
+late = Late()
+import sys
+sys.modules["late"] = late
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.stdout == "20\n", done.stderr
 
 
 def test_tasks_may_share_work(monkeypatch):

@@ -19,7 +19,7 @@ from virtualzarr.array.cut_array import cut_array
 from virtualzarr.errors import SourceChangedError
 from virtualzarr.integrations.dask import to_dask
 from virtualzarr.manifest import Manifest, Source, Sources
-from virtualzarr.stores.files import Fingerprint, RemoteFile, read_head, take_fingerprint
+from virtualzarr.stores.files import Fingerprint, LocalFile, RemoteFile, read_head, take_fingerprint
 from virtualzarr.stores.fingerprints import differences
 from virtualzarr.stores.location import Location
 
@@ -306,18 +306,36 @@ def test_local_files_that_are_written_to_in_place_while_they_are_read(
     assert found == {1}  # as it was written to no more
 
 
-def test_pickles_of_one_process_share_what_was_read(tmp_path):
-    path = tmp_path / "a.h5"
-    write_hdf5(path, 1, OLD)
-    vz.virtualize(path).publish(tmp_path / "refs.json")
+def test_equal_references_have_equal_pickles(tmp_path):
+    """What was read is not in them: names of tasks follow from them."""
+    write_hdf5(tmp_path / "a.h5", 1, OLD)
+    vz.virtualize(tmp_path / "a.h5").publish(tmp_path / "refs.json")
     forget_versions(tmp_path / "refs.json")
-    array = vz.open(tmp_path / "refs.json")["v"]
-    dumped = pickle.dumps(array)
-    assert (array[:2] == 1).all()
-    write_hdf5(path, 2, NEW)
-    for each in (array, pickle.loads(dumped), pickle.loads(pickle.dumps(array))):
-        with pytest.raises(SourceChangedError, match=r"a\.h5"):
-            each[...]
+    one, other = (vz.open(tmp_path / "refs.json")["v"] for _ in range(2))
+    one[...]
+    assert pickle.dumps(one) == pickle.dumps(other)
+    assert (pickle.loads(pickle.dumps(one))[...] == 1).all()
+
+
+@pytest.mark.parametrize("noted", ["nothing", "size", "date"])
+def test_files_whose_dates_change_while_they_are_read(tmp_path, noted):
+    """What was not noted of a file, and is compared with nothing, may be another."""
+    write_hdf5(tmp_path / "a.h5", 1, OLD)
+    path, size = str(tmp_path / "a.h5"), (tmp_path / "a.h5").stat().st_size
+    known = {"nothing": Fingerprint(None), "size": Fingerprint(size),
+             "date": Fingerprint(size, OLD * 10**9)}[noted]  # fmt: skip
+    file = LocalFile(path, known)
+
+    def read():
+        with file.open() as opened:
+            os.utime(path, (NEW, NEW))
+            return len(opened.read(0, 10))
+
+    if noted == "date":
+        with pytest.raises(SourceChangedError, match="while it was read"):
+            read()
+    else:
+        assert read() == 10
 
 
 def forget_versions(place):

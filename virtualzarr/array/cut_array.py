@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 from grids import SeparableGrid
 from virtualzarr.array.array import Array
 from virtualzarr.array.chunk_source import ManifestChunks
+from virtualzarr.array.thread_pools import run_shared
+from virtualzarr.errors import VirtualZarrError
 from virtualzarr.manifest import Manifest, Sources
 from virtualzarr.manifest.cut import Cells, cut_manifest
 from virtualzarr.manifest.manifest import References
@@ -68,7 +71,9 @@ def cut_array(array: Array, cells: Cells) -> Array:
     sources, *columns = cut_manifest(source.manifest, cells)
     shape = tuple(stop - first for first, stop in cells)
     # Wherever this is read, it is read of one version.
-    manifest = Manifest(shape, Sources(source.pinned() for source in sources), *columns)
+    with suppress(VirtualZarrError):  # whoever reads it learns what is wrong
+        run_shared([source.pin for source in sources if source.pins is not None], remote=True)
+    manifest = Manifest(shape, Sources(sources).with_read_versions(), *columns)
     return array.replace(chunk_source=BoxChunks(manifest, tuple(first for first, _ in cells)))
 
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import os
-import threading
 import time
+from _thread import start_new_thread
 from collections import deque
 from collections.abc import Callable
-from contextlib import suppress
 from itertools import pairwise
 from operator import itemgetter
 from queue import SimpleQueue
@@ -44,13 +43,16 @@ class _Pool:
 
     def submit(self, work: Task) -> None:
         """Let a thread do work, which must not raise, once one has nothing else to do."""
-        self._waiting.put(work)
         if self._count < self.size:
-            self._count += 1
-            # Daemons, so that nobody waits for them at the end. At that, no more may be started, or
-            # there are too many: whoever gave the work does all that has not begun.
-            with suppress(RuntimeError):
-                threading.Thread(target=self._run, name="virtualzarr", daemon=True).start()
+            # Not `Thread.start`, which waits for the thread: for ever, when the interpreter exits.
+            try:
+                start_new_thread(self._run, ())
+            except RuntimeError:  # there are too many
+                if not self._count:
+                    return  # whoever gave the work does all that has not begun
+            else:
+                self._count += 1
+        self._waiting.put(work)
 
     def end(self) -> None:
         """Let the threads end when they have done what they were given."""

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from operator import is_
 from typing import Any, overload
 from weakref import ref
 
 import numpy as np
 from numpy.typing import NDArray
 
-from virtualzarr.errors import UnsupportedError, VirtualZarrError
+from virtualzarr.config import config
+from virtualzarr.errors import UnsupportedError
 from virtualzarr.redaction import hide_in_url
 from virtualzarr.stores.archive import MemberChecksums
 from virtualzarr.stores.files import Fingerprint, take_fingerprint
@@ -103,18 +104,13 @@ class Source:
         """Return a copy of the file at another URI: its bytes are the same, its dates are not."""
         return replace(self, uri=uri, mtime_ns=None, etag=None, not_after_ns=None, checksums=None)
 
-    def pinned(self) -> Source:
-        """Return the file with the version that has been read of it, or else that of now.
-
-        For processes that each would find a version of their own, where none was noted.
-        """
-        if self.pins is None or self.fingerprint.has_version:
-            return self
+    def pin(self) -> None:
+        """Note of which version a file is now, if none was noted, and none of it has been read."""
+        if self.pins is None or self.fingerprint.has_version or not config.verify_sources:
+            return
         pin = self.pins.setdefault(self.uri, Pin())
         if pin.fingerprint is None:
-            with suppress(VirtualZarrError):  # whoever reads it learns what is wrong
-                pin.check(self.uri, take_fingerprint(self.location).as_recorded())
-        return self.with_read_version()
+            pin.check(self.uri, take_fingerprint(self.location).as_recorded())
 
     def with_read_version(self) -> Source:
         """Return the file with the version that was read of it, where none was noted."""
@@ -225,7 +221,8 @@ class Sources(Sequence[Source]):
         # Tables are large, and arrays share them: most stay the same object.
         if not any(source.pins for source in self):
             return self
-        return Sources(source.with_read_version() for source in self)
+        sources = tuple(source.with_read_version() for source in self)
+        return self if all(map(is_, sources, self)) else Sources(sources)
 
     def select(self, rows: NDArray[Any]) -> list[Source]:
         """Return the sources of some rows, each once and in the order of the table."""

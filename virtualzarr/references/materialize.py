@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import chain, islice
@@ -266,6 +266,14 @@ def with_copies(
         columns.append(column.reshape(shape))
     sources = Sources([*manifest.sources, source])
     return Manifest(shape, sources, columns[0], columns[1], columns[2])
+
+
+def note_read_versions(manifests: Mapping[str, Manifest]) -> dict[str, Manifest]:
+    """Return manifests whose sources have the version that was read of them, if none was noted."""
+    # Arrays share tables, which are large, and go on sharing them.
+    tables = {id(each.sources): each.sources for each in manifests.values()}
+    noted = {key: table.with_read_versions() for key, table in tables.items()}
+    return {path: each.replace(sources=noted[id(each.sources)]) for path, each in manifests.items()}
 
 
 def rename_sources(manifest: Manifest, name: Callable[[str], str]) -> Manifest:

@@ -24,7 +24,7 @@ from virtualzarr.redaction import hide_in_url
 from virtualzarr.references import portable
 from virtualzarr.references.array_plan import ArrayPlan
 from virtualzarr.references.form import Capabilities
-from virtualzarr.references.materialize import copy_chunks, with_copies
+from virtualzarr.references.materialize import copy_chunks, note_read_versions, with_copies
 from virtualzarr.references.plan import Plan
 from virtualzarr.references.public_urls import check_public
 from virtualzarr.references.receipt import find_copied_sources, make_receipt
@@ -356,11 +356,9 @@ def _make_relative(plan: Plan, as_relative: Callable[[Source], Source]) -> None:
 
 def _note_read_versions(plan: Plan) -> None:
     """Note of which version copies are, and all else that was read, where nothing else is noted."""
-    arrays = plan.arrays.values()
-    tables = {id(table): table for table in (array.manifest.sources for array in arrays)}
-    noted = {key: table.with_read_versions() for key, table in tables.items()}
-    for array in arrays:
-        array.manifest = array.manifest.replace(sources=noted[id(array.manifest.sources)])
+    manifests = {path: array.manifest for path, array in plan.arrays.items()}
+    for path, manifest in note_read_versions(manifests).items():
+        plan.arrays[path].manifest = manifest
 
 
 def _check_public(plan: Plan, copied: Iterable[Source]) -> None:

@@ -105,14 +105,14 @@ class ArchiveFile(LocalFile):
 
     def _open(self) -> OpenFile:
         file = super()._open()
-        return _OpenArchive(file.uri, file.descriptor, file.size, self.checksums)
+        return _OpenArchive(file, self.checksums)
 
 
 class _OpenArchive(OpenFile):
     __slots__ = ("checksums",)
 
-    def __init__(self, uri: str, descriptor: int, size: int, checksums: MemberChecksums) -> None:
-        super().__init__(uri, descriptor, size)
+    def __init__(self, file: OpenFile, checksums: MemberChecksums) -> None:
+        super().__init__(file.uri, file.descriptor, file.size, file.mtime_ns)
         self.checksums = checksums
 
     def read(self, start: int, stop: int | None, limit: int | None = None) -> Any:

@@ -199,14 +199,17 @@ class Provider:
     def _look_up_once(self, lookups: int) -> Credential:
         """Look the credential up, if nobody else has since there were so many lookups."""
         if self.lookups == lookups:
-            self._problem = None
+            problem = None
             try:
                 self._recent.append(self._look_up())
             except AccessError as error:
-                self._problem = error.message
+                problem = error.message
+                raise
+            except BaseException:  # whoever waits looks it up himself
+                self.lookups -= 1
                 raise
             finally:
-                self.lookups += 1
+                self._problem, self.lookups = problem, self.lookups + 1
         elif self._problem is not None:
             raise AccessError(self._problem)
         return self._recent[-1]
@@ -226,6 +229,8 @@ class Provider:
                 values = _merge(values, {name: headers})
             else:
                 values[name] = self._read(value)
+        if not isinstance(values.get("expires_at", 0), int | float):
+            raise AccessError(f"expires_at is no date or number: credentials for {self.prefix}")
         return Credential(values, time.time())
 
     def _read(self, value: Any) -> Any:
@@ -272,8 +277,6 @@ class Provider:
             values = {"bearer": result} if isinstance(result, str) else dict(result)
             if isinstance(expires_at := values.get("expires_at"), datetime):
                 values["expires_at"] = expires_at.timestamp()
-            if not isinstance(values.get("expires_at", 0), int | float):
-                raise TypeError("expires_at is a date, or seconds since 1970")
             headers: Any = values.get("headers", {})
             if not all(map(_is_text, dict(headers).values())):
                 raise TypeError("headers are texts")

@@ -171,7 +171,8 @@ class LocalFile:
 
     def _check_kept(self, file: OpenFile) -> None:
         """Raise `SourceChangedError` if a file was written to after it was looked at."""
-        if (self.fingerprint is None and self.pin is None) or not config.verify_sources:
+        has_date = self.fingerprint is not None and self.fingerprint.mtime_ns is not None
+        if not (has_date or self.pin) or not config.verify_sources:
             return
         status = os.fstat(file.descriptor)
         if (status.st_size, status.st_mtime_ns) != (file.size, file.mtime_ns):
@@ -238,7 +239,7 @@ class OpenFile:
     __slots__ = ("descriptor", "mtime_ns", "size", "uri")
     remote = False
 
-    def __init__(self, uri: str, descriptor: int, size: int, mtime_ns: int = 0) -> None:
+    def __init__(self, uri: str, descriptor: int, size: int, mtime_ns: int) -> None:
         self.uri = uri
         self.descriptor = descriptor
         self.size = size

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from functools import lru_cache
 from typing import Any, Self
-from weakref import WeakValueDictionary
 
 from virtualzarr.config import config
 from virtualzarr.errors import SourceChangedError, SourceError, SourceNotFoundError
@@ -107,6 +105,8 @@ class Pin:
 
     def check(self, uri: str, current: Fingerprint) -> None:
         """Pin a version if none is, and raise `SourceChangedError` if another one is."""
+        if self.fingerprint == current:
+            return
         with _pinning:  # of threads that read at the same time, one is the first
             if self.fingerprint is None and config.verify_sources:
                 self.fingerprint = current.as_recorded()
@@ -124,33 +124,12 @@ class Pins(dict[str, Pin]):
     All that was opened together shares one, so that no file is read in two versions.
     """
 
-    _name = b""
-
     def __reduce__(self) -> tuple[Any, ...]:
-        # Each process finds its own versions, one for all that is unpickled there.
-        with _pinning:
-            if not self._name:
-                self._register(os.urandom(16))
-        return _find_pins, (self._name,)
-
-    def _register(self, name: bytes) -> None:
-        self._name = name
-        _pins[name] = self
+        # Whoever unpickles it finds its own versions, and pickles of equal references are equal.
+        return Pins, ()
 
     def __deepcopy__(self, memo: object) -> Self:
         return self
-
-
-_pins: WeakValueDictionary[bytes, Pins] = WeakValueDictionary()
-
-
-def _find_pins(name: bytes) -> Pins:
-    with _pinning:
-        found = _pins.get(name)
-        if found is None:
-            found = Pins()
-            found._register(name)
-        return found
 
 
 @lru_cache(maxsize=256)  # files of one archive have the dates of a few uploads

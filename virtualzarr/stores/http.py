@@ -192,7 +192,7 @@ class HttpTransport(AsyncTransport):
                 allow_redirects=False, raise_for_status=False, **options,
             )  # fmt: skip
             async with window.slot():
-                with window.note_failures(has_answered=False), _translate_errors(url):
+                with window.note_failures(), _translate_errors(url):
                     response = await send_hedged(hedge, send, lambda answer: answer.close())
                 is_busy = response.status in BUSY_STATUSES
                 if is_busy:
@@ -208,7 +208,7 @@ class HttpTransport(AsyncTransport):
                             continue
                     redirect = response.headers.get("Location")
                     if response.status not in _REDIRECT_STATUSES or redirect is None:
-                        with window.note_failures(has_answered=True), _translate_errors(url):
+                        with window.note_failures(is_busy=is_busy), _translate_errors(url):
                             yield response
                         return
                 finally:

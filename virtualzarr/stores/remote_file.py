@@ -199,11 +199,9 @@ class RemoteFile:
         """
         if not config.verify_sources:
             return
-        expected = [
-            fingerprint
-            for fingerprint in (self.fingerprint, self.pinned)
-            if fingerprint and not fingerprint.is_empty
-        ]
+        # Nothing is asked for the sake of a size that is all that was seen.
+        pinned = self.pinned if self.pinned and self.pinned.has_version else None
+        expected = [each for each in (self.fingerprint, pinned) if each and not each.is_empty]
         if expected and (
             current is None
             or not all(fingerprints.is_comparable(fingerprint, current) for fingerprint in expected)

@@ -93,60 +93,74 @@ class RequestWindow:
         self, *, keeps_open: bool, is_busy: bool = False, retry_after: float = 0.0
     ) -> None:
         """Widen the window after an answer, or narrow it after many that the host was too busy."""
+        now = time.monotonic()
         self._answers += 1
         self._refusals += is_busy
         if not is_busy:
-            self.answered, self._answered_at = self.answered + 1, time.monotonic()
+            self.answered, self._answered_at = self.answered + 1, now
         few, rounds = (_FEW, _ROUNDS) if self.is_limited else (_MANY, 1)
         is_refused = 4 * self._refusals > self._answers >= max(self.size, few)
         is_round = self._answers >= max(self.size * rounds, few)
-        if not keeps_open:
-            self.size = FIRST_REQUESTS
+        if is_busy and now > self._answered_at + _PATIENCE:
+            self._forget_limit()  # it answers nobody: whoever waits shall have the error soon
         elif is_refused:
             self._narrow()
+        elif not keeps_open:
+            self.size = min(self.size, FIRST_REQUESTS)
         elif not self.is_limited or (self.size < self._known_size and not self._pause):
             self.size += not is_busy and self.size < config.requests
         elif is_round and 8 * self._refusals <= self._answers:
             self._widen()
+        if self.is_limited and 4 * self._refusals > self._answers:
+            self._leave_alone(retry_after)
         if is_refused or is_round:
             self._answers = self._refusals = 0
-        if self.is_limited and retry_after:
-            self._leave_alone(retry_after)
         self._grant()
 
     @contextmanager
-    def note_failures(self, *, has_answered: bool) -> Iterator[None]:
+    def note_failures(self, *, is_busy: bool | None = None) -> Iterator[None]:
         """Note in errors whether the host answers others, while it refuses those beyond a limit.
 
-        Connections that it closes without an answer count as refusals, too.
+        Parameters
+        ----------
+        is_busy : bool, optional
+            Whether an answer said so; None before there is one. A connection that the host closes
+            then counts as such an answer; silence does not: to ask one by one would take longer.
         """
         try:
             yield
         except TransientError as error:
-            if not has_answered:
+            if is_busy is None and not isinstance(error.__cause__, TimeoutError):
+                is_busy = True
                 self.note_answer(keeps_open=True, is_busy=True)
-            error.answered = self.answered if self.is_limited else 0
+            error.answered = self.answered if is_busy and self.is_limited else 0
             raise
 
     def _narrow(self) -> None:
         # One that answers nobody, for a time, will take as many as before once it does.
         if not self.is_limited or (self.size > 1 and self._refusals < self._answers):
             self._known_size = self.size // 2
-        if time.monotonic() > self._answered_at + _PATIENCE:
-            self._pause = 0.0  # whoever waits shall have the error soon
-        elif self.size == 1:
+        if self.size == 1:
             self._pause = min(max(2 * self._pause, _LEAST_PAUSE), _LONGEST_PAUSE)
         self.size, self.is_limited = max(self.size // 2, 1), True
+
+    def _forget_limit(self) -> None:
+        if self.is_limited:
+            self.size, self.is_limited = max(self._known_size, FIRST_REQUESTS), False
+            self._pause = self._resume = 0.0
 
     def _widen(self) -> None:
         if self._pause:
             self._pause = 0.0 if self._pause <= _LEAST_PAUSE else self._pause / 2
         elif self.size < config.requests:
             self.size += max(1, self.size // _ROUNDS)
+        else:
+            self.is_limited = False
 
     def _leave_alone(self, seconds: float) -> None:
-        now = asyncio.get_running_loop().time()
-        self._resume = max(self._resume, now + min(seconds, config.max_retry_seconds))
+        if 0 < seconds <= config.max_retry_seconds:  # none is sent again after a longer time
+            now = asyncio.get_running_loop().time()
+            self._resume = max(self._resume, now + seconds)
 
     def _grant(self) -> None:
         """Let those in that have waited longest, as far as there is room, after a pause."""

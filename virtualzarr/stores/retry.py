@@ -52,7 +52,8 @@ class RetryBudget:
     """
 
     def __init__(self) -> None:
-        self._attempts = self._retries = self._answered = 0
+        self._attempts = self._retries = 0
+        self._answered: int | None = None
         self._end: float | None = None
 
     def seconds_to_wait(self, failed: TransientError) -> float:
@@ -61,7 +62,7 @@ class RetryBudget:
         if self._end is None:  # a request may have waited for its turn for long
             self._end = now + config.total_retry_seconds
         seconds = back_off_seconds(self._attempts, failed.retry_after)
-        is_turned_away = failed.answered > self._answered
+        is_turned_away = self._answered is not None and failed.answered > self._answered
         if (
             (self._retries >= config.retries and not (is_turned_away and config.retries))
             # A server that wants minutes of rest would only be asked again by a hanging read.
@@ -108,7 +109,12 @@ async def gather_ranges(
         async with slots:
             return await fetch(start, stop)
 
-    return await asyncio.gather(*(fetch_one(*span) for span in ranges))
+    tasks = [asyncio.create_task(fetch_one(*span)) for span in ranges]
+    try:
+        return await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:  # nobody waits for the others after an error
+            task.cancel()
 
 
 def back_off_seconds(number: int, retry_after: float = 0.0) -> float:
@@ -141,7 +147,7 @@ def parse_retry_after(header: str | None) -> float:
         return float(header)
     try:
         date = parsedate_to_datetime(header)
-    except ValueError:
+    except (ValueError, OverflowError):
         return 0.0
     if date.tzinfo is None:
         date = date.replace(tzinfo=UTC)

@@ -33,6 +33,7 @@ from virtualzarr.metadata.portable import as_strict_attributes, to_portable_v3
 from virtualzarr.nodes.consolidated import consolidate
 from virtualzarr.nodes.documents import DOCUMENT_NAMES, check_writable, find_node, join
 from virtualzarr.references.dataset_data import DatasetData
+from virtualzarr.references.materialize import note_read_versions
 from virtualzarr.references.native.manifest_growth import save_manifest
 from virtualzarr.references.native.relative_uris import folder_of
 from virtualzarr.references.native.storage_transformer import NAME
@@ -223,6 +224,7 @@ def _plan_hierarchy(node: Group | Array, on_error: OnError) -> _HierarchyPlan:
                 raise errors.PublishError(error.message, variable=path or "/") from error
             errors.warn_caller(f"{path}: {error}; it was left out")
             plan.skipped[path] = error.message
+    plan.manifests = note_read_versions(plan.manifests)
     return plan
 
 
@@ -242,7 +244,6 @@ def _plan_array(
     metadata = portable.metadata.as_format(3)
     metadata = metadata.replace(key_encoding=KeyEncoding(), storage_transformers=())
     manifest: Manifest = build_manifest(array)
-    manifest = manifest.replace(sources=manifest.sources.with_read_versions())
     data.check(manifest, path or "/", COPY)
     # Chunks are written over with the declared codecs; where these only decode, plain ones are
     # declared, and the references decode by their own.
