@@ -36,7 +36,7 @@ class Config(Settings):
         answer counts: after twice the time within which 95 % of the requests to that host are
         answered, and for 5 % of them at most.
     total_retry_seconds : float
-        A request is not repeated later than this after it was made first.
+        A request is not repeated later than this after it first failed.
     stall_seconds : float
         A request over HTTP counts as failed, and is repeated, when nothing has come for so long;
         unless `timeout` is among the options.

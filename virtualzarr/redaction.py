@@ -52,11 +52,9 @@ _SHORTEST = 4
 _UNMISTAKABLE = 8
 """Characters of a secret that is looked for within words, too."""
 
-_LONGEST = 4096
-"""Characters of a text in which secrets are looked for, and that are shown."""
-
 _PLAIN = re.compile(r"[A-Za-z0-9]+")
 _BACKSLASH = r"(?:\\|%(?:25)*+5[cC])"
+_BACKSLASHES = re.compile(_BACKSLASH + "{64,}+")
 
 _URL = re.compile(r"[a-z][a-z0-9+.-]*://", re.IGNORECASE)
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
@@ -141,7 +139,8 @@ def hide_known(text: str, secrets: Iterable[str]) -> str:
     >>> hide_known("no rights for Bearer ab/d (Bearer%20ab%252fd)", ["ab/d", "Bearer ab/d"])
     'no rights for *** (***)'
     """
-    text = text[:_LONGEST]
+    # A server may send very many, at each of which a search would begin that reads all that follow.
+    text = _BACKSLASHES.sub(r"\\", text)
     for secret in sorted(secrets, key=len, reverse=True):
         # However it is escaped, letters and digits are as they are.
         if max(_PLAIN.findall(secret), key=len, default="") in text:
@@ -153,7 +152,7 @@ def hide_known(text: str, secrets: Iterable[str]) -> str:
 def _as_pattern(secret: str) -> re.Pattern[str]:
     """Return what matches a secret, also as in a URL, within another one, or in a `repr`."""
     ends = ("", "") if len(secret) >= _UNMISTAKABLE else (r"(?<!\w)", r"(?!\w)")
-    # Possessive, as nothing else matches a backslash: a server may send very many of them.
+    # However many there are, in the secret or in the text, they are one.
     parts = re.sub(r"\\+", r"\\", secret)
     return re.compile("".join(map(_escape, parts, [False, *[True] * len(parts)])).join(ends))
 

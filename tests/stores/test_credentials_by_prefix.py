@@ -345,7 +345,9 @@ def test_tokens_are_renewed_before_they_expire(server, monkeypatch):
     )  # fmt: skip
     file = RemoteFile(Location.of(f"{server.url}/private/a.h5", {"credentials": login}))
     for after, token in ((0, "t1"), (790, "t1"), (810, "t2"), (900, "t2")):
-        monkeypatch.setattr("virtualzarr.stores.credentials.time.time", lambda a=after: now + a)
+        monkeypatch.setattr(
+            "virtualzarr.stores.credential_providers.time.time", lambda a=after: now + a
+        )
         file.read(0, 4)
         assert sent(server)[-1][1] == f"Bearer {token}"
 

@@ -135,7 +135,16 @@ _scratch = ScratchBuffer(MAX_SCRATCH_BYTES)
 
 
 class LocalFile:
-    """A local file, opened anew for each use, so that no descriptor outlives it."""
+    """A local file, opened anew for each use, so that no descriptor outlives it.
+
+    Attributes
+    ----------
+    uri : str
+    fingerprint : Fingerprint, optional
+        The version that is read: any other is an error.
+    pin : Pin, optional
+        The same, where none was noted: that which is read first by any of those who share it.
+    """
 
     __slots__ = ("fingerprint", "pin", "uri")
     remote = False

@@ -15,15 +15,13 @@ from virtualzarr.errors import MissingDependencyError, UnsupportedError, Virtual
 from virtualzarr.redaction import find_secrets
 from virtualzarr.stores.access import describe_access, login_of
 from virtualzarr.stores.async_transport import AsyncTransport
-from virtualzarr.stores.credentials import (
+from virtualzarr.stores.credential_providers import (
     Credential,
     Provider,
-    find_keyring,
     get_credential,
-    names_of,
     renew_credential,
-    without_keyring,
 )
+from virtualzarr.stores.credentials import find_keyring, names_of, without_keyring
 from virtualzarr.stores.fingerprints import Fingerprint, as_source_error
 from virtualzarr.stores.foreign_errors import hide_requests
 from virtualzarr.stores.listing import Entry, glob

@@ -14,14 +14,13 @@ from virtualzarr.config import config
 from virtualzarr.errors import AccessError, SourceError, SourceNotFoundError
 from virtualzarr.stores.access import name_login
 from virtualzarr.stores.async_transport import AsyncTransport, range_header
-from virtualzarr.stores.credentials import (
+from virtualzarr.stores.credential_providers import (
     Credential,
-    Keyring,
     Provider,
     get_credential,
     renew_credential,
-    split_url,
 )
+from virtualzarr.stores.credentials import Keyring, split_url
 from virtualzarr.stores.fingerprints import (
     Fingerprint,
     as_source_error,

@@ -8,7 +8,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from virtualzarr.errors import AccessError, UnsupportedError
-from virtualzarr.stores.credentials import Credential, find_keyring, names_of
+from virtualzarr.stores.credential_providers import Credential
+from virtualzarr.stores.credentials import find_keyring, names_of
 from virtualzarr.stores.location import Location
 
 _RENEW_SECONDS = 300
