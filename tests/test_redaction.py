@@ -170,7 +170,17 @@ def test_brackets_in_a_login_are_an_error_that_shows_none(call):
 
 
 @pytest.mark.parametrize(
-    "secret", ["ab/cd+ef9", "\\\\host\\me9xyz", "a'b\"c 9xyz", "+/+/", "\u00e9t\u00e9/9xyz"]
+    "secret",
+    [
+        "ab/cd+ef9",
+        "\\\\host\\me9xyz",
+        "a'b\"c 9xyz",
+        "+/+/",
+        "tok%255cVAL%2f01",
+        "a%ff%5C9xyz",
+        "50%off 9xyz",
+        "\u00e9t\u00e9/9xyz",
+    ],
 )
 def test_secrets_that_are_known_are_hidden_however_they_are_escaped(secret):
     quoted = quote(secret, safe="")

@@ -127,7 +127,6 @@ def find_secrets(options: Mapping[str, Any], url: str = "") -> frozenset[str]:
             found.update(_forms_of_login(*map(str, value[:2])))  # `aiohttp.BasicAuth`
         elif _is_hidden(str(name)) and isinstance(value, str):
             found |= {value, *_find_in_url(f"?{value.removeprefix('?')}")}
-    found |= {*map(unquote, found)}  # as libraries write URLs
     return frozenset(text for text in found if len(text) >= _SHORTEST)
 
 
@@ -141,7 +140,7 @@ def hide_known(text: str, secrets: Iterable[str]) -> str:
     """
     # A server may send very many, at each of which a search would begin that reads all that follow.
     text = _BACKSLASHES.sub(r"\\", text)
-    for secret in sorted(secrets, key=len, reverse=True):
+    for secret in sorted(map(_decode, secrets), key=len, reverse=True):
         # However it is escaped, letters and digits are as they are.
         if max(_PLAIN.findall(secret), key=len, default="") in text:
             text = _as_pattern(secret).sub("***", text)
@@ -162,7 +161,9 @@ def _escape(char: str, may_be_escaped: bool) -> str:
         return char
     if char == "\\":
         return rf"{_BACKSLASH}++"
-    quoted = "".join(f"%(?:25)*{byte:02x}" for byte in char.encode("utf-8", "surrogatepass"))
+    is_byte = "\udc80" <= char <= "\udcff"
+    data = char.encode("utf-8", "surrogateescape" if is_byte else "surrogatepass")
+    quoted = "".join(f"%(?:25)*{byte:02x}" for byte in data)
     plus = r"|\+" if char == " " else ""
     before = rf"{_BACKSLASH}*+" if may_be_escaped else ""
     return rf"{before}(?:{re.escape(char)}|(?i:{quoted}){plus})"
@@ -305,7 +306,7 @@ def _is_secret(name: str) -> bool:
 
 
 def _decode(name: str) -> str:
-    while (plain := unquote(name)) != name:
+    while (plain := unquote(name, errors="surrogateescape")) != name:
         name = plain
     return name
 

@@ -79,6 +79,26 @@ def test_threads_end_that_are_too_many(monkeypatch):
     assert _thread._count() <= counts[0] - 19
 
 
+def test_threads_stay_few_where_settings_change_meanwhile():
+    """Each user has another setting, and each change of it other threads."""
+    before, end = _thread._count(), time.monotonic() + 2
+
+    def use(number):
+        while time.monotonic() < end:
+            with virtualzarr.config.set(threads=2 + number % 3):
+                run_shared([partial(divmod, 7, 2)] * 8)
+
+    users = [threading.Thread(target=use, args=(number,)) for number in range(8)]
+    for user in users:
+        user.start()
+    for user in users:
+        user.join()
+    end = time.monotonic() + 10
+    while _thread._count() > before + 8 and time.monotonic() < end:
+        time.sleep(0.01)
+    assert _thread._count() <= before + 8
+
+
 def test_threads_that_cannot_be_started(monkeypatch):
     """All is done by the one who asks, and by threads again once they can be."""
 

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from virtualzarr.config import config
+from virtualzarr.stores.forks import ForkSafeLock
 
 Task = Callable[[], None]
 T = TypeVar("T")
@@ -41,7 +42,7 @@ class _Pool:
         self._count = 0
         self._waiting: SimpleQueue[Task | None] = SimpleQueue()
 
-    def submit(self, work: Task) -> None:
+    def give(self, work: Task) -> None:
         """Let a thread do work, which must not raise, once one has nothing else to do."""
         if self._count < self.size:
             # Not `Thread.start`, which waits for the thread: for ever, when the interpreter exits.
@@ -66,18 +67,20 @@ class _Pool:
 
 
 _pools: dict[bool, _Pool] = {}
+_giving = ForkSafeLock()
 
 
-def _get_pool(remote: bool) -> _Pool:
-    """Return the threads for remote requests, or those for local files and decoding."""
+def _give(work: Task, remote: bool) -> None:
+    """Give work to the threads for remote requests, or to those for local files and decoding."""
     size = config.requests if remote else config.threads
-    pool = _pools.get(remote)
-    # Pools live as long as the process: starting threads takes longer than a small read.
-    if pool is None or pool.size != size:
-        if pool is not None:
-            pool.end()
-        pool = _pools[remote] = _Pool(size)
-    return pool
+    with _giving:
+        pool = _pools.get(remote)
+        # Pools live as long as the process: starting threads takes longer than a small read.
+        if pool is None or pool.size != size:
+            if pool is not None:
+                pool.end()
+            pool = _pools[remote] = _Pool(size)
+        pool.give(work)
 
 
 # Threads do not survive a fork: a child would wait forever for those of its parent.
@@ -139,7 +142,7 @@ def submit(work: Callable[[], T]) -> Callable[[], T]:
             raise error
         return cast(T, result)
 
-    _get_pool(remote=False).submit(help_out)
+    _give(help_out, remote=False)
     return find_result
 
 
@@ -186,7 +189,7 @@ def run_shared(tasks: list[Task], remote: bool = False) -> None:
                 ended.put(None)
 
     for _ in range(count):
-        _get_pool(remote).submit(help_out)
+        _give(help_out, remote)
     try:
         work()
     finally:
