@@ -81,7 +81,7 @@ def test_threads_end_that_are_too_many(monkeypatch):
 
 def test_threads_stay_few_where_settings_change_meanwhile():
     """Each user has another setting, and each change of it other threads."""
-    before, end = _thread._count(), time.monotonic() + 2
+    before, end, interval = _thread._count(), time.monotonic() + 3, sys.getswitchinterval()
 
     def use(number):
         while time.monotonic() < end:
@@ -89,10 +89,14 @@ def test_threads_stay_few_where_settings_change_meanwhile():
                 run_shared([partial(divmod, 7, 2)] * 8)
 
     users = [threading.Thread(target=use, args=(number,)) for number in range(8)]
-    for user in users:
-        user.start()
-    for user in users:
-        user.join()
+    sys.setswitchinterval(1e-6)
+    try:
+        for user in users:
+            user.start()
+        for user in users:
+            user.join()
+    finally:
+        sys.setswitchinterval(interval)
     end = time.monotonic() + 10
     while _thread._count() > before + 8 and time.monotonic() < end:
         time.sleep(0.01)
