@@ -202,3 +202,11 @@ def test_long_texts_stay_whole():
     text = "ab/cd " * 10_000
     assert hide_known(text, ["ab/de9xyz"]) == text
     assert hide_known(f"{text}ab%2Fde9xyz", ["ab/de9xyz"]) == f"{text}***"
+
+
+@pytest.mark.parametrize(
+    "secret", ["abcd&sig=one two three9", "a?key=b c3d4e5f6", "p;token=two<t>four9"]
+)
+def test_secrets_that_have_others_in_them_are_hidden_whole(secret):
+    for text in (f"bad {secret} token", hide_secrets(f"bad {secret} token")):
+        assert hide_known(text, [secret]) == "bad *** token"

@@ -25,7 +25,7 @@ from virtualzarr.codecs.core.block import BlockCodec
 from virtualzarr.manifest import Manifest, Source, Sources
 from virtualzarr.stores import LocalStore, ZipStore
 from virtualzarr.stores import local as local_stores
-from virtualzarr.stores.files import LocalFile
+from virtualzarr.stores.files import Fingerprint, LocalFile
 
 DATA = np.arange(24 * 24, dtype="i4").reshape(24, 24)
 MIB = 1 << 20
@@ -429,6 +429,57 @@ def test_indexes_follow_the_bound(tmp_path, monkeypatch, bound):
         vz.open(tmp_path, mode="r+")[:6, :6] = np.arange(36).reshape(6, 6) * 10**6 // 7
     assert array[0, 1] == 10**6 // 7
     np.testing.assert_array_equal(array[6:], DATA[6:])
+
+
+@pytest.mark.parametrize("same_tick", [False, True])
+@pytest.mark.parametrize("settled_ns", [0, 10**12])
+def test_shards_replaced_by_ones_that_look_alike(tmp_path, monkeypatch, settled_ns, same_tick):
+    """Of equal size and date, at any moment: each chunk is of one version, as is its place."""
+    if same_tick and not settled_ns:
+        pytest.skip("such a file counts as settled only where no two changes fall into one tick")
+    monkeypatch.setattr(vz.config, "settled_ns", settled_ns)
+    versions = [[6, 0, 0, 4], [0, 7, 0, 4]]
+    names = [str(tmp_path / "first"), str(tmp_path / "second")]
+    for name, version in zip(names, versions, strict=True):
+        array = vz.create_array(
+            name, shape=(32,), chunks=(8,), shards=(32,), dtype="i8", compressors=None
+        )
+        array[...] = np.repeat(version, 8)
+    shard, new = f"{names[0]}/c/0", str(tmp_path / "new")
+    contents = [open(f"{name}/c/0", "rb").read() for name in names]
+    assert len(contents[0]) == len(contents[1])
+    assert contents[0] != contents[1]
+
+    def place(number):
+        with open(new, "wb") as file:
+            file.write(contents[number])
+        os.utime(new, (10**9, 10**9))
+        os.replace(new, shard)
+        if not settled_ns:
+            time.sleep(0.02)  # more than a tick
+
+    if same_tick:  # and the inode of the one that was replaced
+        monkeypatch.setattr(
+            caches, "_fingerprint_of", lambda status: Fingerprint(status.st_size, 10**18, "same")
+        )
+    opened = os.open
+    for moment in range(5):
+        for first in (0, 1):
+            place(first)
+            left = [moment]
+
+            def replace_then_open(path, *args, left=left, first=first, **kwargs):
+                if path == shard:
+                    if not left[0]:
+                        place(1 - first)
+                    left[0] -= 1
+                return opened(path, *args, **kwargs)
+
+            monkeypatch.setattr(os, "open", replace_then_open)
+            values = vz.open(names[0])[:][::8].tolist()
+            monkeypatch.setattr(os, "open", opened)
+            for value, each in zip(values, zip(*versions, strict=True), strict=True):
+                assert value in each, (moment, values)
 
 
 # -- never more than the limit ---------------------------------------------------------------

@@ -489,6 +489,24 @@ def test_a_shard_replaced_between_index_and_data_is_read_again(tmp_path, monkeyp
         )
 
 
+def test_one_chunk_that_is_read_again_is_decoded_alone(tmp_path, monkeypatch):
+    """Though those that were read before were decoded many at a time."""
+    old, new = np.arange(64, dtype="i4"), np.arange(100, 164, dtype="i4")
+    array = stored(tmp_path, old, codecs=(LITTLE, "zstd"))
+    (tmp_path / "later").mkdir()
+    store_shards(tmp_path / "later", array.metadata, new, age=30)
+    original = ShardedChunks._locate
+
+    def locate(self, *args):
+        located = original(self, *args)
+        monkeypatch.undo()
+        os.replace(tmp_path / "later" / "c" / "1", tmp_path / "c" / "1")
+        return located
+
+    monkeypatch.setattr(ShardedChunks, "_locate", locate)
+    assert array[24:36].tolist() == [*range(24, 32), *range(132, 136)]
+
+
 def test_readers_see_shards_that_are_rewritten_all_the_time(tmp_path):
     one = np.arange(256, dtype="i4")
     two = one + 1000

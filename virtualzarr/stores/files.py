@@ -201,16 +201,20 @@ class LocalFile:
             status = os.fstat(descriptor)
             if not stat.S_ISREG(status.st_mode):
                 raise _irregular(self.uri, status.st_mode)
-            fingerprint, current = self.fingerprint, (status.st_size, status.st_mtime_ns)
-            # Plain comparison first: nearly all files are unchanged, and every read does this.
-            if fingerprint is not None and (fingerprint.size, fingerprint.mtime_ns) != current:
-                fingerprints.check_unchanged(self.uri, fingerprint, Fingerprint(*current))
-            if self.pin is not None:
-                self.pin.check(self.uri, Fingerprint(*current))
+            self._check_status(status)
         except BaseException:
             os.close(descriptor)
             raise
         return OpenFile(self.uri, descriptor, status.st_size, status.st_mtime_ns)
+
+    def _check_status(self, status: os.stat_result) -> None:
+        """Raise `SourceChangedError` if a status is not of the version that is read."""
+        fingerprint, current = self.fingerprint, (status.st_size, status.st_mtime_ns)
+        # Plain comparison first: nearly all files are unchanged, and every read does this.
+        if fingerprint is not None and (fingerprint.size, fingerprint.mtime_ns) != current:
+            fingerprints.check_unchanged(self.uri, fingerprint, Fingerprint(*current))
+        if self.pin is not None:
+            self.pin.check(self.uri, Fingerprint(*current))
 
 
 def _irregular(uri: str, mode: int) -> SourceError:

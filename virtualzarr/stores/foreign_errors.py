@@ -31,7 +31,8 @@ def hide_requests(error: BaseException, secrets: Collection[str] = ()) -> None:
     """
 
     def hide(value: Any) -> Any:
-        return hide_known(hide_secrets(value), secrets) if isinstance(value, str) else value
+        # The known ones first: of one with `&sig=` in it, the other would leave half.
+        return hide_secrets(hide_known(value, secrets)) if isinstance(value, str) else value
 
     for each in _walk(error):
         changed: Any = each

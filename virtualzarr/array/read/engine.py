@@ -148,10 +148,11 @@ class ReadRequest:
     fill_missing: bool
     cache_lookup: CacheLookup | None = None
     is_nested: bool = False
-    batch_decoder: BatchDecoder | None = None
     cached: CachedBlocks | None = None
     replaced: dict[int, SourceChangedError] = field(default_factory=dict)  # by number of the file
     missing: list[int] = field(default_factory=list)  # some that were filled, also by requests anew
+    # Not handed to requests anew: it goes with the last of `block_codecs`, which each has its own.
+    batch_decoder: BatchDecoder | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
         # The files of a store are all of one kind.

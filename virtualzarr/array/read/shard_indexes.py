@@ -145,16 +145,16 @@ def _pin_version(file: ByteFile, since: float) -> ByteFile:
     if not isinstance(file, LocalFile) or file.fingerprint is not None:
         return file
     last = shard_indexes.last_version(file.uri, None, since)
-    if last is None:
-        checked_at = time.monotonic()
-        try:
-            version = stat_version(file.uri)
-        except FileNotFoundError as error:
-            file.read(0, 0)  # its error is the better one, where anything else is wrong
-            raise SourceNotFoundError("there was no such file", file=file.uri) from error
-        shard_indexes.revalidate(SourceVersion(file.uri, None, version, checked_at))
-        last = version, checked_at
-    return PinnedFile(file.uri, *last)
+    if last is not None:
+        return PinnedFile(file.uri, *last)
+    checked_at = time.monotonic()
+    try:
+        version = stat_version(file.uri)
+    except FileNotFoundError as error:
+        file.read(0, 0)  # its error is the better one, where anything else is wrong
+        raise SourceNotFoundError("there was no such file", file=file.uri) from error
+    shard_indexes.revalidate(SourceVersion(file.uri, None, version, checked_at))
+    return PinnedFile(file.uri, version, checked_at)
 
 
 def _read_index(
@@ -183,12 +183,15 @@ def _read_index(
     # index.
     if size is not None and size < shard.index_size:
         raise shard.too_short_error(size)
-    if shard.codec.at_start:
-        data = file.read(offset, offset + shard.index_size)
-    elif size is not None:
-        data = file.read(offset + size - shard.index_size, offset + size)
+    start = offset
+    if not shard.codec.at_start and size is not None:
+        start += size - shard.index_size
+    if shard.codec.at_start or size is not None:
+        data = file.read(start, start + shard.index_size)
     else:
         data = _read_tail(file, offset, shard)
+    if isinstance(file, PinnedFile):  # of a file whose size is known
+        file.expect(start, data)
     index = shard.read_index(data, size)
     if version is not None:
         if shard_indexes.limit != config.shard_index_bytes:
@@ -206,10 +209,9 @@ def _index_version(file: ByteFile, since: float) -> SourceVersion | None:
     checked_at, fingerprint = time.monotonic(), file.fingerprint
     if isinstance(file, PinnedFile):
         # File systems stamp times in ticks of some milliseconds: a file changed twice within one
-        # looks unchanged, so that a fresh version proves nothing under "always".
-        usable = file.version.settled or since < math.inf
+        # looks unchanged, and the index of the one would be used with the data of the other.
         pinned = SourceVersion(file.uri, None, file.version, file.checked_at)
-        return pinned if usable and config.verify_sources else None
+        return pinned if file.version.settled and config.verify_sources else None
     connection: Hashable = fingerprint
     if isinstance(file, RemoteFile):
         connection = file.connection.scope, fingerprint
