@@ -7,6 +7,7 @@ import pickle
 import sys
 import threading
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -446,7 +447,7 @@ def test_shards_replaced_by_ones_that_look_alike(tmp_path, monkeypatch, settled_
         )
         array[...] = np.repeat(version, 8)
     shard, new = f"{names[0]}/c/0", str(tmp_path / "new")
-    contents = [open(f"{name}/c/0", "rb").read() for name in names]
+    contents = [Path(name, "c", "0").read_bytes() for name in names]
     assert len(contents[0]) == len(contents[1])
     assert contents[0] != contents[1]
 
