@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import BrokenExecutor, Executor, Future
 from contextlib import contextmanager, suppress
 from functools import partial
-from typing import IO, Any, TypeVar
+from typing import IO, Any, NamedTuple, TypeVar
 
 from virtualzarr.errors import ExecutorError
 from virtualzarr.worker import skip_prints, take_pipes
@@ -36,6 +36,23 @@ class ProcessDiedError(ExecutorError, BrokenExecutor):
     """A worker process has died."""
 
 
+class _Task(NamedTuple):
+    """A call, as it is sent and as it is done here, and the future of its result."""
+
+    future: Future[Any]
+    request: bytes
+    call: Callable[[], Any]
+
+    def do_here(self) -> None:
+        """Do it in this process, unless it was cancelled."""
+        if not self.future.set_running_or_notify_cancel():
+            return
+        try:
+            self.future.set_result(self.call())
+        except Exception as error:
+            self.future.set_exception(error)
+
+
 class Processes(Executor):
     """An executor of worker processes, each started when there is work for it.
 
@@ -45,6 +62,8 @@ class Processes(Executor):
     ----------
     count : int
         How many.
+    helped : bool
+        Whether this process is one of them: whoever waits for what `map` gives does tasks meanwhile.
 
     Examples
     --------
@@ -53,9 +72,10 @@ class Processes(Executor):
     [1, 2]
     """
 
-    def __init__(self, count: int) -> None:
+    def __init__(self, count: int, helped: bool = False) -> None:
         self._max_workers = count
-        self._tasks: queue.SimpleQueue[tuple[Future[Any], bytes] | None] = queue.SimpleQueue()
+        self._helped = helped
+        self._tasks: queue.SimpleQueue[_Task | None] = queue.SimpleQueue()
         self._threads: list[threading.Thread] = []
         self._is_closed = self._is_given_up = False
 
@@ -68,8 +88,8 @@ class Processes(Executor):
             request = pickle.dumps((fn, args, kwargs), pickle.HIGHEST_PROTOCOL)
         except Exception as error:  # whatever the pickling of some object raises
             raise ExecutorError(f"a worker process cannot be sent what to do: {error}") from error
-        self._tasks.put((future, request))
-        if len(self._threads) < self._max_workers:
+        self._tasks.put(_Task(future, request, partial(fn, *args, **kwargs)))
+        if len(self._threads) < self._max_workers - self._helped:
             # Daemons, so that a script that forgets them can end.
             thread = threading.Thread(target=self._serve, name="virtualzarr-worker", daemon=True)
             self._threads.append(thread)
@@ -90,10 +110,21 @@ class Processes(Executor):
         pending: deque[Future[R]] = deque()
         for args in zip(*iterables, strict=False):
             if len(pending) >= 2 * self._max_workers:
-                yield pending.popleft().result(timeout)
+                yield self._await(pending.popleft(), timeout)
             pending.append(self.submit(fn, *args))
         while pending:
-            yield pending.popleft().result(timeout)
+            yield self._await(pending.popleft(), timeout)
+
+    def _await(self, future: Future[R], timeout: float | None) -> R:
+        """Return what comes of a task, and do others until it is there."""
+        while self._helped and not future.done():
+            try:
+                task = self._tasks.get_nowait()
+            except queue.Empty:
+                break
+            if task is not None:
+                task.do_here()
+        return future.result(timeout)
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """End the processes once they have done what was submitted, or is under way."""
@@ -102,7 +133,7 @@ class Processes(Executor):
         if cancel_futures:
             with suppress(queue.Empty):
                 while (task := self._tasks.get_nowait()) is not None:
-                    task[0].cancel()
+                    task.future.cancel()
         for _ in self._threads:
             self._tasks.put(None)
         if wait:
@@ -117,7 +148,7 @@ class Processes(Executor):
         """Give tasks to one process, until there are no more."""
         process: subprocess.Popen[bytes] | None = None
         while (task := self._tasks.get()) is not None:
-            future, request = task
+            future, request = task.future, task.request
             if not future.set_running_or_notify_cancel():
                 continue
             try:
