@@ -63,7 +63,7 @@ class Processes(Executor):
     count : int
         How many.
     helped : bool
-        Whether this process is one of them: whoever waits for what `map` gives does tasks meanwhile.
+        Whether this process is one of them: who waits for what `map` gives does tasks meanwhile.
 
     Examples
     --------
