@@ -13,6 +13,8 @@ import h5py
 import numpy as np
 import pytest
 
+from virtualzarr.array.processes import Processes
+from virtualzarr.cli.stopping import Stop
 from virtualzarr.errors import CodecError, SourceError
 from virtualzarr.formats.hdf5 import h5py_fallback as library
 from virtualzarr.formats.hdf5 import links, scan
@@ -98,6 +100,31 @@ def test_threads_take_turns(worker):
     for thread in threads:
         thread.join()
     assert found == {k: b"%d" % k * 100_000 for k in range(8)}
+
+
+@pytest.fixture
+def many_files():
+    """Have more files open than `select.select` takes."""
+    resource = pytest.importorskip("resource")
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if limit[1] != resource.RLIM_INFINITY and limit[1] < 2000:
+        pytest.skip("so many files may not be open")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(limit[0], 2000), limit[1]))
+    opened = [os.open(os.devnull, os.O_RDONLY) for _ in range(1100)]
+    yield
+    for descriptor in opened:
+        os.close(descriptor)
+    resource.setrlimit(resource.RLIMIT_NOFILE, limit)
+
+
+def test_processes_with_many_files(worker, many_files):
+    assert worker.ask(b"abc") == b"abcabc"
+    with Processes(1) as workers:
+        assert workers.submit(abs, -1).result() == 1
+    stop = Stop()
+    stop.wait(0.01)
+    stop.wake()
+    stop.wait(60)
 
 
 def test_answers_are_data_alone():

@@ -6,7 +6,7 @@ A worker has a memory limit and a time limit for each answer; one that crashes i
 from __future__ import annotations
 
 import os
-import select
+import selectors
 import struct
 import subprocess
 import sys
@@ -57,6 +57,16 @@ def skip_prints(receive: Callable[[], bytes]) -> None:
         if last == _MARK:
             return
     raise EOFError("the process prints, and does not begin")
+
+
+def wait_readable(file: int | IO[bytes], seconds: float) -> bool:
+    """Wait until there is something to read, or the other side has closed; tell whether there is.
+
+    Not by `select.select`, which takes no descriptors from 1,024 on: processes may have more files.
+    """
+    with selectors.DefaultSelector() as selector:
+        selector.register(file, selectors.EVENT_READ)
+        return bool(selector.select(seconds))
 
 
 class WorkerCrashError(Exception):
@@ -142,8 +152,7 @@ class Worker:
         # Not `stdout.read`: that has no time limit, and a library may loop for ever.
         descriptor, parts = process.stdout.fileno(), []
         while count:
-            ready, _, _ = select.select([descriptor], [], [], max(deadline - time.monotonic(), 0))
-            if not ready:
+            if not wait_readable(descriptor, max(deadline - time.monotonic(), 0)):
                 raise EOFError(f"no answer for {self.timeout:.0f} s")
             data = os.read(descriptor, min(count, 1 << 20))
             if not data:

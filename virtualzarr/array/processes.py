@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import pickle
 import queue
-import select
 import signal
 import struct
 import subprocess
@@ -24,7 +23,7 @@ from functools import partial
 from typing import IO, Any, NamedTuple, TypeVar
 
 from virtualzarr.errors import ExecutorError
-from virtualzarr.worker import skip_prints, take_pipes
+from virtualzarr.worker import skip_prints, take_pipes, wait_readable
 
 R = TypeVar("R")
 
@@ -173,12 +172,12 @@ class Processes(Executor):
         Nobody waits for one that is not needed any more.
         """
         assert file is not None
-        ready = [] if os.name != "nt" else [file]  # where pipes cannot be waited for
-        while not ready:
+        is_ready = os.name == "nt"  # where pipes cannot be waited for
+        while not is_ready:
             if self._is_given_up or time.monotonic() > deadline:
                 raise EOFError("the process does not begin")
-            ready, _, _ = select.select([file], [], [], _LOOKED_SECONDS)
-        # Not through the buffer, in which `select` would not see the following bytes.
+            is_ready = wait_readable(file, _LOOKED_SECONDS)
+        # Not through the buffer, in which the wait would not see the following bytes.
         data = os.read(file.fileno(), 1)
         if not data:
             raise EOFError("the other side has closed")

@@ -6,7 +6,7 @@ a signal that comes meanwhile must not end the program as if it had failed.
 
 from __future__ import annotations
 
-import select
+import selectors
 import signal
 import socket
 import sys
@@ -46,7 +46,9 @@ class Stop:
 
     def wait(self, seconds: float) -> None:
         """Wait for some time, unless woken."""
-        select.select([self._reader], [], [], seconds)
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._reader, selectors.EVENT_READ)
+            selector.select(seconds)
         with suppress(BlockingIOError):
             while self._reader.recv(4096):
                 pass
