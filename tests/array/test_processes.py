@@ -143,27 +143,6 @@ def test_results_and_errors_are_those_of_the_function():
         workers.submit(double, 1)
 
 
-def wait_a_little(value):
-    time.sleep(0.05)
-    if value == 7:
-        raise ValueError("seven")
-    return value, os.getpid()
-
-
-def test_who_waits_for_results_helps():
-    with Processes(2, helped=True) as workers:
-        found = list(workers.map(wait_a_little, [*range(7), *range(8, 40)]))
-        assert [value for value, _ in found] == [*range(7), *range(8, 40)]
-        pids = {pid for _, pid in found}
-        assert len(pids) == 2
-        assert os.getpid() in pids
-        results = workers.map(wait_a_little, range(10))
-        assert [next(results)[0] for _ in range(7)] == [*range(7)]
-        with pytest.raises(ValueError, match="seven"):  # whoever did it, and not before
-            next(results)
-    assert has_ended(*(pids - {os.getpid()}))
-
-
 def test_a_process_that_dies_is_an_error_of_its_task():
     with Processes(1) as workers:
         dead = workers.submit(os.kill, workers.submit(os.getpid).result(), signal.SIGKILL)

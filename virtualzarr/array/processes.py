@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import BrokenExecutor, Executor, Future
 from contextlib import contextmanager, suppress
 from functools import partial
-from typing import IO, Any, NamedTuple, TypeVar
+from typing import IO, Any, TypeVar
 
 from virtualzarr.errors import ExecutorError
 from virtualzarr.worker import skip_prints, take_pipes, wait_readable
@@ -35,23 +35,6 @@ class ProcessDiedError(ExecutorError, BrokenExecutor):
     """A worker process has died."""
 
 
-class _Task(NamedTuple):
-    """A call, as it is sent and as it is done here, and the future of its result."""
-
-    future: Future[Any]
-    request: bytes
-    call: Callable[[], Any]
-
-    def do_here(self) -> None:
-        """Do it in this process, unless it was cancelled."""
-        if not self.future.set_running_or_notify_cancel():
-            return
-        try:
-            self.future.set_result(self.call())
-        except Exception as error:
-            self.future.set_exception(error)
-
-
 class Processes(Executor):
     """An executor of worker processes, each started when there is work for it.
 
@@ -61,8 +44,6 @@ class Processes(Executor):
     ----------
     count : int
         How many.
-    helped : bool
-        Whether this process is one of them: who waits for what `map` gives does tasks meanwhile.
 
     Examples
     --------
@@ -71,10 +52,9 @@ class Processes(Executor):
     [1, 2]
     """
 
-    def __init__(self, count: int, helped: bool = False) -> None:
+    def __init__(self, count: int) -> None:
         self._max_workers = count
-        self._helped = helped
-        self._tasks: queue.SimpleQueue[_Task | None] = queue.SimpleQueue()
+        self._tasks: queue.SimpleQueue[tuple[Future[Any], bytes] | None] = queue.SimpleQueue()
         self._threads: list[threading.Thread] = []
         self._is_closed = self._is_given_up = False
 
@@ -87,8 +67,8 @@ class Processes(Executor):
             request = pickle.dumps((fn, args, kwargs), pickle.HIGHEST_PROTOCOL)
         except Exception as error:  # whatever the pickling of some object raises
             raise ExecutorError(f"a worker process cannot be sent what to do: {error}") from error
-        self._tasks.put(_Task(future, request, partial(fn, *args, **kwargs)))
-        if len(self._threads) < self._max_workers - self._helped:
+        self._tasks.put((future, request))
+        if len(self._threads) < self._max_workers:
             # Daemons, so that a script that forgets them can end.
             thread = threading.Thread(target=self._serve, name="virtualzarr-worker", daemon=True)
             self._threads.append(thread)
@@ -109,21 +89,10 @@ class Processes(Executor):
         pending: deque[Future[R]] = deque()
         for args in zip(*iterables, strict=False):
             if len(pending) >= 2 * self._max_workers:
-                yield self._await(pending.popleft(), timeout)
+                yield pending.popleft().result(timeout)
             pending.append(self.submit(fn, *args))
         while pending:
-            yield self._await(pending.popleft(), timeout)
-
-    def _await(self, future: Future[R], timeout: float | None) -> R:
-        """Return what comes of a task, and do others until it is there."""
-        while self._helped and not future.done():
-            try:
-                task = self._tasks.get_nowait()
-            except queue.Empty:
-                break
-            if task is not None:
-                task.do_here()
-        return future.result(timeout)
+            yield pending.popleft().result(timeout)
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """End the processes once they have done what was submitted, or is under way."""
@@ -132,7 +101,7 @@ class Processes(Executor):
         if cancel_futures:
             with suppress(queue.Empty):
                 while (task := self._tasks.get_nowait()) is not None:
-                    task.future.cancel()
+                    task[0].cancel()
         for _ in self._threads:
             self._tasks.put(None)
         if wait:
@@ -147,7 +116,7 @@ class Processes(Executor):
         """Give tasks to one process, until there are no more."""
         process: subprocess.Popen[bytes] | None = None
         while (task := self._tasks.get()) is not None:
-            future, request = task.future, task.request
+            future, request = task
             if not future.set_running_or_notify_cancel():
                 continue
             try:

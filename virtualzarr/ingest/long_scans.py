@@ -108,9 +108,8 @@ class _Starting:
         """Start the processes, if they are not, and may be."""
         if self._may_begin:
             self._may_begin = False
-            # This process is one of them: another one would have to import everything first.
-            self.workers = self._stack.enter_context(Processes(config.processes, helped=True))
-            self._begun = [self.workers.submit(_prepare) for _ in range(config.processes - 1)]
+            self.workers = self._stack.enter_context(Processes(config.processes))
+            self._begun = [self.workers.submit(_prepare) for _ in range(config.processes)]
 
     def are_ready(self) -> bool:
         """Whether all have begun."""

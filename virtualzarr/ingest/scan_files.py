@@ -9,7 +9,7 @@ import time
 import warnings
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, closing
+from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
 from hashlib import blake2b
@@ -282,8 +282,7 @@ def _scan_parallel(
         _scan_batch, home=os.getpid(), settings=settings, options=options, reads_values=reads_values
     )
     batches = [files[k : k + size] for k in range(0, len(files), size)]
-    with name_deaths(), ExitStack() as stack:
-        stack.callback(_caches.clear)  # of the batches that were scanned by this process
+    with name_deaths():
         for some, answer in zip_longest(batches, executor.map(work, batches), fillvalue=()):
             packed, caught = _check_answer(answer, some)
             for message, category in caught:
@@ -325,10 +324,7 @@ def _scan_batch(
     """
     names = _hash_names(files)
     if os.getpid() == home:
-        if threading.current_thread() is not threading.main_thread():
-            return names, list(_watch(_scan_serial(files, options))), []
-        rows = scan_rows(files, options, _find_cache(options, settings))
-        return names, Packed.of(list(_watch(rows)), reads_values), []
+        return names, list(_watch(_scan_serial(files, options))), []
     # A worker starts with default settings: limits that the user raised have to hold there, too.
     vars(config).update(settings)
     if threading.current_thread() is not threading.main_thread():
