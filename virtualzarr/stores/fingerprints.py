@@ -110,6 +110,7 @@ class Pin:
         with _pinning:  # of threads that read at the same time, one is the first
             if self.fingerprint is None and config.verify_sources:
                 self.fingerprint = current.as_recorded()
+                return
             pinned = self.fingerprint
         if pinned is None or not config.verify_sources:
             return

@@ -81,6 +81,12 @@ class FsspecStore:
         self.storage_options = storage_options
         self.connection = Connection(Location(self.uri, storage_options))
         self.root = self.connection.path.rstrip("/")
+        # In a chain of URLs, the path belongs to the first that has one.
+        links = self.uri.split("::")
+        first = next((i for i, link in enumerate(links) if "://" in link), 0)
+        stem = links[first] if links[first].endswith("/") else f"{links[first]}/"
+        self._before_key = "::".join([*links[:first], stem])
+        self._after_key = "".join(f"::{link}" for link in links[first + 1 :])
         # Signs such as # and ? in a key are not those of a web address.
         self._quoted = self.root.startswith(("http://", "https://"))
 
@@ -92,11 +98,7 @@ class FsspecStore:
         >>> FsspecStore("memory://a/b").to_uri("c/0")
         'memory://a/b/c/0'
         """
-        # In a chain of URLs, the path belongs to the first that has one.
-        links = self.uri.split("::")
-        first = next((i for i, link in enumerate(links) if "://" in link), 0)
-        stem = links[first] if links[first].endswith("/") else f"{links[first]}/"
-        return "::".join([*links[:first], stem + self._name(key), *links[first + 1 :]])
+        return f"{self._before_key}{self._name(key)}{self._after_key}"
 
     def _name(self, key: str) -> str:
         check_within(key, self.uri)

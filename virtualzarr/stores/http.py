@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
-from functools import partial
+from functools import lru_cache, partial
 from html.parser import HTMLParser
 from typing import Any
 from urllib.parse import urldefrag, urljoin
@@ -184,7 +184,7 @@ class HttpTransport(AsyncTransport):
                 options.pop(name, None)
             session = await fs.set_session()
             options.setdefault("timeout", _timeout_of(session))
-            origin = origin_of(str(target))
+            origin = target.scheme, target.raw_host, target.port
             window, hedge = window_of(session, origin), hedge_of(session, origin)
             send = partial(
                 session.request, method, _sign(target, credential), headers={**common, **headers},
@@ -240,20 +240,22 @@ class HttpTransport(AsyncTransport):
 
 
 def _timeout_of(session: Any) -> Any:
-    """Return how long requests of a session may take, unless who made it said so.
+    """Return how long requests of a session may take, unless who made it said so."""
+    return _bound_silence(session.timeout, config.stall_seconds)
 
-    A server that sends nothing more would keep a read waiting for minutes, and leave no time to ask
-    it again.
+
+@lru_cache(maxsize=8)
+def _bound_silence(given: Any, seconds: float) -> Any:
+    """Return a timeout that gives up a server that sends nothing more, if it is aiohttp's own.
+
+    That one would keep a read waiting for minutes, and leave no time to ask again.
     """
     from aiohttp import ClientTimeout
     from aiohttp.client import DEFAULT_TIMEOUT
 
-    given = session.timeout
     if given != DEFAULT_TIMEOUT:
         return given
-    return ClientTimeout(
-        given.total, sock_connect=given.sock_connect, sock_read=config.stall_seconds
-    )
+    return ClientTimeout(given.total, sock_connect=given.sock_connect, sock_read=seconds)
 
 
 def _sign(target: Any, credential: Credential | None) -> Any:

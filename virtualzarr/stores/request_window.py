@@ -6,8 +6,8 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -74,20 +74,20 @@ class RequestWindow:
         self._timer: asyncio.TimerHandle | None = None
         self._waiting: deque[asyncio.Future[None]] = deque()
 
-    @asynccontextmanager
-    async def slot(self) -> AsyncIterator[None]:
+    def slot(self) -> _Slot:
         """Wait until one more request may be sent, and count it until the end of the block."""
-        # No semaphore of asyncio: the number of its slots cannot be lowered.
+        return _Slot(self)
+
+    def _queue(self) -> asyncio.Future[None]:
         turn = asyncio.get_running_loop().create_future()
         self._waiting.append(turn)
         self._grant()
-        try:
-            await turn
-            yield
-        finally:
-            if turn.done() and not turn.cancelled():
-                self._running -= 1
-                self._grant()
+        return turn
+
+    def _leave(self, turn: asyncio.Future[None]) -> None:
+        if turn.done() and not turn.cancelled():
+            self._running -= 1
+            self._grant()
 
     def note_answer(
         self, *, keeps_open: bool, is_busy: bool = False, retry_after: float = 0.0
@@ -179,6 +179,28 @@ class RequestWindow:
         if self._timer is not None:
             self._timer.cancel()
         self._timer = loop.call_at(self._resume, self._grant)
+
+
+class _Slot:
+    """One request that is under way, within an ``async with`` statement."""
+
+    # No semaphore of asyncio: the number of its slots cannot be lowered. No generator: each request
+    # of thousands has one.
+    __slots__ = ("_turn", "_window")
+
+    def __init__(self, window: RequestWindow) -> None:
+        self._window = window
+
+    async def __aenter__(self) -> None:
+        self._turn = self._window._queue()
+        try:
+            await self._turn
+        except BaseException:
+            self._window._leave(self._turn)
+            raise
+
+    async def __aexit__(self, *error: object) -> None:
+        self._window._leave(self._turn)
 
 
 _windows: WeakKeyDictionary[Any, dict[tuple[str, str, int | None], RequestWindow]] = (
