@@ -210,3 +210,9 @@ def test_long_texts_stay_whole():
 def test_secrets_that_have_others_in_them_are_hidden_whole(secret):
     for text in (f"bad {secret} token", hide_secrets(f"bad {secret} token")):
         assert hide_known(text, [secret]) == "bad *** token"
+
+
+@pytest.mark.parametrize("secret", ["Tr0ub%4dor3", "ab%41cdefgh", "%41%42", "a%2fbcd%2Fe"])
+def test_secrets_that_look_escaped_are_hidden_as_they_are(secret):
+    assert hide_known(f"bad {secret} token", [secret]) == "bad *** token"
+    assert hide_known("an AB test", [secret]) == "an AB test"

@@ -141,7 +141,8 @@ def hide_known(text: str, secrets: Iterable[str]) -> str:
     # A server may send very many, at each of which a search would begin that reads all that follow.
     text = _BACKSLASHES.sub(r"\\", text)
     # Of one with `&sig=` in it, our errors have hidden a part already.
-    forms = {_decode(form) for secret in secrets for form in (secret, hide_secrets(secret))}
+    forms = {form for secret in secrets for form in (secret, hide_secrets(secret))}
+    forms |= {decoded for form in forms if len(decoded := _decode(form)) >= _SHORTEST}
     for secret in sorted(forms, key=len, reverse=True):
         # However it is escaped, letters and digits are as they are.
         if max(_PLAIN.findall(secret), key=len, default="") in text:

@@ -64,7 +64,7 @@ def wait_readable(file: int | IO[bytes], seconds: float) -> bool:
 
     Not by `select.select`, which takes no descriptors from 1,024 on: processes may have more files.
     """
-    with selectors.DefaultSelector() as selector:
+    with getattr(selectors, "PollSelector", selectors.SelectSelector)() as selector:
         selector.register(file, selectors.EVENT_READ)
         return bool(selector.select(seconds))
 

@@ -27,6 +27,7 @@ from virtualzarr.manifest import Manifest, Source, Sources
 from virtualzarr.stores import LocalStore, ZipStore
 from virtualzarr.stores import local as local_stores
 from virtualzarr.stores.files import Fingerprint, LocalFile
+from virtualzarr.stores.fingerprints import Pin
 
 DATA = np.arange(24 * 24, dtype="i4").reshape(24, 24)
 MIB = 1 << 20
@@ -481,6 +482,24 @@ def test_shards_replaced_by_ones_that_look_alike(tmp_path, monkeypatch, settled_
             monkeypatch.setattr(os, "open", opened)
             for value, each in zip(values, zip(*versions, strict=True), strict=True):
                 assert value in each, (moment, values)
+
+
+@pytest.mark.parametrize("settled_ns", [0, 10**12])
+def test_shards_of_references_are_of_the_version_that_others_read(
+    tmp_path, monkeypatch, settled_ns
+):
+    """Where the references note none, the first that is read of a file decides."""
+    monkeypatch.setattr(vz.config, "settled_ns", settled_ns)
+    path = tmp_path / "shard"
+    path.write_bytes(b"abc")
+    pin = Pin()
+    located = LocalFile(str(path), None, pin)
+    assert bytes(shards._pin_version(located, math.inf).read(0, 3)) == b"abc"
+    (tmp_path / "new").write_bytes(b"xyz")
+    os.utime(tmp_path / "new", (10**9, 10**9))
+    os.replace(tmp_path / "new", path)
+    with pytest.raises(vz.errors.SourceChangedError):
+        shards._pin_version(located, math.inf)
 
 
 # -- never more than the limit ---------------------------------------------------------------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import multiprocessing
+from multiprocessing.connection import wait
 
 import numpy as np
 
@@ -46,14 +47,14 @@ def write(url, options, writer, count, answers, vacuums=False):
     storage = open_storage(Location.of(url, options))
     for k in range(count):
         name, outcome = f"row{writer}-{k}", "done"
-        answers.put((name, "begun"))
+        answers.send((name, "begun"))
         try:
             append(storage, 1000 * k + writer, name=name)
         except CommitUnknownError:
             outcome = "unknown"
         except (CommitFailedError, SourceError):
             outcome = "failed"
-        answers.put((name, outcome))
+        answers.send((name, outcome))
         if vacuums and k % 5 == 4:
             try:
                 head = storage.run(read_head())
@@ -63,27 +64,37 @@ def write(url, options, writer, count, answers, vacuums=False):
 
 
 def start(url, options, writers, count, vacuums=False):
-    """Start writers; return their processes and the queue of their answers."""
-    answers = spawn.Queue()
+    """Start writers; return their processes and a pipe of the answers of each.
+
+    No queue: it sends from a thread, so that a process may be killed after a commit and before that
+    has told of it, and with a lock that all others wait for.
+    """
+    pipes = [spawn.Pipe(duplex=False) for _ in writers]
     processes = [
-        spawn.Process(target=write, args=(url, options, w, count, answers, vacuums), daemon=True)
-        for w in writers
+        spawn.Process(target=write, args=(url, options, w, count, sender, vacuums), daemon=True)
+        for w, (_, sender) in zip(writers, pipes, strict=True)
     ]
-    for process in processes:
+    for process, (_, sender) in zip(processes, pipes, strict=True):
         process.start()
-    return processes, answers
+        sender.close()  # the process has its own, and the pipe ends with it
+    return processes, [receiver for receiver, _ in pipes]
 
 
-def collect(processes, answers, timeout=150):
+def collect(processes, receivers, timeout=150):
     """Wait for all writers; return the last answer of each commit."""
-    outcomes = {}
-    while any(process.is_alive() for process in processes) or not answers.empty():
-        if not answers.empty():
-            name, outcome = answers.get(timeout=timeout)
-            outcomes[name] = outcome
-        else:
-            for process in processes:
-                process.join(0.02)
+    outcomes, receivers = {}, [*receivers]
+    while receivers:
+        ready = wait(receivers, timeout)
+        assert ready, "a writer says nothing"
+        for receiver in ready:
+            try:
+                name, outcome = receiver.recv()
+            except (EOFError, OSError):  # it has ended, or was killed within an answer
+                receivers.remove(receiver)
+            else:
+                outcomes[name] = outcome
+    for process in processes:
+        process.join()
     return outcomes
 
 

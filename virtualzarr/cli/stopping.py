@@ -15,6 +15,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from types import FrameType
 
+_LONGEST_WAIT = 86_400.0
+"""Seconds: systems take no number of milliseconds beyond 24 days."""
+
 
 class AbandonedError(BaseException):
     """A second signal came: whatever is under way is left as it is."""
@@ -45,10 +48,11 @@ class Stop:
             self._writer.send(b"w")
 
     def wait(self, seconds: float) -> None:
-        """Wait for some time, unless woken."""
-        with selectors.DefaultSelector() as selector:
+        """Wait for some time, a day at most, unless woken."""
+        # `select` takes no descriptors from 1,024 on, and other selectors take one of their own.
+        with getattr(selectors, "PollSelector", selectors.SelectSelector)() as selector:
             selector.register(self._reader, selectors.EVENT_READ)
-            selector.select(seconds)
+            selector.select(min(seconds, _LONGEST_WAIT))
         with suppress(BlockingIOError):
             while self._reader.recv(4096):
                 pass

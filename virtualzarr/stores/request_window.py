@@ -85,7 +85,9 @@ class RequestWindow:
         return turn
 
     def _leave(self, turn: asyncio.Future[None]) -> None:
-        if turn.done() and not turn.cancelled():
+        if turn.cancel():  # whoever waited has given up
+            return
+        if not turn.cancelled():
             self._running -= 1
             self._grant()
 

@@ -23,7 +23,7 @@ from virtualzarr.config import config
 from virtualzarr.errors import SourceChangedError, SourceError
 from virtualzarr.stores import invalidation
 from virtualzarr.stores.files import ByteFile, Fingerprint, LocalFile, OpenFile, RemoteFile
-from virtualzarr.stores.fingerprints import check_unchanged
+from virtualzarr.stores.fingerprints import Pin, check_unchanged
 from virtualzarr.stores.lru_cache import LRUCache
 
 ENTRY_OVERHEAD = 512
@@ -62,7 +62,10 @@ def stat_version(path: str) -> LocalVersion:
 
 def _fingerprint_of(status: os.stat_result) -> Fingerprint:
     # Tools restore the time of modification (rsync, tar); nothing sets that of the last change.
-    tag = f"{status.st_dev:x}-{status.st_ino:x}-{status.st_ctime_ns:x}"
+    changed_ns = status.st_ctime_ns
+    if os.name == "nt":  # where paths and descriptors do not mean the same by it
+        changed_ns = getattr(status, "st_birthtime_ns", changed_ns)
+    tag = f"{status.st_dev:x}-{status.st_ino:x}-{changed_ns:x}"
     return Fingerprint(status.st_size, status.st_mtime_ns, tag)
 
 
@@ -97,13 +100,18 @@ def _fetch_remote_version(file: RemoteFile) -> Fingerprint | None:
 class PinnedFile(LocalFile):
     """A local file pinned to one version: reading another one is an error."""
 
-    __slots__ = ("_expected", "checked_at", "version")
+    __slots__ = ("_expected", "_seen", "checked_at", "version")
 
-    def __init__(self, path: str, version: LocalVersion, checked_at: float) -> None:
-        super().__init__(path, version.fingerprint)
+    def __init__(
+        self, path: str, version: LocalVersion, checked_at: float, pin: Pin | None = None
+    ) -> None:
+        super().__init__(path, version.fingerprint, pin)
         self.version = version
         self.checked_at = checked_at
         self._expected: list[tuple[int, bytes]] = []
+        self._seen: object = None
+        if pin is not None:
+            pin.check(path, Fingerprint(version.fingerprint.size, version.fingerprint.mtime_ns))
 
     def expect(self, start: int, data: Buffer) -> None:
         """Take a version that has other bytes there for another one.
@@ -118,7 +126,7 @@ class PinnedFile(LocalFile):
         file = super()._open()
         try:
             for start, data in self._expected:
-                if file.take(start, len(data)) != data:
+                if file.size < start + len(data) or file.take(start, len(data)) != data:
                     message = "the file was replaced while it was read"
                     raise SourceChangedError(message, file=self.uri)
         except BaseException:
@@ -128,7 +136,16 @@ class PinnedFile(LocalFile):
 
     def _check_status(self, status: os.stat_result) -> None:
         # Not by size and date alone: tools that copy restore the date.
-        check_unchanged(self.uri, self.fingerprint, _fingerprint_of(status))
+        current = (
+            status.st_dev,
+            status.st_ino,
+            status.st_size,
+            status.st_mtime_ns,
+            status.st_ctime_ns,
+        )
+        if current != self._seen:
+            check_unchanged(self.uri, self.fingerprint, _fingerprint_of(status))
+            self._seen = current
 
 
 class SourceVersion(NamedTuple):

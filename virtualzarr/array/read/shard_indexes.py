@@ -146,7 +146,7 @@ def _pin_version(file: ByteFile, since: float) -> ByteFile:
         return file
     last = shard_indexes.last_version(file.uri, None, since)
     if last is not None:
-        return PinnedFile(file.uri, *last)
+        return PinnedFile(file.uri, *last, file.pin)
     checked_at = time.monotonic()
     try:
         version = stat_version(file.uri)
@@ -154,7 +154,7 @@ def _pin_version(file: ByteFile, since: float) -> ByteFile:
         file.read(0, 0)  # its error is the better one, where anything else is wrong
         raise SourceNotFoundError("there was no such file", file=file.uri) from error
     shard_indexes.revalidate(SourceVersion(file.uri, None, version, checked_at))
-    return PinnedFile(file.uri, version, checked_at)
+    return PinnedFile(file.uri, version, checked_at, file.pin)
 
 
 def _read_index(
