@@ -433,55 +433,102 @@ def test_indexes_follow_the_bound(tmp_path, monkeypatch, bound):
     np.testing.assert_array_equal(array[6:], DATA[6:])
 
 
+@pytest.mark.parametrize("levels", [1, 2])
+@pytest.mark.parametrize("versions", [[[6, 0, 0, 4], [0, 7, 0, 4]], [[6, 5, 0, 0], [0, 0, 7, 4]]])
 @pytest.mark.parametrize("same_tick", [False, True])
 @pytest.mark.parametrize("settled_ns", [0, 10**12])
-def test_shards_replaced_by_ones_that_look_alike(tmp_path, monkeypatch, settled_ns, same_tick):
-    """Of equal size and date, at any moment: each chunk is of one version, as is its place."""
+def test_shards_replaced_by_ones_that_look_alike(
+    tmp_path, monkeypatch, settled_ns, same_tick, versions, levels
+):
+    """Of equal size and date, at any moment: all is of one version, as is its place."""
     if same_tick and not settled_ns:
         pytest.skip("such a file counts as settled only where no two changes fall into one tick")
     monkeypatch.setattr(vz.config, "settled_ns", settled_ns)
-    versions = [[6, 0, 0, 4], [0, 7, 0, 4]]
-    names = [str(tmp_path / "first"), str(tmp_path / "second")]
-    for name, version in zip(names, versions, strict=True):
-        array = vz.create_array(
-            name, shape=(32,), chunks=(8,), shards=(32,), dtype="i8", compressors=None
-        )
-        array[...] = np.repeat(version, 8)
-    shard, new = f"{names[0]}/c/0", str(tmp_path / "new")
-    contents = [Path(name, "c", "0").read_bytes() for name in names]
+    contents = contents_of_shards(tmp_path, versions, levels)
     assert len(contents[0]) == len(contents[1])
     assert contents[0] != contents[1]
-
-    def place(number):
-        with open(new, "wb") as file:
-            file.write(contents[number])
-        os.utime(new, (10**9, 10**9))
-        os.replace(new, shard)
-        if not settled_ns:
-            time.sleep(0.02)  # more than a tick
-
     if same_tick:  # and the inode of the one that was replaced
         monkeypatch.setattr(
             caches, "_fingerprint_of", lambda status: Fingerprint(status.st_size, 10**18, "same")
         )
+    wait = 0 if settled_ns else 0.02  # more than a tick
+    for first in (0, 1):
+        for values in read_while_replaced(
+            tmp_path, monkeypatch, contents[first], contents[1 - first], wait
+        ):
+            assert values in versions
+
+
+@pytest.mark.parametrize("levels", [1, 2])
+@pytest.mark.parametrize("settled_ns", [0, 10**12])
+def test_shards_deleted_or_written_while_they_are_read(tmp_path, monkeypatch, settled_ns, levels):
+    """All of them is there, or nothing."""
+    monkeypatch.setattr(vz.config, "settled_ns", settled_ns)
+    versions = [[6, 1, 5, 4], [0, 0, 0, 0]]
+    (shard,) = contents_of_shards(tmp_path, versions[:1], levels)
+    monkeypatch.setattr(vz.config, "local_read", 64)  # chunks are read one by one
+    for first, second in [(shard, None), (None, shard)]:
+        seen = read_while_replaced(tmp_path, monkeypatch, first, second)
+        assert all(values in versions for values in seen)
+        for values in read_while_replaced(tmp_path, monkeypatch, first, second, fill_missing=False):
+            assert values == versions[0] or isinstance(values, vz.errors.ChunkNotFoundError)
+
+
+def contents_of_shards(folder, versions, levels):
+    """Return the contents of a shard for each version, of which every value is a chunk."""
+    bytes_codec = [{"name": "bytes", "configuration": {"endian": "little"}}]
+    codecs = bytes_codec
+    for chunk in (8, 16)[:levels]:
+        configuration = {"chunk_shape": [chunk], "codecs": codecs}
+        codecs = [{"name": "sharding_indexed", "configuration": configuration}]
+    contents = []
+    for version in versions:
+        array = vz.create_array(
+            str(folder / "a.zarr"), shape=(32,), codecs=codecs, chunks=(32,), dtype="i8",
+            fill_value=0, overwrite=True,
+        )  # fmt: skip
+        array[...] = np.repeat(version, 8)
+        contents.append((folder / "a.zarr" / "c" / "0").read_bytes())
+    return contents
+
+
+def read_while_replaced(folder, monkeypatch, first, second, wait=0, fill_missing=True):
+    """Read chunks while their shard is replaced, before each time that it is opened in turn.
+
+    None as contents is no file. Errors of missing chunks are given as they are.
+    """
+    shard, new = str(folder / "a.zarr" / "c" / "0"), str(folder / "new")
     opened = os.open
-    for moment in range(5):
-        for first in (0, 1):
-            place(first)
-            left = [moment]
 
-            def replace_then_open(path, *args, left=left, first=first, **kwargs):
-                if path == shard:
-                    if not left[0]:
-                        place(1 - first)
-                    left[0] -= 1
-                return opened(path, *args, **kwargs)
+    def place(content):
+        if content is None:
+            Path(shard).unlink(missing_ok=True)
+        else:
+            Path(new).write_bytes(content)
+            os.utime(new, (10**9, 10**9))
+            os.replace(new, shard)
+        time.sleep(wait)
 
-            monkeypatch.setattr(os, "open", replace_then_open)
-            values = vz.open(names[0])[:][::8].tolist()
+    for moment in range(6):
+        place(first)
+        left = [moment]
+
+        def replace_then_open(path, *args, left=left, **kwargs):
+            if path == shard:
+                if not left[0]:
+                    place(second)
+                left[0] -= 1
+            return opened(path, *args, **kwargs)
+
+        monkeypatch.setattr(os, "open", replace_then_open)
+        array = vz.open(str(folder / "a.zarr"))
+        array.fill_missing = fill_missing
+        try:
+            yield array[:][::8].tolist()
+        except vz.errors.ChunkNotFoundError as error:
+            yield error
+        finally:
             monkeypatch.setattr(os, "open", opened)
-            for value, each in zip(values, zip(*versions, strict=True), strict=True):
-                assert value in each, (moment, values)
 
 
 @pytest.mark.parametrize("settled_ns", [0, 10**12])

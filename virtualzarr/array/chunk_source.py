@@ -58,7 +58,8 @@ class LocatedChunks:
     check_missing : callable, optional
         Raises an error if files that do not exist may have been chunks.
     relocate : callable, optional
-        Locates some of the projection's cells anew, when a file was replaced in the meantime.
+        Locates cells anew whose files were replaced in the meantime, given some of each file.
+        Returns which cells of the projection are in these files, and where they lie now.
     read_small : callable, optional
         Reads the files of several numbers, faster than one by one; it yields None for those that
         are large, or that only reading one by one tells what is wrong with.
@@ -74,7 +75,7 @@ class LocatedChunks:
     origin: NDArray[np.int32] | None = None
     may_be_missing: bool = False
     check_missing: Callable[[], None] = lambda: None
-    relocate: Callable[[NDArray[np.int64]], LocatedChunks] | None = None
+    relocate: Callable[[NDArray[np.int64]], tuple[NDArray[np.int64], LocatedChunks]] | None = None
     read_small: Callable[[NDArray[np.int64]], Iterator[bytes | None]] | None = None
 
     def __len__(self) -> int:

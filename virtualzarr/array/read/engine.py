@@ -45,7 +45,7 @@ from virtualzarr.errors import (
     ChunkNotFoundError,
     CodecError,
     OutOfMemoryError,
-    SourceChangedError,
+    SourceError,
     SourceNotFoundError,
     VirtualZarrError,
 )
@@ -149,7 +149,7 @@ class ReadRequest:
     cache_lookup: CacheLookup | None = None
     is_nested: bool = False
     cached: CachedBlocks | None = None
-    replaced: dict[int, SourceChangedError] = field(default_factory=dict)  # by number of the file
+    replaced: dict[int, SourceError] = field(default_factory=dict)  # by number of the file
     missing: list[int] = field(default_factory=list)  # some that were filled, also by requests anew
     # Not handed to requests anew: it goes with the last of `block_codecs`, which each has its own.
     batch_decoder: BatchDecoder | None = field(default=None, init=False)
@@ -473,8 +473,8 @@ class ReadRequest:
             self.add_context(i, error)
             raise
 
-    def note_replaced(self, i: int, error: SourceChangedError) -> None:
-        """Note that the file of a chunk was replaced after it had been located.
+    def note_replaced(self, i: int, error: SourceError) -> None:
+        """Note that the file of a chunk was replaced, or deleted, after it had been located.
 
         Raises the error where chunks cannot be located again.
         """
@@ -485,16 +485,16 @@ class ReadRequest:
     def _locate_replaced(self) -> ReadRequest:
         """Return a request for all chunks of files that were replaced, located anew.
 
-        Chunks that were read before the file was replaced are among them: those of one file are of
-        one version.
+        Chunks that were read before the file was replaced are among them, and those that the old
+        one lacks: all of one file are of one version.
         """
         located = self.located
         assert located.relocate is not None
-        cells = located.cell[np.isin(located.file, [*self.replaced])]
+        cells, anew = located.relocate(located.cell[np.isin(located.file, [*self.replaced])])
         # A fresh request, since lengths, codecs and files of the old one describe the replaced
         # file.
-        fresh = replace(self, located=located.relocate(cells), replaced={}, cached=None)
-        gone = np.setdiff1d(cells, fresh.located.cell)
+        fresh = replace(self, located=anew, replaced={}, cached=None)
+        gone = np.setdiff1d(cells, anew.cell)
         if len(gone) and not self.fill_missing:
             raise ChunkNotFoundError("the chunk is missing").at(
                 variable=self.variable, chunk=format_cell(self.projection.cells(gone[:1])[0])

@@ -177,9 +177,21 @@ class ShardedChunks:
                 since = math.inf
         raise AssertionError
 
-    def _relocate(self, projection: Projection, positions: Int64) -> LocatedChunks:
-        """Find sub-chunks again whose file was replaced."""
-        return self._locate_with_retries(projection, positions, math.inf)
+    def _relocate(self, projection: Projection, positions: Int64) -> tuple[Int64, LocatedChunks]:
+        """Find all sub-chunks again that are in the files of some, which were replaced."""
+        file = self._rank_of_file(projection.cells())
+        positions = np.flatnonzero(np.isin(file, file[positions]))
+        return positions, self._locate_with_retries(projection, positions, math.inf)
+
+    def _rank_of_file(self, cells: Int64) -> Int64:
+        """Return a number for each sub-chunk that is equal for those in one file."""
+        cuts = zip(self.grid.axes, self.codec.chunk_shape, cells.T, strict=True)
+        shard = np.empty_like(cells)
+        for i, (axis, edge, along) in enumerate(cuts):
+            shard[:, i] = axis.cell_of(along * edge)
+        if isinstance(self.shards, ShardedChunks):
+            return self.shards._rank_of_file(shard)
+        return _rank(shard, self.grid.grid_shape)
 
     def _locate_shards(self, projection: Projection, since: float) -> LocatedChunks:
         """Find the shards that a projection on their grid touches."""

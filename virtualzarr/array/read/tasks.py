@@ -234,6 +234,10 @@ def fill_missing_chunk(
     request: ReadRequest, i: int, error: SourceNotFoundError, fill: Task
 ) -> None:
     """Fill in a chunk whose file does not exist, if that means it was never written."""
+    if request.located.relocate is not None:
+        # Others of the file may have been read before it was deleted.
+        request.note_replaced(i, error)
+        return
     if not request.located.may_be_missing:
         raise error.at(**request.chunk_context(i))
     if not request.fill_missing:
