@@ -255,7 +255,7 @@ class Connection:
         return await self._ask_in_loop(lambda transport: transport.fingerprint_in_loop(path), uri)
 
     async def _ask_in_loop(self, ask: Callable[[AsyncTransport], Awaitable[T]], uri: str) -> T:
-        with self._errors(uri):
+        try:
             provider = self._find_provider(uri)
             credential = None if provider is None else await get_credential(provider)
             transport = self._transport_by(credential)
@@ -270,6 +270,9 @@ class Connection:
             transport = self._transport_by(await get_credential(provider))
             assert isinstance(transport, AsyncTransport)
             return await ask(transport)
+        except Exception:  # entered only now: each of thousands of requests would pay for it
+            with self._errors(uri):
+                raise
 
     def fetch_many(
         self, path: str, uri: str, ranges: Sequence[tuple[int, int]]

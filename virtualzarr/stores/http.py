@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import lru_cache, partial
 from html.parser import HTMLParser
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import urldefrag, urljoin
 
 from virtualzarr.config import config
@@ -27,10 +27,10 @@ from virtualzarr.stores.fingerprints import (
     check_length,
     truncated_error,
 )
-from virtualzarr.stores.hedging import hedge_of, send_hedged
+from virtualzarr.stores.hedging import Hedge, hedge_of, send_hedged
 from virtualzarr.stores.listing import Entry, walk_entries
 from virtualzarr.stores.location import Location, without_credentials
-from virtualzarr.stores.request_window import window_of
+from virtualzarr.stores.request_window import RequestWindow, window_of
 from virtualzarr.stores.retry import (
     BUSY_STATUSES,
     TRANSIENT_STATUSES,
@@ -40,6 +40,8 @@ from virtualzarr.stores.retry import (
 )
 from virtualzarr.stores.uris import is_below, origin_of, without_query
 from virtualzarr.stores.web_sessions import SessionMaker
+
+T = TypeVar("T")
 
 MISSING_STATUSES = (404, 410)
 """All other failures say nothing of whether a file is there."""
@@ -102,36 +104,35 @@ class HttpTransport(AsyncTransport):
         what a signed URL is for. Whether a file is missing is said by GET.
         """
 
-        async def head() -> Fingerprint | None:
-            async with self._request("HEAD", url, {}) as response:
-                if response.status in TRANSIENT_STATUSES:
-                    raise _transient_error(response, url)
-                if response.status != 200:
-                    return None
-                return Fingerprint.from_headers(response.headers, _content_length(response))
+        async def read_head(response: Any) -> Fingerprint | None:
+            if response.status in TRANSIENT_STATUSES:
+                raise _transient_error(response, url)
+            if response.status != 200:
+                return None
+            return Fingerprint.from_headers(response.headers, _content_length(response))
 
-        fingerprint = await retry(head)
+        async def read_first_byte(response: Any) -> Fingerprint:
+            if response.status == 416:  # an empty file has no first byte
+                size = _parse_content_range(response, url)[2]
+                return Fingerprint.from_headers(response.headers, size)
+            _check_status(response, url)
+            is_part = response.status == 206
+            size = _parse_content_range(response, url)[2] if is_part else _content_length(response)
+            return Fingerprint.from_headers(response.headers, size)
+
+        fingerprint = await retry(lambda: self._request("HEAD", url, {}, read_head))
         if fingerprint is not None and fingerprint.size:
             return fingerprint
-        return await retry(lambda: self._fingerprint_by_get(url))
-
-    async def _fingerprint_by_get(self, url: str) -> Fingerprint:
         # One byte: servers that ignore ranges send all of it, of which only the headers are read.
-        async with self._request("GET", url, {"Range": "bytes=0-0"}) as response:
-            if response.status == 416:  # an empty file has no first byte
-                return Fingerprint.from_headers(
-                    response.headers, _parse_content_range(response, url)[2]
-                )
-            _check_status(response, url)
-            partial = response.status == 206
-            size = _parse_content_range(response, url)[2] if partial else _content_length(response)
-            return Fingerprint.from_headers(response.headers, size)
+        headers = {"Range": "bytes=0-0"}
+        return await retry(lambda: self._request("GET", url, headers, read_first_byte))
 
     async def _attempt(
         self, url: str, start: int, stop: int | None, limit: int | None
     ) -> tuple[bytes, Fingerprint]:
         headers = range_header(start, stop)
-        async with self._request("GET", url, headers) as response:
+
+        async def read(response: Any) -> tuple[bytes, Fingerprint]:
             if response.status == 416:
                 size = _parse_content_range(response, url)[2]
                 if start < 0 and size == 0:
@@ -154,13 +155,23 @@ class HttpTransport(AsyncTransport):
                 data = data[start:]  # all of it came, where the last bytes were requested
             return data, Fingerprint.from_headers(response.headers, size)
 
-    @asynccontextmanager
+        return await self._request("GET", url, headers, read)
+
     async def _request(
-        self, method: str, url: str, headers: Mapping[str, str]
-    ) -> AsyncIterator[Any]:
-        """Send a GET or HEAD, follow redirects, and give the response, whatever its status.
+        self,
+        method: str,
+        url: str,
+        headers: Mapping[str, str],
+        read: Callable[[Any], Awaitable[T]],
+    ) -> T:
+        """Send a GET or HEAD, follow redirects, and return what is read of the response.
 
         Credentials go to the scheme and host they were given for, and nowhere else.
+
+        Parameters
+        ----------
+        read : callable
+            Is given the response, whatever its status.
         """
         from yarl import URL
 
@@ -191,15 +202,7 @@ class HttpTransport(AsyncTransport):
                 allow_redirects=False, raise_for_status=False, **options,
             )  # fmt: skip
             async with window.slot():
-                with window.note_failures(), _translate_errors(url):
-                    response = await send_hedged(hedge, send, lambda answer: answer.close())
-                is_busy = response.status in BUSY_STATUSES
-                if is_busy:
-                    hedge.note_busy()
-                window.note_answer(
-                    keeps_open=_keeps_open(response), is_busy=is_busy,
-                    retry_after=_seconds_to_rest(response) if is_busy else 0.0,
-                )  # fmt: skip
+                response = await _send(send, hedge, window, url)
                 try:
                     if response.status in _REFUSALS and provider and provider not in renewed:
                         renewed.add(provider)
@@ -207,9 +210,7 @@ class HttpTransport(AsyncTransport):
                             continue
                     redirect = response.headers.get("Location")
                     if response.status not in _REDIRECT_STATUSES or redirect is None:
-                        with window.note_failures(is_busy=is_busy), _translate_errors(url):
-                            yield response
-                        return
+                        return await _read_answer(response, read, window, url)
                 finally:
                     response.release()
             try:
@@ -237,6 +238,37 @@ class HttpTransport(AsyncTransport):
         # Shared by requests of one file system, which is that of one login, and by no others.
         options = {**without_credentials(self._options), "get_client": self._redirected_session}
         return HTTPFileSystem(**options, loop=self._fs.loop)
+
+
+async def _send(
+    send: Callable[[], Awaitable[Any]], hedge: Hedge, window: RequestWindow, url: str
+) -> Any:
+    """Return the response to a request, of which its host's window has taken note."""
+    try:
+        response = await send_hedged(hedge, send, lambda answer: answer.close())
+    except Exception:  # entered only now: each of thousands of requests would pay for it
+        with window.note_failures(), _translate_errors(url):
+            raise
+    is_busy = response.status in BUSY_STATUSES
+    if is_busy:
+        hedge.note_busy()
+    window.note_answer(
+        keeps_open=_keeps_open(response), is_busy=is_busy,
+        retry_after=_seconds_to_rest(response) if is_busy else 0.0,
+    )  # fmt: skip
+    return response
+
+
+async def _read_answer(
+    response: Any, read: Callable[[Any], Awaitable[T]], window: RequestWindow, url: str
+) -> T:
+    """Return what is read of a response; the window takes note of failures."""
+    try:
+        return await read(response)
+    except Exception:
+        is_busy = response.status in BUSY_STATUSES
+        with window.note_failures(is_busy=is_busy), _translate_errors(url):
+            raise
 
 
 def _timeout_of(session: Any) -> Any:

@@ -78,18 +78,23 @@ class RequestWindow:
         """Wait until one more request may be sent, and count it until the end of the block."""
         return _Slot(self)
 
-    def _queue(self) -> asyncio.Future[None]:
-        turn = asyncio.get_running_loop().create_future()
+    def _enter(self) -> asyncio.Future[None] | None:
+        """Count one more request at once, or return a turn to wait for."""
+        loop = asyncio.get_running_loop()
+        if not self._waiting and self._running < self.size and self._resume <= (now := loop.time()):
+            self._running += 1
+            self._resume = now + self._pause
+            return None
+        turn = loop.create_future()
         self._waiting.append(turn)
         self._grant()
         return turn
 
-    def _leave(self, turn: asyncio.Future[None]) -> None:
-        if turn.cancel():  # whoever waited has given up
+    def _leave(self, turn: asyncio.Future[None] | None) -> None:
+        if turn is not None and (turn.cancel() or turn.cancelled()):  # whoever waited has given up
             return
-        if not turn.cancelled():
-            self._running -= 1
-            self._grant()
+        self._running -= 1
+        self._grant()
 
     def note_answer(
         self, *, keeps_open: bool, is_busy: bool = False, retry_after: float = 0.0
@@ -194,7 +199,9 @@ class _Slot:
         self._window = window
 
     async def __aenter__(self) -> None:
-        self._turn = self._window._queue()
+        self._turn = self._window._enter()
+        if self._turn is None:
+            return
         try:
             await self._turn
         except BaseException:
