@@ -1,5 +1,6 @@
 """Decoded chunks in memory: never another's, never stale, never more than the limit."""
 
+import json
 import math
 import multiprocessing
 import os
@@ -7,6 +8,8 @@ import pickle
 import sys
 import threading
 import time
+from functools import partial
+from http.server import ThreadingHTTPServer
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +20,7 @@ from hypothesis import strategies as st
 import virtualzarr as vz
 from tests.array.test_writing_machine import KINDS as KINDS_OF_WRITING
 from tests.array.test_writing_machine import Writing
+from tests.conftest import RangeHandler
 from virtualzarr import ChunkCache
 from virtualzarr.array.read import cached_blocks as kept
 from virtualzarr.array.read import chunk_cache as caches
@@ -141,7 +145,8 @@ def test_what_is_kept_is_neither_read_nor_decoded(tmp_path, kind, bound, decoded
 
 
 @pytest.mark.parametrize("place", ["memory", "zip", "remote", "virtual", "shard"])
-def test_chunks_from_everywhere_are_kept(tmp_path, place, decoded):
+def test_chunks_from_everywhere_are_kept(tmp_path, place, decoded, monkeypatch):
+    monkeypatch.setattr(vz.config, "settled_ns", 0)  # files were written just now
     options = {"cache": ChunkCache(MIB), "recheck_cached_data": "open"}
     if place == "memory":
         store = {}
@@ -367,6 +372,84 @@ def test_requests(tmp_path, http_server, kind, bound, first, again):
         assert array[3, 3] == DATA[3, 3]
         counts.append(len(http_server.requests))
     assert counts == [first, again]
+
+
+@pytest.fixture
+def dated_server(tmp_path):
+    """Serve the folder, with dates of files; give its URL."""
+
+    class Dated(RangeHandler):
+        def send_header(self, name, value):
+            super().send_header(name, value)
+            if name == "Accept-Ranges":
+                status = os.stat(self.translate_path(self.path))
+                super().send_header("Last-Modified", self.date_time_string(status.st_mtime))
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Dated, directory=str(tmp_path)))
+    server.requests = []
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_address[1]}"
+    server.shutdown()
+    server.server_close()
+
+
+@pytest.mark.parametrize("bound", [True, "open", False, 3600])
+def test_sub_chunks_at_urls_are_of_the_version_of_their_index(
+    tmp_path, dated_server, monkeypatch, bound
+):
+    """One that is kept of another version would be read for what lies there now."""
+    monkeypatch.setattr(vz.config, "remote_gap", 0)
+    versions = [[1, 0, 2], [0, 5, 6]]
+    contents = []
+    for version in versions:
+        array = vz.create_array(
+            tmp_path / "a.zarr", shape=(1200,), chunks=(400,), shards=(1200,), dtype="i4",
+            compressors=None, fill_value=0, overwrite=True,
+        )  # fmt: skip
+        array[...] = np.repeat(version, 400)
+        contents.append((tmp_path / "a.zarr" / "c" / "0").read_bytes())
+    url, shard = dated_server + "/a.zarr", tmp_path / "a.zarr" / "c" / "0"
+    for first, second in [(0, 1), (1, 0)]:
+        for part in np.s_[:400], np.s_[400:800], np.s_[800:], np.s_[:]:
+            shards.shard_indexes.clear()
+            shard.write_bytes(contents[first])
+            date(tmp_path, first)
+            array = vz.open(url, cache=ChunkCache(MIB), recheck_cached_data=bound)
+            np.testing.assert_array_equal(array[part], np.repeat(versions[first], 400)[part])
+            shard.write_bytes(contents[second])
+            date(tmp_path, second)
+            values = array[...][::400].tolist()
+            assert values in (versions if bound is not True else versions[second:][:1])
+
+
+@pytest.mark.parametrize("bound", [True, "open", False, 3600])
+def test_references_are_held_to_a_version_with_a_cache_as_without(tmp_path, dated_server, bound):
+    """Where they note none, the first that is read of a file decides."""
+    path, url = tmp_path / "f.bin", dated_server
+    array = {"zarr_format": 2, "shape": [40], "chunks": [10], "dtype": "<i4", "fill_value": 0,
+             "order": "C", "filters": None, "compressor": None}  # fmt: skip
+    refs = {".zgroup": '{"zarr_format": 2}', "x/.zarray": json.dumps(array)}
+    refs |= {f"x/{i}": [f"{url}/f.bin", 40 * i, 40] for i in range(4)}
+
+    def place(value):
+        path.write_bytes(np.full(40, value, "i4").tobytes())
+        date(tmp_path, value)
+
+    place(1)
+    options = {"cache": ChunkCache(MIB), "recheck_cached_data": bound}
+    opened = vz.open({"version": 1, "refs": refs}, **options)["x"]
+    assert opened[:10].tolist() == [1] * 10
+    place(2)
+    for selection in np.s_[10:20], np.s_[:]:
+        with pytest.raises(vz.errors.SourceChangedError):
+            opened[selection]
+    assert vz.open({"version": 1, "refs": refs})["x"][:].tolist() == [2] * 40
+
+
+def date(folder, number):
+    """Give files one of several dates long ago."""
+    for path in folder.rglob("*"):
+        os.utime(path, (10**9 + number,) * 2)
 
 
 def test_indexes_at_urls_are_kept_as_the_bound_allows(tmp_path, http_server, monkeypatch):

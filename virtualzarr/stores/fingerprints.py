@@ -96,12 +96,15 @@ class Pin:
     Attributes
     ----------
     fingerprint : Fingerprint, optional
+    index_read_at : float, optional
+        When by `time.monotonic` it was current, if it is that of an index of a shard.
     """
 
-    __slots__ = ("fingerprint",)
+    __slots__ = ("fingerprint", "index_read_at")
 
     def __init__(self) -> None:
         self.fingerprint: Fingerprint | None = None
+        self.index_read_at: float | None = None
 
     def check(self, uri: str, current: Fingerprint) -> None:
         """Pin a version if none is, and raise `SourceChangedError` if another one is."""

@@ -12,7 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from virtualzarr.array.chunk_source import LocatedChunks
-from virtualzarr.array.read.chunk_cache import ChunkCache, PinnedFile, SourceVersion, fetch_version
+from virtualzarr.array.read.chunk_cache import (
+    ChunkCache,
+    PinnedFile,
+    SourceVersion,
+    fetch_version,
+    is_distinct,
+)
 from virtualzarr.array.thread_pools import run_shared
 from virtualzarr.codecs import BlockCodec
 from virtualzarr.stores import invalidation
@@ -47,7 +53,6 @@ class CachedBlocks:
         self.cache = cache
         self.since = since
         self.tick = invalidation.next_tick()
-        self.is_shard = located.relocate is not None
         self.versions: dict[int, SourceVersion | None] = {}
         rows = located.file.tolist()
         # Once for each file, not for each chunk: versions cost a system call or a request.
@@ -77,15 +82,22 @@ class CachedBlocks:
         """Return the version that blocks of a file are cached with, or None if they are not."""
         always = self.since == math.inf
         if isinstance(file, PinnedFile):
-            pinned = SourceVersion(file.uri, None, file.version.fingerprint, file.checked_at)
-            self.cache.revalidate(pinned)
+            seen = SourceVersion(file.uri, None, file.version.fingerprint, file.checked_at)
+            self.cache.revalidate(seen)
             # Just written, it may change again under the same fingerprint.
-            return pinned if file.version.settled or not always else None
+            return seen if file.version.settled else None
         if isinstance(file, RemoteFile):
-            # The index that was read says nothing of the version that sub-chunks are read from.
-            if self.is_shard and always:
-                return None
             connection: Hashable = (file.connection.scope, file.fingerprint)
+            index_read_at, pinned = file.version.index_read_at, file.pinned
+            if index_read_at is not None and pinned is not None and pinned.has_version:
+                # The index tells where chunks are in its own version, and in no other.
+                if not is_distinct(pinned):
+                    return None
+                of_index = SourceVersion(file.uri, connection, pinned, index_read_at)
+                self.cache.revalidate(of_index)
+                return of_index
+            if index_read_at is not None and always:
+                return None
         elif isinstance(file, LocalFile):
             connection = file.fingerprint
         else:

@@ -74,6 +74,15 @@ def is_settled(*times_ns: int) -> bool:
     return time.time_ns() - max(times_ns) > config.settled_ns
 
 
+def is_distinct(fingerprint: Fingerprint) -> bool:
+    """Tell whether no other version of a file has the same fingerprint."""
+    return (
+        fingerprint.etag is not None
+        if fingerprint.mtime_ns is None
+        else is_settled(fingerprint.mtime_ns)
+    )
+
+
 def fetch_version(file: ByteFile) -> Fingerprint | None:
     """Return what tells a file from all later versions of it, or None if nothing does."""
     if isinstance(file, RemoteFile):
@@ -92,9 +101,8 @@ def _fetch_remote_version(file: RemoteFile) -> Fingerprint | None:
         return None
     if fingerprint.etag is None:
         return None
-    fingerprint = fingerprint.as_recorded()
-    file.pin(fingerprint)  # what is read by this object later, too, is of this version
-    return fingerprint
+    file.version.check(file.uri, fingerprint)  # what is read of it later is of this version, too
+    return fingerprint.as_recorded()
 
 
 class PinnedFile(LocalFile):

@@ -14,7 +14,7 @@ from virtualzarr.array.read.chunk_cache import (
     FileCache,
     PinnedFile,
     SourceVersion,
-    is_settled,
+    is_distinct,
     stat_version,
 )
 from virtualzarr.array.thread_pools import run_shared
@@ -170,13 +170,17 @@ def _read_index(
 
     Unless it is cached, it is read from the file that `fetch` returns, if that is given.
     """
-    version = _index_version(file, since)
+    checked_at, version = time.monotonic(), _index_version(file, since)
     key, pin = (offset, length, shard), getattr(file, "version", None)
     if version is not None and (cached := shard_indexes.get_of(version, key)) is not None:
-        if isinstance(pin, Pin) and pin.fingerprint is None:
-            # Sub-chunks have to be of the version that the index was read from.
-            pin.fingerprint = cached.fingerprint
+        if isinstance(pin, Pin):
+            pin.index_read_at = version.checked_at
+            if pin.fingerprint is None:
+                # Sub-chunks have to be of the version that the index was read from.
+                pin.fingerprint = cached.fingerprint
         return cached.index
+    if isinstance(pin, Pin):
+        pin.index_read_at = checked_at
     file = file if fetch is None else fetch()
     size = _bytes_after(file, offset) if length < 0 else length
     # Checked first: a range that began before the shard would read another chunk's bytes as the
@@ -215,7 +219,7 @@ def _index_version(file: ByteFile, since: float) -> SourceVersion | None:
     connection: Hashable = fingerprint
     if isinstance(file, RemoteFile):
         connection = file.connection.scope, fingerprint
-    if fingerprint is not None and config.verify_sources and _is_distinct(fingerprint):
+    if fingerprint is not None and config.verify_sources and is_distinct(fingerprint):
         # Sub-chunks that the index locates are read from this very version, or not at all.
         version = SourceVersion(file.uri, connection, fingerprint, checked_at)
         shard_indexes.revalidate(version)
@@ -226,15 +230,6 @@ def _index_version(file: ByteFile, since: float) -> SourceVersion | None:
     if last is None:
         shard_indexes.revalidate(SourceVersion(file.uri, connection, None, checked_at))
     return SourceVersion(file.uri, connection, *(last or (None, checked_at)))
-
-
-def _is_distinct(fingerprint: Fingerprint) -> bool:
-    """Tell whether no other version of a file has the same fingerprint."""
-    return (
-        fingerprint.etag is not None
-        if fingerprint.mtime_ns is None
-        else is_settled(fingerprint.mtime_ns)
-    )
 
 
 def _bytes_after(file: ByteFile, offset: int) -> int | None:
