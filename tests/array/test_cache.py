@@ -557,6 +557,39 @@ def test_shards_deleted_or_written_while_they_are_read(tmp_path, monkeypatch, se
             assert values == versions[0] or isinstance(values, vz.errors.ChunkNotFoundError)
 
 
+@pytest.mark.parametrize("settled_ns", [0, 10**12])
+def test_shards_that_are_written_to_in_place_with_their_date_restored(
+    tmp_path, monkeypatch, settled_ns
+):
+    """After they were opened: only the time of the last change tells."""
+    monkeypatch.setattr(vz.config, "settled_ns", settled_ns)
+    versions = [[6, 0, 0, 4], [0, 7, 0, 4]]
+    contents = contents_of_shards(tmp_path, versions, 1)
+    shard, look = tmp_path / "a.zarr" / "c" / "0", os.fstat
+
+    def write(content):
+        with open(shard, "r+b") as file:
+            file.write(content)
+        os.utime(shard, (10**9, 10**9))
+        time.sleep(0.02)  # more than a tick
+
+    for number in range(6):
+        write(contents[0])
+        left = [number]
+
+        def look_and_write(descriptor, left=left):
+            status = look(descriptor)
+            left[0] -= 1
+            if left[0] == -1:
+                write(contents[1])
+            return status
+
+        monkeypatch.setattr(os, "fstat", look_and_write)
+        values = vz.open(str(tmp_path / "a.zarr"))[:][::8].tolist()
+        monkeypatch.setattr(os, "fstat", look)
+        assert values in versions
+
+
 def contents_of_shards(folder, versions, levels):
     """Return the contents of a shard for each version, of which every value is a chunk."""
     bytes_codec = [{"name": "bytes", "configuration": {"endian": "little"}}]

@@ -556,3 +556,53 @@ def test_local_files_that_are_replaced_while_they_are_scanned(tmp_path, monkeypa
         vz.virtualize(path)
     monkeypatch.undo()
     vz.virtualize(path)
+
+
+@pytest.mark.parametrize("kind", [".h5", ".grib2"])
+def test_local_files_that_are_others_only_while_they_are_opened(tmp_path, monkeypatch, kind):
+    """Such as behind a link that is moved, and moved back."""
+    path, write = tmp_path / f"a{kind}", LOCAL_WRITERS[kind]
+    for value in (1, 2):
+        write(tmp_path / str(value), value, NEW + value)
+        if kind == ".h5":
+            with h5py.File(tmp_path / str(value), "a") as file:
+                file.attrs["value"] = file["v"].attrs["value"] = value
+            os.utime(tmp_path / str(value), (NEW + value,) * 2)
+    path.symlink_to(tmp_path / "1")
+    opened, left = os.open, [0]
+
+    def point_to(value):
+        (tmp_path / "link").symlink_to(tmp_path / str(value))
+        os.replace(tmp_path / "link", path)
+
+    def open_another(name, *args, **kwargs):
+        left[0] -= name == str(path)
+        if name != str(path) or left[0] != -1:
+            return opened(name, *args, **kwargs)
+        point_to(2)
+        try:
+            return opened(name, *args, **kwargs)
+        finally:
+            point_to(1)
+
+    right, outcomes = contents_of(vz.virtualize(tmp_path / "1")), []
+    for number in range(20):
+        left[0] = number
+        monkeypatch.setattr(os, "open", open_another)
+        try:
+            group = vz.virtualize(path)
+            outcomes.append(contents_of(group))
+        except SourceChangedError:
+            outcomes.append("error")
+        finally:
+            monkeypatch.setattr(os, "open", opened)
+        if left[0] >= 0:
+            break
+    assert outcomes[-1] == right
+    assert "error" in outcomes
+    assert all(one in ("error", right) for one in outcomes)
+
+
+def contents_of(group):
+    arrays = {name: (array[...].tolist(), array.attrs) for name, array in group.members()}
+    return arrays, group.attrs

@@ -9,14 +9,16 @@ import itertools
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import partial
+from functools import partial, partialmethod
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import fsspec
 import h5py
 import numpy as np
 import pytest
 import zarr
+from fsspec.implementations.memory import MemoryFileSystem
 
 import virtualzarr as vz
 from tests.dataset.s3_server import running
@@ -127,7 +129,43 @@ def serve_s3(folder: Path, old: Path, new: Path) -> Iterator[Served]:
         yield Served("s3://bucket", server.options(), start, lambda: count[0])
 
 
+@contextmanager
+def serve_memory(folder: Path, old: Path, new: Path) -> Iterator[Served]:
+    """Files of a file system whose answers say nothing of versions, which it tells if asked."""
+    data, root = (old.read_bytes(), new.read_bytes()), "/replaced"
+    files = MemoryFileSystem()
+    for path in folder.rglob("*"):
+        if path.is_file():
+            files.pipe_file(f"{root}/{path.relative_to(folder)}", path.read_bytes())
+    key, count, left = f"{root}/{old.relative_to(folder)}", [0], [-1]
+
+    def start(number: int) -> None:
+        files.pipe_file(key, data[0])
+        count[0], left[0] = 0, number
+
+    def counted(name: str, self: Any, *args: Any, **options: Any) -> Any:
+        if count[0] == left[0]:
+            files.pipe_file(key, data[1])
+        count[0] += 1
+        return getattr(MemoryFileSystem, name)(self, *args, **options)
+
+    class Counted(MemoryFileSystem):
+        protocol = "counted"
+        store = MemoryFileSystem.store
+        cat_file = partialmethod(partial(counted, "cat_file"))
+        info = partialmethod(partial(counted, "info"))
+
+        @classmethod
+        def _strip_protocol(cls, path: str) -> str:
+            return MemoryFileSystem._strip_protocol(path.removeprefix("counted:/"))
+
+    fsspec.register_implementation("counted", Counted, clobber=True)
+    yield Served(f"counted:/{root}", None, start, lambda: count[0])
+    files.rm(root, recursive=True)
+
+
 SERVERS = {
+    "memory": serve_memory,
     "tags": partial(serve_http, dates=False),
     "dates": partial(serve_http, tags=False),
     "s3": serve_s3,
@@ -202,6 +240,8 @@ CASES = [
     *((name, "gzip", "tags", 8) for name in OPERATIONS),
     *((name, "contiguous", "tags", 8) for name in ("read", "read-parts", "copy", "serve")),
     *(("read", kind, "s3", 8) for kind in ("gzip", "raw-shard")),
+    *(("read", kind, "memory", 1) for kind in ("gzip", "zarr", "shard", "raw-shard")),
+    *((name, "gzip", "memory", 1) for name in ("read-parts", "publish-zarr", "copy")),
     *(("read", kind, "tags", 1) for kind in ("raw", "shard", "raw-shard")),
     ("read", "raw", "dates", 1),
     ("copy", "shard", "tags", 1),

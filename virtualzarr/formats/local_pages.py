@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from virtualzarr.errors import SourceError
 from virtualzarr.formats.paging import Buffer, Gather, Parser, as_rows, check
 from virtualzarr.stores.files import FileInMemory, LocalFile, OpenFile
+from virtualzarr.stores.fingerprints import Fingerprint, check_unchanged
 
 # Pages are larger than those of remote files: a read costs more than the bytes it copies.
 _SHIFT = 16
@@ -40,13 +41,18 @@ class LocalPages:
     path : str
     content : bytes, optional
         All of the file, if that is remote and has come already.
+    fingerprint : Fingerprint, optional
+        Of the version that references are to be noted for: it is an error to open another.
     """
 
-    def __init__(self, path: str, content: bytes | None = None) -> None:
+    def __init__(
+        self, path: str, content: bytes | None = None, fingerprint: Fingerprint | None = None
+    ) -> None:
         stack = ExitStack()
         self._file: OpenFile | FileInMemory
         if content is None:
-            self._file = stack.enter_context(LocalFile(path).open())
+            file = self._file = stack.enter_context(LocalFile(path).open())
+            check_unchanged(path, fingerprint, Fingerprint(file.size, file.mtime_ns))
         else:
             self._file = FileInMemory(content, path)
         weakref.finalize(self, stack.close)

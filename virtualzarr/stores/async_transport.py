@@ -15,6 +15,8 @@ from virtualzarr.stores.retry import TransientError, gather_ranges, retry
 class AsyncTransport(Listings):
     """Files of an asynchronous file system of fsspec, whose responses tell the file's version."""
 
+    must_ask_versions = False
+
     def fetch(
         self, path: str, start: int, stop: int | None, limit: int | None = None
     ) -> tuple[bytes, Fingerprint]:

@@ -142,6 +142,11 @@ class Connection:
         return isinstance(self._transport, AsyncTransport)
 
     @property
+    def must_ask_versions(self) -> bool:
+        """Whether only another request tells of which version an answer is."""
+        return self._transport.must_ask_versions
+
+    @property
     def scope(self) -> Hashable:
         """What tells the file system and the login from others in this process."""
         # One file system of fsspec serves all logins by prefix, which are none of its options.

@@ -30,6 +30,7 @@ class FtpTransport(Listings):
     """
 
     knows_lengths = True
+    must_ask_versions = False
     _tells_dates = True
 
     def fetch(self, path: str, start: int, stop: int | None, limit: int | None = None) -> Answer:

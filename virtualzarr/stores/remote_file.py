@@ -31,15 +31,18 @@ class RemoteFile:
         What the first response said of it: nothing of another version is read by this object.
     version : Pin
         Holds `pinned`; several objects of one file may share it.
+    is_key : bool
+        Whether it is what a store has under a key: all of it is of one version, read at once.
     """
 
-    __slots__ = ("connection", "fingerprint", "path", "uri", "version")
+    __slots__ = ("connection", "fingerprint", "is_key", "path", "uri", "version")
     remote = True
 
     def __init__(self, location: Location, fingerprint: Fingerprint | None = None) -> None:
         self.uri = location.uri
         self.fingerprint = fingerprint
         self.version = Pin()
+        self.is_key = False
         self.connection = Connection(location)
         self.path = self.connection.path
 
@@ -48,7 +51,7 @@ class RemoteFile:
         """Return a file of a file system that is connected already."""
         self = cls.__new__(cls)
         self.uri, self.connection, self.path = uri, connection, path
-        self.fingerprint, self.version = None, Pin()
+        self.fingerprint, self.version, self.is_key = None, Pin(), True
         return self
 
     @property
@@ -64,6 +67,7 @@ class RemoteFile:
         if answer is None and (cached := self._through_cache([(start, stop)], limit)) is not None:
             answer = cached.run()
         if answer is None:
+            self._find_version(is_whole=not start and stop is None)
             answer = self.connection.fetch(self.path, self.uri, start, stop, limit)
         return self.accept(answer, start, stop, limit)
 
@@ -109,6 +113,7 @@ class RemoteFile:
         responses: Sequence[Answer] = ready
         cached = None
         if len(ready) < len(ranges):
+            self._find_version()
             cached = self._through_cache(ranges)
             responses = (
                 self.connection.fetch_many(self.path, self.uri, ranges)
@@ -148,6 +153,7 @@ class RemoteFile:
         limit = max(config.remote_read, abs(stop or start))
         cached = self._through_cache([(start, stop)], limit, may_end_before=True)
         if cached is None:
+            self._find_version()
             answer = self.connection.fetch(self.path, self.uri, start, stop, limit)
         else:
             (answer,) = cached.run().complete()
@@ -179,6 +185,20 @@ class RemoteFile:
         self.version.fingerprint = (
             self.connection.fingerprint(self.path, self.uri) if fingerprint is None else fingerprint
         )
+
+    def _find_version(self, *, is_whole: bool = False) -> None:
+        """Ask which version this is before the first bytes of it, where answers do not tell it.
+
+        After each answer it is asked for again, and compared.
+        """
+        if (
+            self.pinned is not None
+            or not self.connection.must_ask_versions
+            or ((is_whole and self.is_key) or not config.verify_sources)
+        ):
+            return
+        if self.fingerprint is None or not self.fingerprint.has_version:
+            self.version.check(self.uri, self.connection.fingerprint(self.path, self.uri))
 
     def _find_bytes(self, start: int, stop: int | None) -> Answer | None:
         # Paths within a shared connection are no URLs of their own.

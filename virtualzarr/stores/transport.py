@@ -30,11 +30,15 @@ class Transport(Protocol):
     fs : fsspec.AbstractFileSystem
     knows_lengths : bool
         Whether a limit costs no other request.
+    must_ask_versions : bool
+        Whether answers tell nothing of versions, which have to be asked for before and after.
     """
 
     fs: Any
 
     knows_lengths: bool
+
+    must_ask_versions: bool
 
     def fetch(self, path: str, start: int, stop: int | None, limit: int | None = None) -> Answer:
         """Return bytes ``start:stop``, fewer where the file ends; from its end if negative."""
@@ -76,6 +80,8 @@ def transport_for(fs: Any, location: Location, keyring: Keyring | None = None) -
         return S3Transport(fs)
     if "fsspec.implementations.ftp.FTPFileSystem" in kinds:
         return FtpTransport(fs)
+    if "fsspec.implementations.cached.WholeFileCacheFileSystem" in kinds:
+        return CopyTransport(fs)
     return FsspecTransport(fs)
 
 
@@ -83,6 +89,7 @@ class FsspecTransport(Listings):
     """Files of any file system of fsspec: what it returns does not say of which version it is."""
 
     knows_lengths = False
+    must_ask_versions = True
 
     def fetch(self, path: str, start: int, stop: int | None, limit: int | None = None) -> Answer:
         """Return bytes of a file."""
@@ -119,6 +126,12 @@ class FsspecTransport(Listings):
         """Return what another attempt may put right: a connection that broke or was not made."""
         broken = isinstance(error, ConnectionError | TimeoutError | EOFError)
         return TransientError(error) if broken else None
+
+
+class CopyTransport(FsspecTransport):
+    """Files that fsspec copies whole before it reads them: all reads are of the copy."""
+
+    must_ask_versions = False
 
 
 class LocalTransport(FsspecTransport):

@@ -142,6 +142,11 @@ class PinnedFile(LocalFile):
             raise
         return file
 
+    def _check_kept(self, file: OpenFile) -> None:
+        # Its date may have been restored after it was written to.
+        if config.verify_sources:
+            self._check_status(os.fstat(file.descriptor))
+
     def _check_status(self, status: os.stat_result) -> None:
         # Not by size and date alone: tools that copy restore the date.
         current = (

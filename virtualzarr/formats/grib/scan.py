@@ -116,8 +116,12 @@ class _Scan:
         self.grids: list[Grid]
 
     def group(self) -> Group:
-        is_remote = is_url(self.source.uri)
-        file = pages_of(self.source) if is_remote else LocalPages(self.source.uri)
+        source, is_remote = self.source, is_url(self.source.uri)
+        file = (
+            pages_of(source)
+            if is_remote
+            else LocalPages(source.uri, fingerprint=source.fingerprint)
+        )
         # Only remote files: locally the chain of messages costs a few microseconds a step.
         starts = message_starts(self.source) if is_remote else []
         (variables,) = file.run([self._read(file.size, starts)])

@@ -160,7 +160,9 @@ def open_hdf5(
 def _open_bytes(source: Source, recorder: Recorder | None) -> ByteSource:
     """Return a file as parsers want it."""
     if not is_url(source.uri):
-        return LocalPages(source.uri) if recorder is None else RecordedPages(source.uri, recorder)
+        if recorder is None:
+            return LocalPages(source.uri, fingerprint=source.fingerprint)
+        return RecordedPages(source.uri, recorder, fingerprint=source.fingerprint)
     if recorder is not None:
         head = find_head(source.location)
         if head is not None and head.is_complete:

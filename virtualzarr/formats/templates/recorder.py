@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from virtualzarr.formats.local_pages import LocalPages
 from virtualzarr.formats.paging import Gather, Parser
+from virtualzarr.stores.fingerprints import Fingerprint
 
 Ints = NDArray[np.int64]
 
@@ -237,8 +238,14 @@ class Recorder:
 class RecordedPages(LocalPages):
     """Paged reader of a local file that notes what is asked for."""
 
-    def __init__(self, path: str, recorder: Recorder, content: bytes | None = None) -> None:
-        super().__init__(path, content)
+    def __init__(
+        self,
+        path: str,
+        recorder: Recorder,
+        content: bytes | None = None,
+        fingerprint: Fingerprint | None = None,
+    ) -> None:
+        super().__init__(path, content, fingerprint)
         self._recorder = recorder
 
     def rebase(self, base: int) -> None:  # noqa: D102
