@@ -12,7 +12,14 @@ import pytest
 import virtualzarr as vz
 from tests.stores.webserver import web_server
 from virtualzarr.errors import PublishError, SourceError
-from virtualzarr.redaction import has_secrets, hide_in_url, hide_known, hide_secrets, strip_secrets
+from virtualzarr.redaction import (
+    find_secrets,
+    has_secrets,
+    hide_in_url,
+    hide_known,
+    hide_secrets,
+    strip_secrets,
+)
 
 pytest.importorskip("aiohttp")
 SECRET = "S3CRETS"
@@ -87,6 +94,10 @@ def urls():
     yield from (f"ftp://{login.format(SECRET)}host/x.h5?a=1" for login in LOGINS[:3])
     yield f"zip://a.h5::http://me:{SECRET}@host/x.zip?a=1&sig={SECRET}"
     yield f"http://host/x.h5#access_token={SECRET}"
+    for name in SECRETS:
+        inner = f"https://h/a.nc?v=2&{name}={SECRET}&w=3"
+        yield f"http://proxy/x.h5?a=1&url={quote(inner, safe='')}"
+        yield f"http://proxy/{quote(quote(inner, safe=''), safe='')}?a=1"
 
 
 @pytest.mark.parametrize("url", [*urls()])
@@ -126,6 +137,22 @@ def test_what_belongs_to_a_signature_goes_with_it():
         assert not has_secrets(uri)
 
 
+def test_files_within_urls_stay_apart():
+    """Of a URL that another one has as a value, only the secrets go."""
+    inner = "https://h/{}.nc?v=2&sig=ab&sp=r"
+    for times in (1, 2):
+        names = set()
+        for name in "xy":
+            url = inner.format(name)
+            for _ in range(times):
+                url = quote(url, safe="")
+            names.add(strip_secrets(f"https://proxy/?url={url}&b=1"))
+        assert len(names) == 2
+        assert all("v%" in name and "sig" not in name and "sp%" not in name for name in names)
+    url = f"https://proxy/?url={quote(inner.replace('ab', SECRET), safe='')}"
+    assert SECRET in find_secrets({}, url)
+
+
 @pytest.fixture
 def server(tmp_path):
     (tmp_path / "served").mkdir()
@@ -135,7 +162,10 @@ def server(tmp_path):
         yield server
 
 
-@pytest.mark.parametrize("query", [*(f"a=1&{name}=" for name in (*SECRETS, *OFTEN)), "token=a b'("])
+@pytest.mark.parametrize(
+    "query",
+    [*(f"a=1&{name}=" for name in (*SECRETS, *OFTEN)), "token=a b'(", "x=https%3A%2F%2Fh%3Fsig%3D"],
+)
 def test_no_secret_is_shown_published_or_noted(server, tmp_path, caplog, query):
     caplog.set_level(1, "virtualzarr")
     url = f"{server.url}/x.h5?{query}{SECRET}"

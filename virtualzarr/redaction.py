@@ -58,7 +58,13 @@ _BACKSLASHES = re.compile(_BACKSLASH + "{64,}+")
 
 _URL = re.compile(r"[a-z][a-z0-9+.-]*://", re.IGNORECASE)
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
-_NAME = re.compile(r"[?&;#]([^=&;?#\s]+)=")
+# Also within a URL that is a value of another one, escaped once or more often.
+_MARK = r"%(?:25)*+(?:3[bBfF]|2[36])"
+_EQUALS = r"%(?:25)*+3[dD]"
+_NAME = re.compile(rf"(?:[?&;#]|{_MARK})((?:(?!{_MARK}|{_EQUALS})[^=&;?#\s])+)(?:=|{_EQUALS})")
+_NESTED = re.compile(
+    rf"{_MARK}((?:(?!{_MARK}|{_EQUALS})[^=&;?#\s])+){_EQUALS}(?:(?!{_MARK})[^&#])*"
+)
 _URL_VALUE = re.compile(r"[^&#]*")
 _TEXT_VALUE = re.compile(r"[^&#\s\"<>]*")
 # A name alone is a container in Azure, and a login at a web server, often a token. What is before
@@ -178,10 +184,12 @@ def _find_in_url(url: str) -> Iterator[str]:
         name, _, password = login.partition(":")
         yield password or name
         yield from _forms_of_login(unquote(name), unquote(password))
-    for _, stop in _find_values(url, _is_secret):
+    for start, stop in _find_values(url, _is_secret):
         match = _URL_VALUE.match(url, stop)
         assert match is not None
         yield from (match[0], unquote(match[0]))
+        if url[start] == "%":  # within another URL, where it may have been cut out of that
+            yield re.split(_MARK, match[0], maxsplit=1)[0]
 
 
 def _forms_of_login(name: str, password: str) -> Iterator[str]:
@@ -224,8 +232,12 @@ def has_secrets(url: str) -> bool:
         return False
     if "@" in url and (_LOGIN.search(url) or _PASSWORD.search(url)):
         return True
-    values = _find_values(url, _is_secret) if "=" in url else ()
+    values = _find_values(url, _is_secret) if _has_parameters(url) else ()
     return any(url[stop : stop + 1] not in ("", "&", "#") for _, stop in values)
+
+
+def _has_parameters(text: str) -> bool:
+    return "=" in text or "3D" in text or "3d" in text
 
 
 def strip_secrets(url: str, *, keep_often: bool = False) -> str:
@@ -240,14 +252,14 @@ def strip_secrets(url: str, *, keep_often: bool = False) -> str:
     --------
     >>> strip_secrets("https://me:secret@host/a.nc?version=2&X-Amz-Signature=ab&sig=c")
     'https://host/a.nc?version=2'
+    >>> strip_secrets("https://proxy/?url=https%3A%2F%2Fhost%2Fa.nc%3Fsig%3Dab%26v%3D2")
+    'https://proxy/?url=https%3A%2F%2Fhost%2Fa.nc%26v%3D2'
     """
     if "://" not in url or url.startswith("/"):
         return url
     url = _PASSWORD.sub(r"\1@", _LOGIN.sub(r"\1", url))
-    if "=" not in url:
+    if not _has_parameters(url):
         return url
-    rest, mark, fragment = url.partition("#")
-    base, query_mark, query = rest.partition("?")
     is_signed = has_secrets(url)
 
     def is_kept(part: str) -> bool:
@@ -256,6 +268,10 @@ def strip_secrets(url: str, *, keep_often: bool = False) -> str:
             return False
         return not any(map(_is_secret if keep_often else _is_hidden, names))
 
+    # Of a URL within this one, all but the secrets tells which file it is.
+    url = _NESTED.sub(lambda match: match[0] if is_kept(f"{match[1]}=") else "", url)
+    rest, mark, fragment = url.partition("#")
+    base, query_mark, query = rest.partition("?")
     kept = "&".join(filter(is_kept, query.split("&")))
     end = f"{mark}{fragment}" if is_kept(fragment) else ""
     return f"{base}{query_mark if kept or not query else ''}{kept}{end}"
@@ -268,7 +284,7 @@ def _hide_logins(text: str) -> str:
 
 
 def _hide_values(text: str, value: re.Pattern[str]) -> str:
-    if "=" not in text:
+    if not _has_parameters(text):
         return text
     parts, at = list[str](), 0
     for start, stop in _find_values(text, _is_hidden):
@@ -276,10 +292,13 @@ def _hide_values(text: str, value: re.Pattern[str]) -> str:
             continue
         match = value.match(text, stop)
         assert match is not None
-        end = match.end()
+        secret = match[0]
+        if text[start] == "%":  # within another URL, which may have a query of its own
+            secret = secret.partition("?")[0]
         if value is _TEXT_VALUE:
             # What follows a URL in a sentence, or in brackets.
-            end = stop + len(match[0].rstrip("'`)]},.:;")) or end
+            secret = secret.rstrip("'`)]},.:;")
+        end = stop + len(secret)
         if end > stop:
             parts += [text[at:stop], "***"]
             at = end
