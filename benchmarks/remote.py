@@ -67,7 +67,7 @@ def measure_beside(far: Far, names: list[str], what: str) -> list[Row]:
         first, *others = [work() for work in works.values()]
         for other in others:
             np.testing.assert_array_equal(first, other)
-        rows.append(row(f"read {part} a variable, {what}", alternate(works, 3), ">= 5 x"))
+        rows.append(row(f"read {part} a variable, {what}", alternate(works, 7), ">= 5 x"))
     return rows
 
 
