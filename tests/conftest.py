@@ -43,7 +43,7 @@ class RangeHandler(http.server.SimpleHTTPRequestHandler):
             self.send_response(200)
         else:
             first, last = span.removeprefix("bytes=").split("-")
-            start = int(first) if first else len(data) - int(last)
+            start = int(first) if first else max(len(data) - int(last), 0)
             stop = int(last) + 1 if first and last else len(data)
             if start >= len(data):
                 self.send_error(416)

@@ -98,6 +98,10 @@ def urls():
         inner = f"https://h/a.nc?v=2&{name}={SECRET}&w=3"
         yield f"http://proxy/x.h5?a=1&url={quote(inner, safe='')}"
         yield f"http://proxy/{quote(quote(inner, safe=''), safe='')}?a=1"
+        yield f"http://host/x.h5;{name}={SECRET}"
+    for login in LOGINS[:3]:
+        inner = quote(f"https://{login.format(SECRET)}h/a.nc", safe="")
+        yield from (f"http://proxy/x?a=1&url={inner}", f"http://proxy/{quote(inner)}?a=1")
 
 
 @pytest.mark.parametrize("url", [*urls()])
@@ -124,6 +128,18 @@ def test_what_is_often_a_secret_is_hidden_and_may_be_published(name):
 @pytest.mark.parametrize("name", HARMLESS)
 def test_what_is_no_secret_stays(name):
     url = f"http://host/x%20y?{name}=1&b&c=%20#d"
+    assert hide_in_url(url) == hide_secrets(url) == strip_secrets(url) == url
+    assert not has_secrets(url)
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["a%3Fauth%3Dnone/f.nc", "a%23sig%3D3.nc", "set%26token%3D5/f.nc", "p?q=a%26signature%3Db",
+     "a%3Bcredentials%3Dx.nc", "p?url=https%3A%2F%2Fh%2Fa.nc%3Fx%3D1%26y%3D2", "a%40b%3A1"],
+)  # fmt: skip
+def test_names_that_are_escaped_have_no_parameters(path):
+    """Of a file, unless a URL within the URL begins before."""
+    url = f"http://host/{path}"
     assert hide_in_url(url) == hide_secrets(url) == strip_secrets(url) == url
     assert not has_secrets(url)
 

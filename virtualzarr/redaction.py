@@ -58,12 +58,19 @@ _BACKSLASHES = re.compile(_BACKSLASH + "{64,}+")
 
 _URL = re.compile(r"[a-z][a-z0-9+.-]*://", re.IGNORECASE)
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
-# Also within a URL that is a value of another one, escaped once or more often.
+# Also within a URL that another one has in it, escaped once or more often, or not at all.
+_COLON, _SLASH, _AT = (rf"%(?:25)*+(?:{code})" for code in ("3[aA]", "2[fF]", "40"))
 _MARK = r"%(?:25)*+(?:3[bBfF]|2[36])"
 _EQUALS = r"%(?:25)*+3[dD]"
+_INNER = re.compile(rf"{_COLON}{_SLASH}{_SLASH}|://[^\s\"<>]*?://")
 _NAME = re.compile(rf"(?:[?&;#]|{_MARK})((?:(?!{_MARK}|{_EQUALS})[^=&;?#\s])+)(?:=|{_EQUALS})")
 _NESTED = re.compile(
     rf"{_MARK}((?:(?!{_MARK}|{_EQUALS})[^=&;?#\s])+){_EQUALS}(?:(?!{_MARK})[^&#])*"
+)
+_OF_PATH = re.compile(r";([^=;/\s]+)=[^;/]*")
+_NESTED_LOGIN = re.compile(
+    rf"((?:https?|ftps?){_COLON}{_SLASH}{_SLASH})((?:(?!{_SLASH}|{_MARK})[^/?#&\s\"<>])*){_AT}",
+    re.IGNORECASE,
 )
 _URL_VALUE = re.compile(r"[^&#]*")
 _TEXT_VALUE = re.compile(r"[^&#\s\"<>]*")
@@ -184,6 +191,10 @@ def _find_in_url(url: str) -> Iterator[str]:
         name, _, password = login.partition(":")
         yield password or name
         yield from _forms_of_login(unquote(name), unquote(password))
+    for inner in _NESTED_LOGIN.finditer(url):
+        name, _, password = _decode(inner[2]).partition(":")
+        yield from (inner[2], password or name)
+        yield from _forms_of_login(name, password)
     for start, stop in _find_values(url, _is_secret):
         match = _URL_VALUE.match(url, stop)
         assert match is not None
@@ -232,6 +243,8 @@ def has_secrets(url: str) -> bool:
         return False
     if "@" in url and (_LOGIN.search(url) or _PASSWORD.search(url)):
         return True
+    if "40" in url and _NESTED_LOGIN.search(url):
+        return True
     values = _find_values(url, _is_secret) if _has_parameters(url) else ()
     return any(url[stop : stop + 1] not in ("", "&", "#") for _, stop in values)
 
@@ -257,27 +270,33 @@ def strip_secrets(url: str, *, keep_often: bool = False) -> str:
     """
     if "://" not in url or url.startswith("/"):
         return url
-    url = _PASSWORD.sub(r"\1@", _LOGIN.sub(r"\1", url))
+    url = _NESTED_LOGIN.sub(r"\1", _PASSWORD.sub(r"\1@", _LOGIN.sub(r"\1", url)))
     if not _has_parameters(url):
         return url
     is_signed = has_secrets(url)
 
     def is_kept(part: str) -> bool:
-        names = [match[1] for match in _NAME.finditer(f"&{part}")]
+        names = [match[1] for match in _NAME.finditer(f"&{part}") if match[0][0] != "%"]
         if is_signed and any(map(_BESIDE.fullmatch, names)):
             return False
         return not any(map(_is_secret if keep_often else _is_hidden, names))
 
     # Of a URL within this one, all but the secrets tells which file it is.
-    url = _NESTED.sub(lambda match: match[0] if is_kept(f"{match[1]}=") else "", url)
+    inner = _find_inner(url)
+    url = _NESTED.sub(
+        lambda match: "" if match.start() > inner and not is_kept(f"{match[1]}=") else match[0], url
+    )
     rest, mark, fragment = url.partition("#")
     base, query_mark, query = rest.partition("?")
+    base = _OF_PATH.sub(lambda match: match[0] if is_kept(f"{match[1]}=") else "", base)
     kept = "&".join(filter(is_kept, query.split("&")))
     end = f"{mark}{fragment}" if is_kept(fragment) else ""
     return f"{base}{query_mark if kept or not query else ''}{kept}{end}"
 
 
 def _hide_logins(text: str) -> str:
+    if "40" in text:
+        text = _NESTED_LOGIN.sub(r"\1***%40", text)
     if "@" not in text:
         return text
     return _PASSWORD.sub(r"\1:***@", _LOGIN.sub(r"\1***@", text))
@@ -307,9 +326,16 @@ def _hide_values(text: str, value: re.Pattern[str]) -> str:
 
 def _find_values(text: str, is_wanted: Callable[[str], bool]) -> Iterator[tuple[int, int]]:
     """Yield where parameters begin, and where their values do."""
+    inner = _find_inner(text)
     for match in _NAME.finditer(text):
-        if is_wanted(match[1]):
+        if is_wanted(match[1]) and (text[match.start()] != "%" or match.start() > inner):
             yield match.span()
+
+
+def _find_inner(text: str) -> int:
+    """Return where a URL within another one begins: only in that, escapes are marks of a query."""
+    match = _INNER.search(text) if "%" in text else None
+    return len(text) if match is None else match.end()
 
 
 @lru_cache(maxsize=1024)

@@ -422,6 +422,34 @@ def test_sub_chunks_at_urls_are_of_the_version_of_their_index(
             assert values in (versions if bound is not True else versions[second:][:1])
 
 
+@pytest.mark.parametrize("has_cache", [True, False])
+@pytest.mark.parametrize("bound", [True, "open", False, 3600])
+@pytest.mark.parametrize("versions", [[[1, 1, 1], [2, 0, 0]], [[1, 0, 1], [2, 5, 2]]])
+def test_what_was_kept_of_a_shard_that_was_seen_replaced_is_not_used(
+    tmp_path, dated_server, monkeypatch, bound, versions, has_cache
+):
+    """It may have become shorter, too: there are no bytes any more where a chunk was."""
+    monkeypatch.setattr(vz.config, "remote_gap", 0)
+    contents = []
+    for version in versions:
+        array = vz.create_array(
+            tmp_path / "a.zarr", shape=(1200,), chunks=(400,), shards=(1200,), dtype="i4",
+            compressors=None, fill_value=0, overwrite=True,
+        )  # fmt: skip
+        array[...] = np.repeat(version, 400)
+        contents.append((tmp_path / "a.zarr" / "c" / "0").read_bytes())
+    shard = tmp_path / "a.zarr" / "c" / "0"
+    shard.write_bytes(contents[0])
+    date(tmp_path, 0)
+    cache = ChunkCache(MIB) if has_cache else None
+    array = vz.open(dated_server + "/a.zarr", cache=cache, recheck_cached_data=bound)
+    assert array[0] == versions[0][0]
+    shard.write_bytes(contents[1])
+    date(tmp_path, 1)
+    assert array[1199] == versions[1][2]  # nothing of it was kept
+    assert [array[400], array[1199]] == versions[1][1:]
+
+
 @pytest.mark.parametrize("bound", [True, "open", False, 3600])
 def test_references_are_held_to_a_version_with_a_cache_as_without(tmp_path, dated_server, bound):
     """Where they note none, the first that is read of a file decides."""

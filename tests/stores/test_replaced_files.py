@@ -1,9 +1,11 @@
 """Files elsewhere that are replaced while they are read: one version or an error, no mixture."""
 
 import copy
+import io
 import json
 import os
 import pickle
+import tarfile
 from pathlib import Path
 
 import fsspec
@@ -495,6 +497,94 @@ def test_dates_of_local_files_are_those_of_their_urls(tmp_path):
     os.utime(path, ns=(1_795_374_505_302_608_434,) * 2)  # two microseconds later
     with pytest.raises(SourceChangedError, match="modification time"):
         scanned.read(0, 8)
+
+
+@pytest.mark.parametrize("inner", ["h5", "zarr"])
+def test_archives_in_file_systems_whose_answers_say_nothing(tmp_path, inner):
+    """Their version is asked for after each answer, too."""
+    memory, name = fsspec.filesystem("memory"), f"/{tmp_path.name}/a.tar"
+
+    def put(value):
+        place, bytes_of_file = tmp_path / f"{value}", io.BytesIO()
+        place.mkdir()
+        values = np.full(3_000_000, value, "i4")  # more than what is requested at once
+        if inner == "h5":
+            with h5py.File(place / "f.h5", "w") as file:
+                file.create_dataset("v", data=values, chunks=(500_000,))
+        else:
+            zarr.create_array(place / "v", data=values, chunks=(500_000,), compressors=None)
+        with tarfile.open(fileobj=bytes_of_file, mode="w") as archive:
+            for path in sorted(place.rglob("*")):
+                archive.add(path, str(path.relative_to(place)), recursive=False)
+        memory.pipe_file(name, bytes_of_file.getvalue())
+
+    put(1)
+    member = {"h5": "f.h5", "zarr": "v"}[inner]
+    opened = vz.open(f"tar://{member}::memory:/{name}")
+    array = opened["v"] if inner == "h5" else opened
+    assert set(array[:500_000].tolist()) == {1}
+    put(2)
+    for selection in np.s_[500_000:1_000_000], np.s_[2_500_000:], np.s_[:]:
+        with pytest.raises(SourceChangedError):
+            array[selection]
+
+
+@pytest.mark.parametrize("error", [NotImplementedError, PermissionError, FileNotFoundError, None])
+def test_file_systems_that_tell_nothing_but_bytes(tmp_path, error):
+    """Without any information of files, or with such as is no date and no tag."""
+    files = {}
+
+    class Silent(fsspec.AbstractFileSystem):
+        protocol = "silent"
+
+        def cat_file(self, path, start=None, end=None, **kwargs):
+            if path not in files:
+                raise FileNotFoundError(path)
+            return files[path][slice(start, end)]
+
+        def info(self, path, **kwargs):
+            if error is not None:
+                raise error("no info")
+            said = {"mtime": float("nan"), "created": float("inf"), "ETag": np.array([1, 2])}
+            return {"name": path, "type": "file", "size": len(files[path]), **said}
+
+    fsspec.register_implementation("silent", Silent, clobber=True)
+    values = np.arange(1, 25, dtype="i4")
+    array = zarr.create_array(
+        tmp_path / "a", data=values, chunks=(4,), shards=(24,), compressors=None
+    )
+    assert array.shape == (24,)
+    for path in (tmp_path / "a").rglob("*"):
+        if path.is_file():
+            files[f"{tmp_path.name}/a/{path.relative_to(tmp_path / 'a')}"] = path.read_bytes()
+    files[f"{tmp_path.name}/raw"] = values.tobytes()
+    url = f"silent://{tmp_path.name}"
+    for options in ({}, {"cache": vz.ChunkCache(10**6)}):
+        shards = vz.open(f"{url}/a", **options)
+        assert shards[6:10].tolist() == [7, 8, 9, 10]
+        assert shards[20] == 21
+        document = {"zarr_format": 2, "shape": [24], "chunks": [4], "dtype": "<i4", "order": "C",
+                    "fill_value": 0, "filters": None, "compressor": None}  # fmt: skip
+        refs = {f"x/{i}": [f"{url}/raw", 16 * i, 16] for i in range(6)}
+        refs |= {".zgroup": '{"zarr_format": 2}', "x/.zarray": json.dumps(document)}
+        group = vz.open({"version": 1, "refs": refs}, allowed="*", **options)
+        np.testing.assert_array_equal(group["x"][...], values)
+
+
+def test_ends_of_files_that_are_copied_first(tmp_path):
+    memory = fsspec.filesystem("memory")
+    values = np.arange(24, dtype="i4")
+    zarr.create_array(tmp_path / "a", data=values, chunks=(4,), shards=(24,))
+    for path in (tmp_path / "a").rglob("*"):
+        if path.is_file():
+            memory.pipe_file(
+                f"/{tmp_path.name}/a/{path.relative_to(tmp_path / 'a')}", path.read_bytes()
+            )
+    for kind in ("simplecache", "filecache"):
+        options = {kind: {"cache_storage": str(tmp_path / kind)}}
+        array = vz.open(f"{kind}::memory://{tmp_path.name}/a", storage_options=options)
+        assert array[3:5].tolist() == [3, 4]
+        np.testing.assert_array_equal(array[...], values)
 
 
 # --- local files ---------------------------------------------------------------------------------

@@ -24,9 +24,11 @@ import virtualzarr as vz
 from tests.dataset.s3_server import running
 from tests.serve.serving import ask
 from tests.stores.webserver import web_server
-from virtualzarr.errors import SourceChangedError, VirtualZarrError
+from virtualzarr.errors import SourceChangedError, SourceError, VirtualZarrError
 from virtualzarr.serve import create_app
 from virtualzarr.stores import MemoryStore
+from virtualzarr.stores.files import RemoteFile
+from virtualzarr.stores.location import Location
 
 pytest.importorskip("aiohttp")
 pytest.importorskip("s3fs")
@@ -277,3 +279,16 @@ def test_files_that_are_replaced_before_any_request(
                 break
     assert (outcomes[0], outcomes[-1]) == ("new", "old")
     assert {*outcomes} <= {"new", "old", "SourceChangedError"}
+
+
+def test_objects_that_are_replaced_by_shorter_ones():
+    """The service says only that there are no such bytes."""
+    with running() as server:
+        server.store("bucket/a", bytes(1000), {})
+        file = RemoteFile(Location.of("s3://bucket/a", server.options()))
+        assert bytes(file.read(0, 10)) == bytes(10)
+        with pytest.raises(SourceError, match="InvalidRange"):
+            file.read(2000, 2010)
+        server.store("bucket/a", bytes(100), {})
+        with pytest.raises(SourceChangedError, match="size in bytes 1000 is now 100"):
+            file.read(500, 510)

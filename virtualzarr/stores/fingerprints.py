@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -60,9 +61,10 @@ class Fingerprint:
     @classmethod
     def from_info(cls, info: Mapping[str, Any]) -> Fingerprint:
         """Return what ``info`` of a file system of fsspec tells of a file."""
-        etag = next((info[name] for name in _TAG_NAMES if info.get(name)), None)
-        date = next((info[name] for name in _DATE_NAMES if info.get(name)), None)
-        return cls(info.get("size"), to_nanoseconds(date), None if etag is None else str(etag))
+        tags = [info[name] for name in _TAG_NAMES if isinstance(info.get(name), str | bytes | int)]
+        dates = [date for name in _DATE_NAMES if (date := to_nanoseconds(info.get(name)))]
+        etag = next((str(tag) for tag in tags if tag), None)
+        return cls(info.get("size"), dates[0] if dates else None, etag)
 
     def as_recorded(self) -> Fingerprint:
         """Return what references record: no date beside a strong entity tag.
@@ -158,7 +160,7 @@ def to_nanoseconds(date: object) -> int | None:
         except ValueError:
             return None
     if isinstance(date, int | float):
-        return round(date * 10**9)
+        return round(date * 10**9) if math.isfinite(date) else None
     return count_nanoseconds(date) if isinstance(date, datetime) else None
 
 
@@ -222,9 +224,13 @@ def check_unchanged(uri: str, scanned: Fingerprint | None, current: Fingerprint)
         )
 
 
+class OutOfRangeError(SourceError):
+    """A server has no such bytes of a file, which may be another one by now."""
+
+
 def truncated_error(uri: str, start: int, stop: int, size: int) -> SourceError:
     """Return the error for bytes that a file does not have."""
-    return SourceError(
+    return OutOfRangeError(
         f"bytes {start} to {stop} are needed, but the file has only {size}", file=uri
     )
 

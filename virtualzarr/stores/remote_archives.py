@@ -26,6 +26,11 @@ class ArchiveSource(Protocol):
 
     path: str
 
+    @property
+    def must_ask_versions(self) -> bool:
+        """Whether only another request tells of which version an answer is."""
+        ...
+
     def fetch(
         self, path: str, uri: str, start: int, stop: int | None, limit: int | None = None
     ) -> tuple[bytes, Fingerprint | None]:
@@ -87,6 +92,8 @@ def _open_archive(uri: str, source: ArchiveSource, fingerprint: Fingerprint) -> 
 
     def read(start: int, stop: int) -> Buffer:
         data, current = source.fetch(source.path, uri, start, stop)
+        if current is None and source.must_ask_versions:
+            current = source.fingerprint(source.path, uri)
         if current is not None:
             check_unchanged(uri, fingerprint, current)
         if len(data) != stop - start:

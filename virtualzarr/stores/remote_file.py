@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING
 
 from virtualzarr.config import config
+from virtualzarr.errors import SourceError
 from virtualzarr.stores import fingerprints
 from virtualzarr.stores.cached_reads import CachedRead, through_cache
 from virtualzarr.stores.file_heads import find_bytes
@@ -17,6 +18,10 @@ from virtualzarr.stores.transport import Answer
 
 if TYPE_CHECKING:
     from virtualzarr.stores.files import Buffer, ByteFile
+
+
+_TELLS_NOTHING = FileNotFoundError, PermissionError, NotImplementedError
+"""Errors of file systems that read what they have no, or only old, information of."""
 
 
 class RemoteFile:
@@ -68,7 +73,11 @@ class RemoteFile:
             answer = cached.run()
         if answer is None:
             self._find_version(is_whole=not start and stop is None)
-            answer = self.connection.fetch(self.path, self.uri, start, stop, limit)
+            try:
+                answer = self.connection.fetch(self.path, self.uri, start, stop, limit)
+            except SourceError as error:
+                self.explain(error)
+                raise
         return self.accept(answer, start, stop, limit)
 
     async def fetch(
@@ -105,6 +114,11 @@ class RemoteFile:
         check_length(self.uri, len(data), limit)
         return data
 
+    def explain(self, error: BaseException) -> None:
+        """Raise `SourceChangedError` if bytes are not there as the file is another one by now."""
+        if isinstance(error, fingerprints.OutOfRangeError):
+            self._check_version(self.connection.fingerprint(self.path, self.uri))
+
     def read_many(self, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
         """Return several ranges, requested side by side where that can be. Raises as `read`."""
         for span in ranges:
@@ -115,11 +129,15 @@ class RemoteFile:
         if len(ready) < len(ranges):
             self._find_version()
             cached = self._through_cache(ranges)
-            responses = (
-                self.connection.fetch_many(self.path, self.uri, ranges)
-                if cached is None
-                else cached.run().complete()
-            )
+            try:
+                responses = (
+                    self.connection.fetch_many(self.path, self.uri, ranges)
+                    if cached is None
+                    else cached.run().complete()
+                )
+            except SourceError as error:
+                self.explain(error)
+                raise
         # Nearly always they are of one version, which is then compared once.
         for fingerprint in dict.fromkeys(fingerprint for _, fingerprint in responses):
             self._check_version(fingerprint)
@@ -197,8 +215,15 @@ class RemoteFile:
             or ((is_whole and self.is_key) or not config.verify_sources)
         ):
             return
-        if self.fingerprint is None or not self.fingerprint.has_version:
-            self.version.check(self.uri, self.connection.fingerprint(self.path, self.uri))
+        if self.fingerprint is not None and self.fingerprint.has_version:
+            return
+        try:
+            current = self.connection.fingerprint(self.path, self.uri)
+        except SourceError as error:
+            if not isinstance(error.__cause__, _TELLS_NOTHING):
+                raise
+            current = Fingerprint(None)  # whether there is a file, reading it says
+        self.version.check(self.uri, current)
 
     def _find_bytes(self, start: int, stop: int | None) -> Answer | None:
         # Paths within a shared connection are no URLs of their own.

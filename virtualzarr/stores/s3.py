@@ -11,6 +11,7 @@ from virtualzarr.errors import SourceError
 from virtualzarr.stores.async_transport import AsyncTransport, range_header
 from virtualzarr.stores.fingerprints import (
     Fingerprint,
+    OutOfRangeError,
     as_source_error,
     check_length,
     to_nanoseconds,
@@ -124,6 +125,8 @@ class S3Transport(AsyncTransport):
             if status in _REDIRECTS:
                 text = as_source_error(error, "").message
                 raise SourceError(f"the service answered {status}: {text} {_ELSEWHERE}") from error
+            if status == 416:
+                raise OutOfRangeError(as_source_error(error, "").message) from error
             if transient is None:
                 raise
             hedge.note_busy()

@@ -48,6 +48,7 @@ class StreamedRead:
     def accept(self, outcome: Outcome) -> bytes:
         """Return the bytes of an answer after all checks; raise what it is instead of one."""
         if isinstance(outcome, BaseException):
+            self.file.explain(outcome)
             raise outcome
         return self.file.accept(outcome, self.start, self.stop, self.limit)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any, Protocol
 
 from virtualzarr.stores.credentials import Keyring
@@ -96,8 +97,8 @@ class FsspecTransport(Listings):
         # Without a range: fsspec then needs no length, which costs another request.
         everything = start == 0 and stop is None
         if everything and limit is not None:
-            size = self._fs.info(path).get("size")
-            check_length(path, size or 0, limit)
+            with suppress(PermissionError, NotImplementedError):  # of those that tell nothing
+                check_length(path, self.fingerprint(path).size or 0, limit)
         data = self._fs.cat_file(path, start=None if everything else start, end=stop)
         return bytes(data), None
 
@@ -132,6 +133,14 @@ class CopyTransport(FsspecTransport):
     """Files that fsspec copies whole before it reads them: all reads are of the copy."""
 
     must_ask_versions = False
+
+    def fetch(self, path: str, start: int, stop: int | None, limit: int | None = None) -> Answer:
+        """Return bytes of a file."""
+        if start >= 0:
+            return super().fetch(path, start, stop, limit)
+        with self._fs.open(path, "rb") as file:  # fsspec's `cat_file` counts back from no end
+            file.seek(max(file.seek(0, 2) + start, 0))
+            return file.read(), None
 
 
 class LocalTransport(FsspecTransport):

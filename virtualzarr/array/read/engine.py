@@ -52,6 +52,7 @@ from virtualzarr.errors import (
 from virtualzarr.metadata import ArrayMetadata
 from virtualzarr.stores.coalesce import plan_reads
 from virtualzarr.stores.files import Buffer
+from virtualzarr.stores.invalidation import notify_change
 
 MANY_CHUNKS, TINY_CHUNK = 1024, 4096
 """From this many chunks below this size on, reading uncompressed local ones beats the cache."""
@@ -480,7 +481,10 @@ class ReadRequest:
         """
         if self.located.relocate is None:
             raise error.at(**self.chunk_context(i))
-        self.replaced[int(self.located.file[i])] = error
+        row = int(self.located.file[i])
+        self.replaced[row] = error
+        # What is kept of the old one is not to be used for others that read it by a laxer bound.
+        notify_change(self.located.open_file(row).uri)
 
     def _locate_replaced(self) -> ReadRequest:
         """Return a request for all chunks of files that were replaced, located anew.

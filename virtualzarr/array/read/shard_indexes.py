@@ -113,7 +113,9 @@ class ShardIndexReader:
                 error.at(file=located.open_file(row).uri)
                 raise
             self._files.pop(row, None)
-            if isinstance(file := located.open_file(row), RemoteFile):
+            file = located.open_file(row)
+            invalidation.notify_change(file.uri)
+            if isinstance(file, RemoteFile):
                 file.version = Pin()  # nothing of the old version was used yet
             self.since, self._tick = math.inf, invalidation.next_tick()
             return self.read_index(j, tries - 1)
