@@ -98,7 +98,8 @@ def urls():
         inner = f"https://h/a.nc?v=2&{name}={SECRET}&w=3"
         yield f"http://proxy/x.h5?a=1&url={quote(inner, safe='')}"
         yield f"http://proxy/{quote(quote(inner, safe=''), safe='')}?a=1"
-        yield f"http://host/x.h5;{name}={SECRET}"
+        yield f"http://proxy/x.h5?a=1&url={quote(inner)}"
+        yield f"http://proxy/x.h5?a=1&url={quote(inner, safe='=:')}"
     for login in LOGINS[:3]:
         inner = quote(f"https://{login.format(SECRET)}h/a.nc", safe="")
         yield from (f"http://proxy/x?a=1&url={inner}", f"http://proxy/{quote(inner)}?a=1")
@@ -130,6 +131,25 @@ def test_what_is_no_secret_stays(name):
     url = f"http://host/x%20y?{name}=1&b&c=%20#d"
     assert hide_in_url(url) == hide_secrets(url) == strip_secrets(url) == url
     assert not has_secrets(url)
+
+
+def test_logins_that_are_no_text():
+    """Bytes that are no UTF-8, in a URL within another one."""
+    url = "http://proxy/?url=https%3A%2F%2Fme%3Apass%FFword%40h%2Fa"
+    assert find_secrets({}, url)
+    assert "pass" not in hide_in_url(url) + hide_secrets(url) + strip_secrets(url)
+
+
+def test_names_with_signs_of_parameters_stay_apart():
+    pairs = [
+        ("s3://b/run;token=1.nc", "s3://b/run;token=2.nc"),
+        ("https://h/m;sp=temp/a.nc?sig=abcd", "https://h/m;sp=rain/a.nc?sig=abcd"),
+        ("zip://x;auth=1::s3://h/a.zip", "zip://x;auth=1::gs://h/a.zip"),
+        ("zip://a%26token%3D1.nc::https://h/b", "zip://a%26token%3D2.nc::https://h/b"),
+        ("zip://a::https://h/a%26token%3D1", "zip://a::https://h/a%26token%3D2"),
+    ]
+    for names in pairs:
+        assert len({*map(strip_secrets, names)}) == 2
 
 
 @pytest.mark.parametrize(

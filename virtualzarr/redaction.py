@@ -62,16 +62,16 @@ _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 _COLON, _SLASH, _AT = (rf"%(?:25)*+(?:{code})" for code in ("3[aA]", "2[fF]", "40"))
 _MARK = r"%(?:25)*+(?:3[bBfF]|2[36])"
 _EQUALS = r"%(?:25)*+3[dD]"
-_INNER = re.compile(rf"{_COLON}{_SLASH}{_SLASH}|://[^\s\"<>]*?://")
+_LINK = rf"(?:{_COLON}(?:{_SLASH}|/){{1,2}}|:{_SLASH}(?:{_SLASH}|/)?|://)"
+_INNER = re.compile(_LINK)
 _NAME = re.compile(rf"(?:[?&;#]|{_MARK})((?:(?!{_MARK}|{_EQUALS})[^=&;?#\s])+)(?:=|{_EQUALS})")
 _NESTED = re.compile(
-    rf"{_MARK}((?:(?!{_MARK}|{_EQUALS})[^=&;?#\s])+){_EQUALS}(?:(?!{_MARK})[^&#])*"
+    rf"{_MARK}((?:(?!{_MARK}|{_EQUALS})[^=&;?#\s])+)(?:=|{_EQUALS})(?:(?!{_MARK})[^&#])*"
 )
-_OF_PATH = re.compile(r";([^=;/\s]+)=[^;/]*")
 _NESTED_LOGIN = re.compile(
-    rf"((?:https?|ftps?){_COLON}{_SLASH}{_SLASH})((?:(?!{_SLASH}|{_MARK})[^/?#&\s\"<>])*){_AT}",
-    re.IGNORECASE,
+    rf"((?:https?|ftps?){_LINK})((?:(?!{_SLASH}|{_MARK})[^/?#&\s\"<>@])*){_AT}", re.IGNORECASE
 )
+_ESCAPED_PERCENT = re.compile(r"%(?:25)+")
 _URL_VALUE = re.compile(r"[^&#]*")
 _TEXT_VALUE = re.compile(r"[^&#\s\"<>]*")
 # A name alone is a container in Azure, and a login at a web server, often a token. What is before
@@ -204,7 +204,8 @@ def _find_in_url(url: str) -> Iterator[str]:
 
 
 def _forms_of_login(name: str, password: str) -> Iterator[str]:
-    yield from (password, base64.b64encode(f"{name}:{password}".encode()).decode())
+    login = f"{name}:{password}".encode("utf-8", "surrogateescape")
+    yield from (password, base64.b64encode(login).decode())
 
 
 def _forms_of_header(text: str) -> Iterator[str]:
@@ -245,7 +246,7 @@ def has_secrets(url: str) -> bool:
         return True
     if "40" in url and _NESTED_LOGIN.search(url):
         return True
-    values = _find_values(url, _is_secret) if _has_parameters(url) else ()
+    values = _find_values(url, _is_secret, is_chain=True) if _has_parameters(url) else ()
     return any(url[stop : stop + 1] not in ("", "&", "#") for _, stop in values)
 
 
@@ -282,13 +283,12 @@ def strip_secrets(url: str, *, keep_often: bool = False) -> str:
         return not any(map(_is_secret if keep_often else _is_hidden, names))
 
     # Of a URL within this one, all but the secrets tells which file it is.
-    inner = _find_inner(url)
+    inner = _find_inner(url, is_chain=True)
     url = _NESTED.sub(
         lambda match: "" if match.start() > inner and not is_kept(f"{match[1]}=") else match[0], url
     )
     rest, mark, fragment = url.partition("#")
     base, query_mark, query = rest.partition("?")
-    base = _OF_PATH.sub(lambda match: match[0] if is_kept(f"{match[1]}=") else "", base)
     kept = "&".join(filter(is_kept, query.split("&")))
     end = f"{mark}{fragment}" if is_kept(fragment) else ""
     return f"{base}{query_mark if kept or not query else ''}{kept}{end}"
@@ -324,17 +324,28 @@ def _hide_values(text: str, value: re.Pattern[str]) -> str:
     return "".join([*parts, text[at:]])
 
 
-def _find_values(text: str, is_wanted: Callable[[str], bool]) -> Iterator[tuple[int, int]]:
+def _find_values(
+    text: str, is_wanted: Callable[[str], bool], *, is_chain: bool = False
+) -> Iterator[tuple[int, int]]:
     """Yield where parameters begin, and where their values do."""
-    inner = _find_inner(text)
+    inner = _find_inner(text, is_chain)
     for match in _NAME.finditer(text):
         if is_wanted(match[1]) and (text[match.start()] != "%" or match.start() > inner):
             yield match.span()
 
 
-def _find_inner(text: str) -> int:
-    """Return where a URL within another one begins: only in that, escapes are marks of a query."""
-    match = _INNER.search(text) if "%" in text else None
+def _find_inner(text: str, is_chain: bool) -> int:
+    """Return where a URL within another one begins: only in that, escapes are marks of a query.
+
+    Parameters
+    ----------
+    is_chain : bool
+        Whether it is one URL of fsspec, of which what follows ``::`` is no part of the others.
+    """
+    if "%" not in text:
+        return len(text)
+    outer = text.find("://", max(text.rfind("::"), 0) if is_chain else 0)
+    match = _INNER.search(text, outer + 3 if outer >= 0 else 0)
     return len(text) if match is None else match.end()
 
 
@@ -354,6 +365,7 @@ def _is_secret(name: str) -> bool:
 
 
 def _decode(name: str) -> str:
+    name = _ESCAPED_PERCENT.sub("%", name)  # at once: each round would take one of many
     while (plain := unquote(name, errors="surrogateescape")) != name:
         name = plain
     return name

@@ -6,6 +6,7 @@ import json
 import os
 import pickle
 import tarfile
+from functools import partial, partialmethod
 from pathlib import Path
 
 import fsspec
@@ -18,7 +19,7 @@ import zarr
 import virtualzarr as vz
 from tests.stores.webserver import web_server
 from virtualzarr.array.cut_array import cut_array
-from virtualzarr.errors import SourceChangedError
+from virtualzarr.errors import SourceChangedError, SourceNotFoundError
 from virtualzarr.integrations.dask import to_dask
 from virtualzarr.manifest import Manifest, Source, Sources
 from virtualzarr.stores.files import Fingerprint, LocalFile, RemoteFile, read_head, take_fingerprint
@@ -561,6 +562,7 @@ def test_file_systems_that_tell_nothing_but_bytes(tmp_path, error):
     url = f"silent://{tmp_path.name}"
     for options in ({}, {"cache": vz.ChunkCache(10**6)}):
         shards = vz.open(f"{url}/a", **options)
+        np.testing.assert_array_equal(shards[...], values)
         assert shards[6:10].tolist() == [7, 8, 9, 10]
         assert shards[20] == 21
         document = {"zarr_format": 2, "shape": [24], "chunks": [4], "dtype": "<i4", "order": "C",
@@ -569,6 +571,92 @@ def test_file_systems_that_tell_nothing_but_bytes(tmp_path, error):
         refs |= {".zgroup": '{"zarr_format": 2}', "x/.zarray": json.dumps(document)}
         group = vz.open({"version": 1, "refs": refs}, allowed="*", **options)
         np.testing.assert_array_equal(group["x"][...], values)
+
+
+def memory_references(name):
+    """Return references to two chunks of a file in memory, of which no version is noted."""
+    document = {"zarr_format": 2, "shape": [8], "chunks": [4], "dtype": "<i4", "order": "C",
+                "fill_value": 0, "filters": None, "compressor": None}  # fmt: skip
+    refs = {f"x/{i}": [f"memory://{name}/raw", 16 * i, 16] for i in range(2)}
+    refs |= {".zgroup": '{"zarr_format": 2}', "x/.zarray": json.dumps(document)}
+    return {"version": 1, "refs": refs}
+
+
+def test_files_that_were_missing_are_held_to_a_version_once_they_are_there(tmp_path):
+    memory, values = fsspec.filesystem("memory"), np.arange(8, dtype="i4")
+    array = vz.open(memory_references(tmp_path.name), allowed="*")["x"]
+    with pytest.raises(SourceNotFoundError):
+        array[:4]
+    memory.pipe_file(f"/{tmp_path.name}/raw", values.tobytes())
+    np.testing.assert_array_equal(array[:4], values[:4])
+    memory.pipe_file(f"/{tmp_path.name}/raw", (100 + values).tobytes() + b"x")
+    for _ in range(2):
+        with pytest.raises(SourceChangedError):
+            array[4:]
+
+
+@pytest.mark.parametrize("number", range(12))
+def test_shards_that_appear_and_are_replaced_while_they_are_read(tmp_path, monkeypatch, number):
+    """At any two calls of the file system: all is of one version, or missing."""
+    memory, versions, name = fsspec.filesystem("memory"), [], f"/{tmp_path.name}/a"
+    for values in (np.arange(1, 25, dtype="i4"), np.array([*[0] * 8, *range(100, 116)], "i4")):
+        array = zarr.create_array(
+            tmp_path / "a", data=values, chunks=(4,), shards=(24,), compressors=None,
+            fill_value=0, overwrite=True,
+        )  # fmt: skip
+        assert array.shape == (24,)
+        content = (tmp_path / "a" / "c" / "0").read_bytes()
+        versions.append((values[9:20].tolist(), content))
+    memory.pipe_file(f"{name}/zarr.json", (tmp_path / "a" / "zarr.json").read_bytes())
+    array, calls = vz.open(f"memory:/{name}"), []
+
+    def step(method, self, *args, **kwargs):
+        calls.append(method)
+        for (_, content), at in zip(versions, moments, strict=True):
+            if len(calls) - 1 == at:
+                memory.pipe_file(f"{name}/c/0", content)
+        return method(self, *args, **kwargs)
+
+    kind = type(memory)
+    for method in (kind.info, kind.cat_file):
+        monkeypatch.setattr(kind, method.__name__, partialmethod(partial(step, method)))
+    for later in range(12):
+        moments, _ = (number, number + later), calls.clear()
+        if memory.exists(f"{name}/c/0"):
+            memory.rm_file(f"{name}/c/0")
+        calls.clear()
+        assert array[9:20].tolist() in [*(seen for seen, _ in versions), [0] * 11]
+
+
+def test_folders_where_a_chunk_would_be(tmp_path):
+    """Such as what is left of an array with more axes."""
+    memory = fsspec.filesystem("memory")
+    array = zarr.create_array(tmp_path / "a", shape=(), dtype="i4", fill_value=7)
+    assert array.shape == ()
+    memory.pipe_file(f"/{tmp_path.name}/zarr.json", (tmp_path / "a" / "zarr.json").read_bytes())
+    memory.pipe_file(f"/{tmp_path.name}/c/0", b"abcd")
+    assert vz.open(f"memory://{tmp_path.name}")[...] == 7
+
+
+def test_shorter_files_with_a_disk_cache(tmp_path, monkeypatch):
+    monkeypatch.setattr(vz.config, "disk_cache", str(tmp_path / "cache"))
+    (tmp_path / "served").mkdir()
+    path = tmp_path / "served/a.bin"
+    for method in ("read", "read_many", "tail"):
+        path.write_bytes(bytes(2_000_000))
+        os.utime(path, (OLD, OLD))
+        with web_server(tmp_path / "served") as server:
+            file = RemoteFile(Location.of(f"{server.url}/a.bin"))
+            assert len(file.read(0, 10)) == 10
+            path.write_bytes(bytes(100 if method != "tail" else 0))
+            os.utime(path, (NEW, NEW))
+            calls = {
+                "read": lambda: file.read(1_500_000, 1_500_010),  # noqa: B023
+                "read_many": lambda: file.read_many([(0, 5), (1_500_000, 1_500_010)]),  # noqa: B023
+                "tail": lambda: file.tail(10),  # noqa: B023
+            }
+            with pytest.raises(SourceChangedError):
+                calls[method]()
 
 
 def test_ends_of_files_that_are_copied_first(tmp_path):

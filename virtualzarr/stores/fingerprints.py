@@ -62,7 +62,11 @@ class Fingerprint:
     def from_info(cls, info: Mapping[str, Any]) -> Fingerprint:
         """Return what ``info`` of a file system of fsspec tells of a file."""
         tags = [info[name] for name in _TAG_NAMES if isinstance(info.get(name), str | bytes | int)]
-        dates = [date for name in _DATE_NAMES if (date := to_nanoseconds(info.get(name)))]
+        dates = [
+            date
+            for name in _DATE_NAMES
+            if (date := to_nanoseconds(info.get(name))) is not None and info[name] != 0
+        ]
         etag = next((str(tag) for tag in tags if tag), None)
         return cls(info.get("size"), dates[0] if dates else None, etag)
 

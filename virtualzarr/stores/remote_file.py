@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
 
 from virtualzarr.config import config
-from virtualzarr.errors import SourceError
+from virtualzarr.errors import SourceChangedError, SourceError, SourceNotFoundError
 from virtualzarr.stores import fingerprints
 from virtualzarr.stores.cached_reads import CachedRead, through_cache
 from virtualzarr.stores.file_heads import find_bytes
@@ -19,6 +20,8 @@ from virtualzarr.stores.transport import Answer
 if TYPE_CHECKING:
     from virtualzarr.stores.files import Buffer, ByteFile
 
+
+T = TypeVar("T")
 
 _TELLS_NOTHING = FileNotFoundError, PermissionError, NotImplementedError
 """Errors of file systems that read what they have no, or only old, information of."""
@@ -69,15 +72,14 @@ class RemoteFile:
         if stop is not None and start >= stop:
             return b""
         answer: Answer | CachedRead | None = self._find_bytes(start, stop)
-        if answer is None and (cached := self._through_cache([(start, stop)], limit)) is not None:
-            answer = cached.run()
         if answer is None:
-            self._find_version(is_whole=not start and stop is None)
-            try:
-                answer = self.connection.fetch(self.path, self.uri, start, stop, limit)
-            except SourceError as error:
-                self.explain(error)
-                raise
+            cached = self._through_cache([(start, stop)], limit)
+            request: Callable[[], Answer | CachedRead] = (
+                partial(self.connection.fetch, self.path, self.uri, start, stop, limit)
+                if cached is None
+                else cached.run
+            )
+            answer = self._request(request, is_whole=not start and stop is None)
         return self.accept(answer, start, stop, limit)
 
     async def fetch(
@@ -116,8 +118,15 @@ class RemoteFile:
 
     def explain(self, error: BaseException) -> None:
         """Raise `SourceChangedError` if bytes are not there as the file is another one by now."""
-        if isinstance(error, fingerprints.OutOfRangeError):
-            self._check_version(self.connection.fingerprint(self.path, self.uri))
+        if not isinstance(error, fingerprints.OutOfRangeError) or not config.verify_sources:
+            return
+        try:
+            current = self.connection.fingerprint(self.path, self.uri)
+        except SourceNotFoundError:
+            raise
+        except SourceError:
+            return  # what is known is that there are no such bytes
+        self._check_version(current)
 
     def read_many(self, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
         """Return several ranges, requested side by side where that can be. Raises as `read`."""
@@ -127,17 +136,12 @@ class RemoteFile:
         responses: Sequence[Answer] = ready
         cached = None
         if len(ready) < len(ranges):
-            self._find_version()
             cached = self._through_cache(ranges)
-            try:
-                responses = (
-                    self.connection.fetch_many(self.path, self.uri, ranges)
-                    if cached is None
-                    else cached.run().complete()
-                )
-            except SourceError as error:
-                self.explain(error)
-                raise
+            responses = self._request(
+                partial(self.connection.fetch_many, self.path, self.uri, ranges)
+                if cached is None
+                else lambda: cached.run().complete()
+            )
         # Nearly always they are of one version, which is then compared once.
         for fingerprint in dict.fromkeys(fingerprint for _, fingerprint in responses):
             self._check_version(fingerprint)
@@ -170,11 +174,11 @@ class RemoteFile:
         # Servers that do not understand ranges from the end send all of the file.
         limit = max(config.remote_read, abs(stop or start))
         cached = self._through_cache([(start, stop)], limit, may_end_before=True)
-        if cached is None:
-            self._find_version()
-            answer = self.connection.fetch(self.path, self.uri, start, stop, limit)
-        else:
-            (answer,) = cached.run().complete()
+        answer = self._request(
+            partial(self.connection.fetch, self.path, self.uri, start, stop, limit)
+            if cached is None
+            else lambda: cached.run().complete()[0]
+        )
         self._check_version(answer[1])
         if cached is not None:
             cached.store()
@@ -204,26 +208,47 @@ class RemoteFile:
             self.connection.fingerprint(self.path, self.uri) if fingerprint is None else fingerprint
         )
 
-    def _find_version(self, *, is_whole: bool = False) -> None:
-        """Ask which version this is before the first bytes of it, where answers do not tell it.
+    def _request(self, request: Callable[[], T], *, is_whole: bool = False) -> T:
+        """Make a request, asking for the version before the first one if answers do not tell it.
 
         After each answer it is asked for again, and compared.
         """
-        if (
-            self.pinned is not None
-            or not self.connection.must_ask_versions
-            or ((is_whole and self.is_key) or not config.verify_sources)
-        ):
-            return
-        if self.fingerprint is not None and self.fingerprint.has_version:
-            return
+        is_known = self._find_version(is_whole)
         try:
-            current = self.connection.fingerprint(self.path, self.uri)
+            answer = request()
         except SourceError as error:
-            if not isinstance(error.__cause__, _TELLS_NOTHING):
-                raise
-            current = Fingerprint(None)  # whether there is a file, reading it says
-        self.version.check(self.uri, current)
+            self.explain(error)
+            raise
+        if not is_known and self._ask_version() is not None:
+            raise SourceChangedError("the file appeared while it was read", file=self.uri)
+        return answer
+
+    def _find_version(self, is_whole: bool) -> bool:
+        """Pin the version before anything is read; False if there is none that could be asked for.
+
+        A key of a store that is read at once needs none.
+        """
+        if not (self.connection.must_ask_versions and config.verify_sources):
+            return True
+        is_noted = self.fingerprint is not None and self.fingerprint.has_version
+        if self.pinned is not None or is_noted or (is_whole and self.is_key):
+            return True
+        current = self._ask_version()
+        if current is not None:
+            self.version.check(self.uri, current)
+        return current is not None
+
+    def _ask_version(self) -> Fingerprint | None:
+        """Return the version now; None if the file system tells nothing of the file.
+
+        Whether there is a file, only reading it says: listings may be old.
+        """
+        try:
+            return self.connection.fingerprint(self.path, self.uri)
+        except SourceError as error:
+            if isinstance(error.__cause__, _TELLS_NOTHING):
+                return None
+            raise
 
     def _find_bytes(self, start: int, stop: int | None) -> Answer | None:
         # Paths within a shared connection are no URLs of their own.

@@ -97,8 +97,9 @@ class FsspecTransport(Listings):
         # Without a range: fsspec then needs no length, which costs another request.
         everything = start == 0 and stop is None
         if everything and limit is not None:
-            with suppress(PermissionError, NotImplementedError):  # of those that tell nothing
-                check_length(path, self.fingerprint(path).size or 0, limit)
+            # What a listing says is only to spare memory: reading says whether there is a file.
+            with suppress(OSError, NotImplementedError):
+                check_length(path, self._fs.info(path).get("size") or 0, limit)
         data = self._fs.cat_file(path, start=None if everything else start, end=stop)
         return bytes(data), None
 
