@@ -555,14 +555,17 @@ def test_file_systems_that_tell_nothing_but_bytes(tmp_path, error):
         tmp_path / "a", data=values, chunks=(4,), shards=(24,), compressors=None
     )
     assert array.shape == (24,)
-    for path in (tmp_path / "a").rglob("*"):
+    plain = zarr.create_array(tmp_path / "b", data=values, chunks=(4,), compressors=None)
+    assert plain.shape == (24,)
+    for path in tmp_path.rglob("*"):
         if path.is_file():
-            files[f"{tmp_path.name}/a/{path.relative_to(tmp_path / 'a')}"] = path.read_bytes()
+            files[f"{tmp_path.name}/{path.relative_to(tmp_path)}"] = path.read_bytes()
     files[f"{tmp_path.name}/raw"] = values.tobytes()
     url = f"silent://{tmp_path.name}"
     for options in ({}, {"cache": vz.ChunkCache(10**6)}):
         shards = vz.open(f"{url}/a", **options)
         np.testing.assert_array_equal(shards[...], values)
+        np.testing.assert_array_equal(vz.open(f"{url}/b", **options)[...], values)
         assert shards[6:10].tolist() == [7, 8, 9, 10]
         assert shards[20] == 21
         document = {"zarr_format": 2, "shape": [24], "chunks": [4], "dtype": "<i4", "order": "C",
