@@ -169,7 +169,12 @@ class Worker:
             # Libraries complain there of what is an error here; nobody would read the pipe.
             stderr=subprocess.DEVNULL,
             bufsize=0,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+            # Threads for linear algebra, of which there is none, take half of numpy's import.
+            env={
+                "OPENBLAS_NUM_THREADS": "1",
+                **os.environ,
+                "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
+            },
         )
         process, deadline = self.process, time.monotonic() + _START_SECONDS
         skip_prints(lambda: self._receive(process, 1, deadline))

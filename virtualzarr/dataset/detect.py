@@ -1,17 +1,13 @@
-"""Datasets with versions as a source format: recognized, and opened at a version."""
+"""Datasets with versions as a source format: recognized, at little cost for all that are none."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
-from datetime import datetime
+from collections.abc import Mapping
 from typing import Any
 
-from virtualzarr.choices import OnError
 from virtualzarr.dataset.operations import HEAD
-from virtualzarr.dataset.version import DatasetVersion
 from virtualzarr.formats.registry import has_extension
-from virtualzarr.hierarchy.group import Group
 from virtualzarr.stores import open_store
 from virtualzarr.stores.files import is_url
 from virtualzarr.stores.upgraded import is_dataset_root
@@ -28,20 +24,3 @@ def is_dataset(uri: str, storage_options: Mapping[str, Any] | None = None) -> bo
 def _has_root(uri: str, storage_options: Mapping[str, Any] | None) -> bool:
     document = open_store(uri, storage_options).get("zarr.json")
     return document is not None and is_dataset_root(document)
-
-
-def scan(
-    path_or_url: Any,
-    *,
-    on_error: OnError = "raise",
-    storage_options: Mapping[str, Any] | None = None,
-    allowed: str | Iterable[str] | None = None,
-    version: int | None = None,
-    at: datetime | str | None = None,
-    tag: str | None = None,
-) -> Group:
-    """Open the arrays of a dataset at a version, by default the newest."""
-    return DatasetVersion(
-        path_or_url, version=version, at=at, tag=tag, allowed=allowed,
-        storage_options=storage_options,
-    ).group  # fmt: skip

@@ -186,10 +186,10 @@ FORMATS: dict[str, Format] = {
     "envi": Format(f"{_HERE}.envi", begins(b"ENVI"), (".hdr",)),
     "dmrpp": Format(f"{_HERE}.dmrpp", _is_dmrpp, (".dmrpp",), reaches_files=True),
     "kerchunk": Format(
-        f"{_REFERENCE_FORMS}.kerchunk",
+        f"{_REFERENCE_FORMS}.kerchunk.scan",
         _is_json,
         (".json", ".json.gz", ".json.zst", ".json.zstd", ".parq", ".parquet"),
-        f"{_REFERENCE_FORMS}.kerchunk.read_parquet:is_folder",
+        f"{_REFERENCE_FORMS}.kerchunk.parquet_folder:is_folder",
         reaches_files=True,
     ),
     "grib": Format(
@@ -203,7 +203,7 @@ FORMATS: dict[str, Format] = {
     "zarr": Format(f"{_HERE}.zarr", matches_path=f"{_HERE}.zarr:is_hierarchy"),
     # After Zarr, which says that a dataset is none: then other hierarchies cost no request more.
     "dataset": Format(
-        "virtualzarr.dataset.detect",
+        "virtualzarr.dataset.scan",
         matches_path="virtualzarr.dataset.detect:is_dataset",
         reaches_files=True,
     ),

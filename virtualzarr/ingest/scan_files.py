@@ -36,7 +36,7 @@ from virtualzarr.ingest.progress import show_progress
 from virtualzarr.ingest.small_values import keep_small_values
 from virtualzarr.ingest.template_cache import TemplateCache, uses_templates
 from virtualzarr.stores.file_heads import iter_heads, use_heads
-from virtualzarr.stores.files import Location
+from virtualzarr.stores.files import Location, is_url, resolve_uri
 
 _log = logging.getLogger(__name__)
 
@@ -221,9 +221,9 @@ def _scan_here(
     files: Sequence[str], options: Mapping[str, Any], reads_values: bool, at_once: int
 ) -> Iterator[ScannedFile]:
     """Scan one file after the other; if that takes long and they are local, in own processes."""
-    locations = [Location.of(file, options.get("storage_options")) for file in files]
-    nremote = sum(location.is_remote for location in locations)
+    nremote = sum(is_url(resolve_uri(file)) for file in files)
     if nremote == len(files) > 1:
+        locations = [Location.of(file, options.get("storage_options")) for file in files]
         yield from _scan_ahead(files, locations, options, reads_values)
     elif nremote:
         with use_heads({}):  # of a scan whose consumer this is: the file may be another one now

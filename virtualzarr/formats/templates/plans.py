@@ -159,7 +159,9 @@ class _Builder:
             if which is None:
                 return
             matches.append((which[0], order[which[1]]))
-        mapped = np.unique(np.concatenate([slots for _, slots in matches]))
+        is_mapped = np.zeros(len(address_at), bool)
+        is_mapped[np.concatenate([slots for _, slots in matches])] = True
+        mapped = np.flatnonzero(is_mapped)
         for (path, array), (cells, numbers) in zip(named, matches, strict=True):
             stored = np.asarray(array.manifest.length).reshape(-1)[cells]
             constant = np.zeros_like(stored) if joined.size_at is not None else stored

@@ -19,7 +19,7 @@ from virtualzarr.references.kerchunk.compressed import (
     decompress_head,
 )
 from virtualzarr.references.kerchunk.copies import COPIES_TEMPLATE, name_copies
-from virtualzarr.references.kerchunk.read_parquet import is_folder
+from virtualzarr.references.kerchunk.parquet_folder import is_folder
 from virtualzarr.references.kerchunk.scan import open_references
 from virtualzarr.references.kerchunk.write_json import replace_json, write_json
 from virtualzarr.references.overwrite import read_head

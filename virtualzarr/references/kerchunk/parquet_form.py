@@ -22,7 +22,8 @@ from virtualzarr.hierarchy.inventory import list_arrays
 from virtualzarr.references.array_plan import ArrayPlan
 from virtualzarr.references.form import Capabilities, OpenedReferences, PublishOptions
 from virtualzarr.references.kerchunk.create_folder import explain
-from virtualzarr.references.kerchunk.read_parquet import FINGERPRINTS, METADATA, is_folder
+from virtualzarr.references.kerchunk.parquet_folder import METADATA, is_folder
+from virtualzarr.references.kerchunk.read_parquet import FINGERPRINTS
 from virtualzarr.references.kerchunk.scan import open_references
 from virtualzarr.references.kerchunk.write_parquet import write_parquet
 from virtualzarr.references.materialize import is_copy

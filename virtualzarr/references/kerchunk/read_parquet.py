@@ -20,10 +20,10 @@ from virtualzarr.references.kerchunk.columns import resolve_source
 from virtualzarr.references.kerchunk.create_folder import INTENT
 from virtualzarr.references.kerchunk.document import as_receipt
 from virtualzarr.references.kerchunk.fingerprints import Fingerprints
+from virtualzarr.references.kerchunk.parquet_folder import METADATA
 from virtualzarr.references.kerchunk.read_records import Record, RecordChunks, read_record
 from virtualzarr.stores.files import Connection, Location, is_url
 
-METADATA = ".zmetadata"
 FINGERPRINTS = "fingerprints.json"
 _LARGEST_RECORD = 1 << 27
 
@@ -31,16 +31,6 @@ _LARGEST_RECORD = 1 << 27
 def record_name(path: str, number: int) -> str:
     """Where in the folder a record of an array is."""
     return f"{path}/refs.{number}.parq"
-
-
-def is_folder(uri: str, storage_options: Mapping[str, Any] | None = None) -> bool:
-    """Whether there is a folder of references at a place; of a URL, by how it ends."""
-    if is_url(uri):
-        return uri.rstrip("/").endswith((".parq", ".parquet"))
-    try:
-        return b'"record_size"' in Path(uri, METADATA).read_bytes()
-    except OSError:
-        return False
 
 
 @dataclass

@@ -30,6 +30,7 @@ from virtualzarr.references.kerchunk.hierarchy import (
     is_document,
     read_hierarchy,
 )
+from virtualzarr.references.kerchunk.parquet_folder import is_folder
 from virtualzarr.stores.files import RemoteFile, open_file, resolve_uri, take_fingerprint
 from virtualzarr.stores.location import Location
 
@@ -96,7 +97,7 @@ def open_references(
     if document is not None:
         return scan.of_document(document)
     with error_context(file=location.uri):
-        if read_parquet.is_folder(location.uri):
+        if is_folder(location.uri):
             return scan.of_folder(read_parquet.Folder(location))
         return scan.of_document(_read(location))
 

@@ -1,0 +1,21 @@
+"""Tells folders of references in Parquet: all that is opened is asked, so it imports little."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from virtualzarr.stores.files import is_url
+
+METADATA = ".zmetadata"
+
+
+def is_folder(uri: str, storage_options: Mapping[str, Any] | None = None) -> bool:
+    """Whether there is a folder of references at a place; of a URL, by how it ends."""
+    if is_url(uri):
+        return uri.rstrip("/").endswith((".parq", ".parquet"))
+    try:
+        return b'"record_size"' in Path(uri, METADATA).read_bytes()
+    except OSError:
+        return False
