@@ -17,7 +17,7 @@ from virtualzarr import Array, Group, Manifest
 from virtualzarr.codecs import Pipeline, make
 from virtualzarr.manifest import Source, Sources
 from virtualzarr.metadata import ArrayMetadata
-from virtualzarr.references.kerchunk.scan import scan
+from virtualzarr.references.kerchunk import scan
 from virtualzarr.references.publish import publish
 
 FILES = 1000

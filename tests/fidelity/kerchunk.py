@@ -14,7 +14,7 @@ from tests.fidelity.compare import Row
 from tests.fidelity.zarr import compare
 from virtualzarr.array import Array
 from virtualzarr.errors import VirtualZarrError
-from virtualzarr.references.kerchunk.scan import scan
+from virtualzarr.references.kerchunk import scan
 
 
 def files(directory: Path) -> list[Path]:

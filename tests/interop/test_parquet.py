@@ -12,7 +12,7 @@ from tests.references.arrays import LITTLE, VALUES, ZLIB, virtual
 from virtualzarr.errors import PublishError
 from virtualzarr.hierarchy.group import Group
 from virtualzarr.ingest.open_target import open as vz_open
-from virtualzarr.references.kerchunk.scan import scan
+from virtualzarr.references.kerchunk import scan
 from virtualzarr.references.publish import publish
 
 zarr = pytest.importorskip("zarr")

@@ -30,7 +30,7 @@ from virtualzarr.hierarchy.group import Group
 from virtualzarr.ingest.detect import scan as scan_any
 from virtualzarr.manifest import Manifest
 from virtualzarr.metadata import BYTES, ArrayMetadata
-from virtualzarr.references.kerchunk.scan import scan
+from virtualzarr.references.kerchunk import scan
 from virtualzarr.references.publish import publish
 
 zarr = pytest.importorskip("zarr")

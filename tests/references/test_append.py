@@ -20,7 +20,7 @@ from virtualzarr.errors import (
 from virtualzarr.references.append import append
 from virtualzarr.references.check import check_references
 from virtualzarr.references.convert import convert_references
-from virtualzarr.references.kerchunk.scan import scan
+from virtualzarr.references.kerchunk import scan
 from virtualzarr.references.publish import publish
 from virtualzarr.references.rename import rename_paths
 from virtualzarr.stores import atomic_files

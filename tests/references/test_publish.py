@@ -33,7 +33,7 @@ from virtualzarr.errors import PublishError, SkippedVariableWarning, SourceError
 from virtualzarr.hierarchy.group import Group
 from virtualzarr.manifest import Decoder, Manifest
 from virtualzarr.metadata import ArrayMetadata, KeyEncoding
-from virtualzarr.references.kerchunk.scan import scan
+from virtualzarr.references.kerchunk import scan
 from virtualzarr.references.publish import preview, publish
 from virtualzarr.stores import open_store
 

@@ -186,10 +186,10 @@ FORMATS: dict[str, Format] = {
     "envi": Format(f"{_HERE}.envi", begins(b"ENVI"), (".hdr",)),
     "dmrpp": Format(f"{_HERE}.dmrpp", _is_dmrpp, (".dmrpp",), reaches_files=True),
     "kerchunk": Format(
-        f"{_REFERENCE_FORMS}.kerchunk.scan",
+        f"{_REFERENCE_FORMS}.kerchunk",
         _is_json,
         (".json", ".json.gz", ".json.zst", ".json.zstd", ".parq", ".parquet"),
-        f"{_REFERENCE_FORMS}.kerchunk.parquet_folder:is_folder",
+        f"{_REFERENCE_FORMS}.parquet_folder:is_folder",
         reaches_files=True,
     ),
     "grib": Format(

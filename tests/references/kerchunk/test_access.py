@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tests.references.kerchunk.documents import GROUP, zarray
 from virtualzarr.errors import AccessError, BadReferenceError
-from virtualzarr.references.kerchunk.scan import scan
+from virtualzarr.references.kerchunk import scan
 from virtualzarr.stores.location import Location
 
 

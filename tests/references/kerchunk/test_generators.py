@@ -10,7 +10,7 @@ import pytest
 from tests.references.kerchunk.documents import GROUP, zarray
 from tests.references.kerchunk.test_vectors import listed
 from virtualzarr.errors import BadReferenceError
-from virtualzarr.references.kerchunk.scan import scan
+from virtualzarr.references.kerchunk import scan
 
 BASE = {".zgroup": GROUP, "x/.zarray": zarray([6, 40], [1, 1])}
 

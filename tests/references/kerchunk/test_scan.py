@@ -19,7 +19,7 @@ from virtualzarr.errors import (
     SourceNotFoundError,
     UnsupportedError,
 )
-from virtualzarr.references.kerchunk.scan import scan
+from virtualzarr.references.kerchunk import scan
 
 BASE = {".zgroup": GROUP, "x/.zarray": zarray([4], [1])}
 

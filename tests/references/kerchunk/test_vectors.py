@@ -12,7 +12,7 @@ import pytest
 from tests.references.kerchunk.documents import ALWAYS, looking_at
 from virtualzarr import errors
 from virtualzarr.hierarchy.group import Group
-from virtualzarr.references.kerchunk.scan import scan
+from virtualzarr.references.kerchunk import scan
 
 VECTORS = Path(__file__).parents[3] / "specs" / "vectors" / "reference-files.json"
 SCHEMA = json.loads((VECTORS.parents[1] / "reference-file.schema.json").read_text())

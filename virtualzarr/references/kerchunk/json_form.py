@@ -19,10 +19,10 @@ from virtualzarr.references.kerchunk.compressed import (
     decompress_head,
 )
 from virtualzarr.references.kerchunk.copies import COPIES_TEMPLATE, name_copies
-from virtualzarr.references.kerchunk.parquet_folder import is_folder
 from virtualzarr.references.kerchunk.scan import open_references
 from virtualzarr.references.kerchunk.write_json import replace_json, write_json
 from virtualzarr.references.overwrite import read_head
+from virtualzarr.references.parquet_folder import is_folder
 from virtualzarr.references.plan import Plan
 from virtualzarr.references.portable import is_regular
 from virtualzarr.references.portable_form import PortableForm

@@ -22,11 +22,11 @@ from virtualzarr.hierarchy.inventory import list_arrays
 from virtualzarr.references.array_plan import ArrayPlan
 from virtualzarr.references.form import Capabilities, OpenedReferences, PublishOptions
 from virtualzarr.references.kerchunk.create_folder import explain
-from virtualzarr.references.kerchunk.parquet_folder import METADATA, is_folder
 from virtualzarr.references.kerchunk.read_parquet import FINGERPRINTS
 from virtualzarr.references.kerchunk.scan import open_references
 from virtualzarr.references.kerchunk.write_parquet import write_parquet
 from virtualzarr.references.materialize import is_copy
+from virtualzarr.references.parquet_folder import METADATA, is_folder
 from virtualzarr.references.plan import Plan
 from virtualzarr.references.portable_form import PortableForm, file_state
 from virtualzarr.references.several_writers import is_object_store, open_conditional

@@ -20,8 +20,8 @@ from virtualzarr.references.kerchunk.columns import resolve_source
 from virtualzarr.references.kerchunk.create_folder import INTENT
 from virtualzarr.references.kerchunk.document import as_receipt
 from virtualzarr.references.kerchunk.fingerprints import Fingerprints
-from virtualzarr.references.kerchunk.parquet_folder import METADATA
 from virtualzarr.references.kerchunk.read_records import Record, RecordChunks, read_record
+from virtualzarr.references.parquet_folder import METADATA
 from virtualzarr.stores.files import Connection, Location, is_url
 
 FINGERPRINTS = "fingerprints.json"

@@ -30,7 +30,7 @@ from virtualzarr.references.kerchunk.hierarchy import (
     is_document,
     read_hierarchy,
 )
-from virtualzarr.references.kerchunk.parquet_folder import is_folder
+from virtualzarr.references.parquet_folder import is_folder
 from virtualzarr.stores.files import RemoteFile, open_file, resolve_uri, take_fingerprint
 from virtualzarr.stores.location import Location
 

@@ -20,10 +20,10 @@ from virtualzarr.manifest import Manifest, Sources
 from virtualzarr.metadata import dumps_json, loads_json
 from virtualzarr.references.kerchunk.create_folder import create_folder
 from virtualzarr.references.kerchunk.fingerprints import Fingerprints
-from virtualzarr.references.kerchunk.parquet_folder import METADATA
 from virtualzarr.references.kerchunk.read_parquet import FINGERPRINTS, record_name
 from virtualzarr.references.kerchunk.read_records import SERIES, pyarrow_parquet
 from virtualzarr.references.kerchunk.write_json import dumps, flat_reader
+from virtualzarr.references.parquet_folder import METADATA
 from virtualzarr.references.report import Counts
 from virtualzarr.references.write_plan import WriteTask
 from virtualzarr.stores.atomic_files import AtomicFolder, write_errors
