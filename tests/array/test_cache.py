@@ -387,7 +387,7 @@ def dated_server(tmp_path):
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Dated, directory=str(tmp_path)))
     server.requests = []
-    threading.Thread(target=server.serve_forever, daemon=True).start()
+    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
     yield f"http://127.0.0.1:{server.server_address[1]}"
     server.shutdown()
     server.server_close()

@@ -14,6 +14,8 @@ from grids import RectilinearGrid, RegularGrid
 from tests.codecs.blocks import DTYPES, block_of, same
 from virtualzarr.codecs import Pipeline, make
 from virtualzarr.codecs.core.fill_value import is_filled
+from virtualzarr.codecs.sharding import Sharding
+from virtualzarr.codecs.zstd import Zstd
 from virtualzarr.errors import CodecError, MetadataError, UnsupportedError
 from virtualzarr.metadata import ArrayMetadata, array_to_v3, parse_array_v3
 
@@ -51,7 +53,8 @@ def shards(draw):
     endian = draw(st.sampled_from([LITTLE, BIG]))
     axes = draw(st.permutations(range(len(inner))))
     transpose = {"name": "transpose", "configuration": {"order": list(axes)}}
-    codecs = draw(st.sampled_from([[endian], [transpose, endian, "gzip"], [endian, "crc32c"]]))
+    chains = [endian], [transpose, endian, "gzip"], [endian, "crc32c"], [endian, "zstd"]
+    codecs = draw(st.sampled_from([*chains, [transpose, endian, "zstd"]]))
     options = {
         "index_codecs": draw(st.sampled_from(INDEXES)),
         "index_location": draw(st.sampled_from(["start", "end"])),
@@ -71,7 +74,7 @@ def shards(draw):
     return Pipeline(chain), tuple(outer)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=120, deadline=None)
 @given(shards(), st.sampled_from(DTYPES), st.data())
 def test_blocks_come_back(drawn, dtype, data):
     pipeline, shape = drawn
@@ -91,6 +94,36 @@ def test_blocks_come_back(drawn, dtype, data):
     assert again == Pipeline.from_v3(again.to_v3())
     assert hash(again) == hash(Pipeline.from_v3(again.to_v3()))
     assert again.decoding_key(dtype) == pipeline.decoding_key(dtype)
+
+
+@pytest.mark.parametrize("edges", [(64,), (4, 8), (2, 4, 8)], ids=str)
+@pytest.mark.parametrize("endian", [LITTLE, BIG], ids=["little", "big"])
+@pytest.mark.parametrize("dtype", ["i2", "f4", "M8[s]", "S3"])
+def test_small_sub_chunks_are_decoded_together(dtype, endian, edges, monkeypatch):
+    shape = tuple(3 * edge for edge in edges)
+    block = block_of(np.dtype(dtype), shape, 1)
+    codec = Pipeline([sharding(edges, [endian, "zstd"])]).for_block(shape, dtype, 0)
+    encoded = codec.encode(block)
+    together, results = Sharding._decode_together, []
+
+    def note(self, *args):
+        results.append(together(self, *args))
+        return results[-1]
+
+    monkeypatch.setattr(Sharding, "_decode_together", note)
+    # Into memory with gaps, as that of a larger array; and backwards, as for a selection.
+    large = np.zeros([2 * length for length in shape], block.dtype)
+    places = large[(slice(1, None, 2),) * block.ndim], np.empty_like(block)[::-1]
+    for out in places:
+        codec.decode_into(encoded, out)
+        assert same(np.ascontiguousarray(out), block)
+    assert np.count_nonzero(large) == np.count_nonzero(block)
+    assert [one is not None for one in results] == [True, True]
+    # One that is missing, or not stored as the others are, is decoded alone.
+    shard = codec.encode(np.concatenate([np.zeros_like(block[: edges[0]]), block[edges[0] :]]))
+    assert same(codec.decode(shard)[edges[0] :], block[edges[0] :])
+    monkeypatch.setattr(Zstd, "decode_many", lambda self, chunks, size: None)
+    assert same(codec.decode(encoded), block)
 
 
 def test_the_bytes_are_those_of_the_specification():

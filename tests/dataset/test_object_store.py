@@ -303,7 +303,7 @@ def test_plain_http_is_read_only(tmp_path):
 
     handler = functools.partial(Handler, directory=str(folder))
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as running_server:
-        threading.Thread(target=running_server.serve_forever, daemon=True).start()
+        threading.Thread(target=running_server.serve_forever, args=(0.02,), daemon=True).start()
         address = f"http://127.0.0.1:{running_server.server_address[1]}/feed"
         dataset = Dataset(address, allowed="*")
         assert dataset.group["time"][...].tolist() == [0, 1, 2, 3]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gzip
 import json
 import os
@@ -208,22 +209,32 @@ def a_description_that_leads_elsewhere(folder, secret):
 
 @attacks("CodecError", "")
 def chunks_that_unpack_to_gigabytes():
-    zeros = b"\0" * (1 << 20)
-    packed = {
-        "zlib": (lambda: zlib.compressobj(9), "zlib"),
-        "gzip": (lambda: zlib.compressobj(9, wbits=31), "gzip"),
-    }
-    for name, (make, codec) in packed.items():
+    packed = {"zlib": 15, "gzip": 31}
+    for codec, window in packed.items():
 
-        def build(folder, secret, make=make, codec=codec):
-            packer = make()
-            data = b"".join(packer.compress(zeros) for _ in range(2048)) + packer.flush()
+        def build(folder, secret, codec=codec, window=window):
+            data = pack_zeros(2048, window)
             array = array_v2([8], [8], compressor={"id": codec, "level": 1})
             path = store(folder, DOTzarray=array)
             (path / "0").write_bytes(data)
             return path
 
-        yield name, build
+        yield codec, build
+
+
+def pack_zeros(megabytes, window):
+    """Compress zeros, by a window of zlib for its own form or that of gzip."""
+    piece, packer = b"\0" * (1 << 20), zlib.compressobj(9, wbits=window)
+    head = packer.compress(piece) + packer.flush(zlib.Z_FULL_FLUSH)
+    # A piece after a full flush is compressed like any other: all but the first are one.
+    body = packer.compress(piece) + packer.flush(zlib.Z_FULL_FLUSH)
+    digest = functools.reduce(
+        lambda value, _: (zlib.crc32 if window > 15 else zlib.adler32)(piece, value),
+        range(megabytes), int(window <= 15),
+    )  # fmt: skip
+    order = "little" if window > 15 else "big"
+    size = (megabytes << 20).to_bytes(4, "little") if window > 15 else b""
+    return head + body * (megabytes - 1) + b"\x03\0" + digest.to_bytes(4, order) + size
 
 
 @attack("SourceError|CodecError|UnsupportedError|BadReferenceError", "")

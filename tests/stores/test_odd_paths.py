@@ -240,7 +240,7 @@ def faulty(tmp_path):
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
     server.requests, server.fault, server.where = [], None, ""
     server.url = f"http://127.0.0.1:{server.server_address[1]}"
-    threading.Thread(target=server.serve_forever, daemon=True).start()
+    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
     yield server
     server.shutdown()
     server.server_close()

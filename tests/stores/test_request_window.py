@@ -49,7 +49,7 @@ def server(request, tmp_path):
             super().__init__(*args, directory=str(tmp_path))
 
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
+    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
     yield f"http://127.0.0.1:{server.server_address[1]}/a", Handler
     server.shutdown()
     server.server_close()
@@ -234,7 +234,7 @@ def test_a_host_with_a_limit(tmp_path, monkeypatch, limit, closes):
 
     Handler.limit, Handler.closes = limit, closes
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
+    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
     try:
         opened = vz.open(f"http://127.0.0.1:{server.server_address[1]}/a")
         for _ in range(3):
@@ -272,7 +272,7 @@ def test_a_host_that_takes_some_a_second(tmp_path, monkeypatch):
                 self.end_headers()
 
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
+    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
     try:
         Handler.takes = 10**6
         opened = vz.open(f"http://127.0.0.1:{server.server_address[1]}/a")

@@ -23,9 +23,10 @@ from virtualzarr.codecs.core.base import (
     nbytes_of,
 )
 from virtualzarr.codecs.core.fill_value import full_block, is_filled
-from virtualzarr.codecs.core.pipeline import Pipeline
+from virtualzarr.codecs.core.pipeline import BatchDecoder, Pipeline
 from virtualzarr.codecs.core.scratch import allocate
 from virtualzarr.codecs.transpose import Transpose, inverse
+from virtualzarr.config import config
 from virtualzarr.errors import CodecError, UnsupportedError, VirtualZarrError
 
 INDEX_CODECS = ({"name": "bytes", "configuration": {"endian": "little"}}, {"name": "crc32c"})
@@ -188,6 +189,10 @@ class Sharding(ArrayBytes):
         encoded = [view[i:j] for i, j in zip(starts.tolist(), stops.tolist(), strict=True)]
         inner = self.pipeline.for_block(self.chunk_shape, spec.dtype, spec.fill)
         batches = self.pipeline.batch_decoder(self.chunk_shape, spec.dtype, spec.fill)
+        is_full = len(stored) == shard.entries
+        if is_full and (blocks := self._decode_together(batches, encoded)) is not None:
+            shard.view_subchunks(out)[...] = blocks.reshape(shard.counts + self.chunk_shape)
+            return
         steps = zip(repeat(False), encoded) if batches is None else batches.decode(encoded)
         places = zip(stored.tolist(), shard.iter_slices(stored), steps, strict=True)
         for i, place, (is_begun, data) in places:
@@ -196,6 +201,22 @@ class Sharding(ArrayBytes):
                 codec.decode_into(data, out[place])
             except CodecError as error:
                 raise self.error(f"sub-chunk {shard.coordinates(i)}: {error.message}") from error
+
+    def _decode_together(
+        self, batches: BatchDecoder | None, encoded: Sequence[Buffer]
+    ) -> Block | None:
+        """Return the elements of all sub-chunks one after the other, if they decode to elements.
+
+        They are copied in one go then: threads that copy many small blocks take turns for each.
+        """
+        if batches is None or batches.others.raw is None:
+            return None
+        dtype, order = batches.others.raw
+        is_c_order = [*order] == [*self.order] == [*range(len(order))]
+        if not is_c_order or len(encoded) * batches.others.nbytes > config.batch_bytes:
+            return None
+        decoded = batches.decode_last(encoded)
+        return None if decoded is None else np.frombuffer(b"".join(decoded), dtype)
 
     def encode(self, block: Block, spec: ChunkSpec) -> Buffer:
         """Return a shard with the sub-chunks that hold more than the fill value."""
@@ -291,6 +312,12 @@ class Shard:
             for number, edge in zip(along, self.codec.chunk_shape, strict=True)
         ]
         return zip(*slices, repeat(...)) if slices else repeat((...,), len(entries))
+
+    def view_subchunks(self, block: Block) -> Block:
+        """Return a view of a block: first the axes that count sub-chunks, then those of one."""
+        pairs = zip(self.counts, self.codec.chunk_shape, strict=True)
+        axes = np.arange(2 * len(self.counts)).reshape(-1, 2)
+        return block.reshape([n for pair in pairs for n in pair]).transpose(axes.T.reshape(-1))
 
     def too_short_error(self, size: int) -> CodecError:
         """Return the error for a shard that has no room for its index."""
