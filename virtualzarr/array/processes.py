@@ -239,8 +239,8 @@ def serve() -> None:
     """Do tasks until the other side has closed: the main program of a worker."""
     # Of interrupts, the process that started this one decides what becomes.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    source, sink = take_pipes()
-    with suppress(EOFError, BrokenPipeError):
+    with suppress(EOFError, BrokenPipeError):  # who started this one may be killed at any moment
+        source, sink = take_pipes()
         while True:
             _send(sink, _call(_receive(source)))
 
