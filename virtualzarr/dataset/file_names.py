@@ -259,7 +259,8 @@ def add_files(
 ) -> Protocol[tuple[FileNames, bool]]:
     """Return the names with more of them, and whether tables are others."""
     names = state.names.get(dimension, FileNames())
-    new = np.concatenate([as_names(names.tail), files])
+    # Not copied where there is nothing to add to: they may be those of a million files.
+    new = np.concatenate([as_names(names.tail), files]) if names.tail else files
     if len(new) <= limits.names:
         return replace(names, tail=as_tuples(new)), False
     table = NameTable(limits.leaf_names, limits.fan_out)

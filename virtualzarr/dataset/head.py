@@ -211,7 +211,7 @@ class Head:
         document = record.to_json()
         raw = objects.dump(document)
         if len(raw) > limits.record_bytes:
-            named = yield from log.add(objects.compress(raw))
+            named, raw = (yield from log.add(objects.compress(raw))), b""
             # What history shows of it is there even when its version has expired.
             about = {
                 name: value

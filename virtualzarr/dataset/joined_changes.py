@@ -76,6 +76,10 @@ def _join_records(first: Record, second: Record) -> Record:
         dimension: (*first.splices.get(dimension, ()), *second.splices.get(dimension, ()))
         for dimension in dict.fromkeys([*first.splices, *second.splices])
     }
+    files = {
+        dimension: [part.files[dimension] for part in (first, second) if dimension in part.files]
+        for dimension in dict.fromkeys([*first.files, *second.files])
+    }
     return replace(
         first,
         splices=splices,
@@ -83,10 +87,8 @@ def _join_records(first: Record, second: Record) -> Record:
         added=(*(e for e in first.added if e.key not in second.removed), *second.added),
         removed=(*first.removed, *(key for key in second.removed if key not in keys)),
         files={
-            dimension: np.concatenate(
-                [part.files[dimension] for part in (first, second) if dimension in part.files]
-            )
-            for dimension in dict.fromkeys([*first.files, *second.files])
+            dimension: parts[0] if len(parts) == 1 else np.concatenate(parts)
+            for dimension, parts in files.items()
         },
         schema=second.schema or first.schema,
         tags={**first.tags, **second.tags},
