@@ -3,6 +3,7 @@
 import pickle
 import re
 import traceback
+from functools import partial
 from urllib.parse import quote
 
 import h5py
@@ -103,6 +104,12 @@ def urls():
     for login in LOGINS[:3]:
         inner = quote(f"https://{login.format(SECRET)}h/a.nc", safe="")
         yield from (f"http://proxy/x?a=1&url={inner}", f"http://proxy/{quote(inner)}?a=1")
+    for scheme in ("s3", "https", "sftp"):
+        for escape in (*(partial(quote, safe=safe) for safe in ("", ":@", "/@", ":", ":/")), str):
+            inner = escape(f"{scheme}://key:{SECRET}@h/a.nc")
+            yield from (f"http://proxy/x?a=1&url={inner}", f"http://proxy/x?a=1&url={quote(inner)}")
+    yield f"http://proxy/x?a=1&url=//key:{SECRET}@h/a.nc"
+    yield f"http://proxy/x?a=1&url=%2F%2Fkey%3A{SECRET}%40h%2Fa.nc"
 
 
 @pytest.mark.parametrize("url", [*urls()])
@@ -124,6 +131,16 @@ def test_what_is_often_a_secret_is_hidden_and_may_be_published(name):
     assert SECRET not in hide_in_url(url) + hide_secrets(url) + strip_secrets(url)
     assert not has_secrets(url)
     assert strip_secrets(url, keep_often=True) == url
+
+
+@pytest.mark.parametrize("url", ["az://box@account/a", "ftp://anonymous:me@host/a", "s3://b/a"])
+def test_what_is_no_login_stays_within_urls(url):
+    outer = f"http://proxy/x?url={quote(url, safe='')}"
+    if not url.startswith("ftp"):
+        assert hide_in_url(outer) == strip_secrets(outer) == outer
+        assert not has_secrets(outer)
+    assert hide_in_url(url) == strip_secrets(url) == url
+    assert not has_secrets(url)
 
 
 @pytest.mark.parametrize("name", HARMLESS)

@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import lru_cache
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Any
 from urllib.parse import unquote
 
@@ -62,15 +62,29 @@ _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 _COLON, _SLASH, _AT = (rf"%(?:25)*+(?:{code})" for code in ("3[aA]", "2[fF]", "40"))
 _MARK = r"%(?:25)*+(?:3[bBfF]|2[36])"
 _EQUALS = r"%(?:25)*+3[dD]"
-_LINK = rf"(?:{_COLON}(?:{_SLASH}|/){{1,2}}|:{_SLASH}(?:{_SLASH}|/)?|://)"
+_ESCAPED_LINK = rf"(?:{_COLON}(?:{_SLASH}|/){{1,2}}|:{_SLASH}(?:{_SLASH}|/)?)"
+_LINK = rf"(?:{_ESCAPED_LINK}|://)"
 _INNER = re.compile(_LINK)
 _NAME = re.compile(rf"(?:[?&;#]|{_MARK})((?:(?!{_MARK}|{_EQUALS})[^=&;?#\s])+)(?:=|{_EQUALS})")
 _NESTED = re.compile(
     rf"{_MARK}((?:(?!{_MARK}|{_EQUALS})[^=&;?#\s])+)(?:=|{_EQUALS})(?:(?!{_MARK})[^&#])*"
 )
-_NESTED_LOGIN = re.compile(
-    rf"((?:https?|ftps?){_LINK})((?:(?!{_SLASH}|{_MARK})[^/?#&\s\"<>@])*){_AT}", re.IGNORECASE
+# At other services than web servers, a name without a password is that of a container.
+_HAS_PASSWORD = rf"(?=(?:(?!{_SLASH}|{_MARK}|{_AT}|{_COLON})[^/?#&\s\"<>@:])*(?::|{_COLON}))"
+_NO_SCHEME = rf"(?:=|{_EQUALS})(?:{_SLASH}|/){{2}}{_HAS_PASSWORD}"
+_NESTED_LOGINS = (
+    re.compile(
+        rf"((?:https?|ftps?){_LINK}|{_LINK}{_HAS_PASSWORD}|{_NO_SCHEME})"
+        rf"((?:(?!{_SLASH}|{_MARK})[^/?#&\s\"<>@])*)({_AT})",
+        re.IGNORECASE,
+    ),
+    re.compile(
+        rf"((?:https?|ftps?){_ESCAPED_LINK}|{_ESCAPED_LINK}{_HAS_PASSWORD}|{_NO_SCHEME})"
+        rf"((?:(?!{_SLASH}|{_MARK})[^/?#&\s\"<>])*)(@)",
+        re.IGNORECASE,
+    ),
 )
+"""Of URLs within others, with the @ escaped or not."""
 _ESCAPED_PERCENT = re.compile(r"%(?:25)+")
 _URL_VALUE = re.compile(r"[^&#]*")
 _TEXT_VALUE = re.compile(r"[^&#\s\"<>]*")
@@ -191,7 +205,7 @@ def _find_in_url(url: str) -> Iterator[str]:
         name, _, password = login.partition(":")
         yield password or name
         yield from _forms_of_login(unquote(name), unquote(password))
-    for inner in _NESTED_LOGIN.finditer(url):
+    for inner in chain.from_iterable(each.finditer(url) for each in _NESTED_LOGINS):
         name, _, password = _decode(inner[2]).partition(":")
         yield from (inner[2], password or name)
         yield from _forms_of_login(name, password)
@@ -244,7 +258,7 @@ def has_secrets(url: str) -> bool:
         return False
     if "@" in url and (_LOGIN.search(url) or _PASSWORD.search(url)):
         return True
-    if "40" in url and _NESTED_LOGIN.search(url):
+    if ("40" in url or "@" in url) and any(each.search(url) for each in _NESTED_LOGINS):
         return True
     values = _find_values(url, _is_secret, is_chain=True) if _has_parameters(url) else ()
     return any(url[stop : stop + 1] not in ("", "&", "#") for _, stop in values)
@@ -271,7 +285,9 @@ def strip_secrets(url: str, *, keep_often: bool = False) -> str:
     """
     if "://" not in url or url.startswith("/"):
         return url
-    url = _NESTED_LOGIN.sub(r"\1", _PASSWORD.sub(r"\1@", _LOGIN.sub(r"\1", url)))
+    url = _PASSWORD.sub(r"\1@", _LOGIN.sub(r"\1", url))
+    for each in _NESTED_LOGINS:
+        url = each.sub(r"\1", url)
     if not _has_parameters(url):
         return url
     is_signed = has_secrets(url)
@@ -295,11 +311,12 @@ def strip_secrets(url: str, *, keep_often: bool = False) -> str:
 
 
 def _hide_logins(text: str) -> str:
-    if "40" in text:
-        text = _NESTED_LOGIN.sub(r"\1***%40", text)
-    if "@" not in text:
-        return text
-    return _PASSWORD.sub(r"\1:***@", _LOGIN.sub(r"\1***@", text))
+    if "@" in text:
+        text = _PASSWORD.sub(r"\1:***@", _LOGIN.sub(r"\1***@", text))
+    if "@" in text or "40" in text:
+        for each in _NESTED_LOGINS:
+            text = each.sub(r"\1***\3", text)
+    return text
 
 
 def _hide_values(text: str, value: re.Pattern[str]) -> str:

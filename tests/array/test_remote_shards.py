@@ -328,3 +328,18 @@ def test_shards_that_are_replaced_are_located_anew(tmp_path, bound, select, told
         shard = tmp_path / "a/c/0/0"
         os.utime(shard, (shard.stat().st_mtime + 60,) * 2)
         assert np.array_equal(read[select], others[select])
+
+
+@pytest.mark.parametrize("compressors", [None, "auto"])
+def test_missing_shards_of_which_the_array_needs_little(compressors):
+    """Those at the edge: they are read as arrays of their own, which nothing is stored of."""
+    url = f"memory://missing-{compressors}"
+    theirs = zarr.create_array(
+        url, shape=(2100, 64), chunks=(64, 64), shards=(2048, 64), dtype="f8", fill_value=7,
+        compressors=compressors, overwrite=True,
+    )  # fmt: skip
+    theirs[:8] = 1
+    with vz.config.set(partial_read_bytes=1 << 16):
+        array = vz.open_array(url)
+        np.testing.assert_array_equal(array[...], theirs[...])
+        np.testing.assert_array_equal(array[2:2099], theirs[2:2099])

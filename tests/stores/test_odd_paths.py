@@ -13,6 +13,7 @@ import zipfile
 from pathlib import Path
 
 import fsspec
+import h5py
 import numpy as np
 import pytest
 import zarr
@@ -24,6 +25,7 @@ from virtualzarr.errors import (
     SourceError,
     SourceNotFoundError,
     UnsupportedError,
+    VirtualZarrError,
 )
 from virtualzarr.stores import FsspecStore, LocalStore, MemoryStore
 from virtualzarr.stores.files import Fingerprint, LocalFile, RemoteFile, is_url, resolve_uri
@@ -186,6 +188,27 @@ def test_a_pipe_is_not_waited_for(chunk):
         vz.open(chunk.parents[1])[...]
     with pytest.raises(SourceError, match="not a regular file"):
         LocalStore(chunk.parent).get("0")
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pipes here")
+def test_a_pipe_is_waited_for_nowhere(tmp_path):
+    (tmp_path / "folder").mkdir()
+    for name in ("folder/.zmetadata", "pipe.zip", "pipe.tar"):
+        os.mkfifo(tmp_path / name)
+    urls = (f"{kind}://a.nc::{at}{tmp_path}/pipe.{kind}" for kind in ("zip", "tar")
+            for at in ("", "file://"))  # fmt: skip
+    for target in (tmp_path / "folder", *urls):
+        with pytest.raises(VirtualZarrError, match=r"not a regular file|Zarr metadata"):
+            vz.open(target)
+    # Among files of several templates, whose first bytes tell them from one another.
+    files = []
+    for number in range(12):
+        files.append(tmp_path / f"{number}.nc")
+        with h5py.File(files[-1], "w") as file:
+            file[f"v{number // 4}"] = np.arange(4)
+    os.mkfifo(tmp_path / "pipe.nc")
+    with pytest.raises(SourceError, match="not a regular file"):
+        vz.virtualize([*files, tmp_path / "pipe.nc"], "time")
 
 
 def test_a_folder_is_no_chunk(chunk):

@@ -6,6 +6,7 @@ import json
 import os
 import pickle
 import tarfile
+import zipfile
 from functools import partial, partialmethod
 from pathlib import Path
 
@@ -528,6 +529,40 @@ def test_archives_in_file_systems_whose_answers_say_nothing(tmp_path, inner):
     for selection in np.s_[500_000:1_000_000], np.s_[2_500_000:], np.s_[:]:
         with pytest.raises(SourceChangedError):
             array[selection]
+
+
+@pytest.mark.parametrize("place", ["local", "file", "memory", "tags", "dates"])
+@pytest.mark.parametrize("kind", ["zip", "tar"])
+def test_members_of_archives_are_of_the_version_of_the_archive(tmp_path, kind, place):
+    """Archives tell hardly more of a member than its size, which may be that of another one."""
+    path, memory = tmp_path / f"a.{kind}", fsspec.filesystem("memory")
+
+    def put(value, when):
+        write_hdf5(tmp_path / "v.h5", value, OLD)
+        if kind == "zip":
+            with zipfile.ZipFile(path, "w") as archive:
+                archive.write(tmp_path / "v.h5", "v.h5")
+        else:
+            with tarfile.open(path, "w") as archive:
+                archive.add(tmp_path / "v.h5", "v.h5")
+        os.utime(path, (when, when))
+        memory.pipe_file(f"/{tmp_path.name}/a.{kind}", path.read_bytes())
+
+    with web_server(tmp_path, tags=place == "tags", dates=place == "dates") as server:
+        urls = {"local": str(path), "file": f"file://{path}", "memory": f"memory://{tmp_path.name}"}
+        url = urls.get(place, server.url + f"/a.{kind}") + (f"/a.{kind}" * (place == "memory"))
+        put(1, OLD)
+        opened = vz.open(f"{kind}://v.h5::{url}")
+        assert set(np.unique(opened["v"][:2])) == {1}
+        opened.publish(tmp_path / "published.json")
+        put(2, NEW)
+        # What was requested already is of the old version; nothing more of that can be had.
+        assert set(np.unique(opened["v"][...])) == {1}
+        published = vz.open(tmp_path / "published.json", allowed="*")
+        for group in pickle.loads(pickle.dumps(opened)), published:
+            with pytest.raises(SourceChangedError):
+                group["v"][...]
+        assert set(np.unique(vz.open(f"{kind}://v.h5::{url}")["v"][...])) == {2}
 
 
 @pytest.mark.parametrize("error", [NotImplementedError, PermissionError, FileNotFoundError, None])

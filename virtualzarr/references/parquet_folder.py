@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
-from virtualzarr.stores.files import is_url
+from virtualzarr.stores.files import is_url, open_regular
 
 METADATA = ".zmetadata"
 
@@ -16,6 +16,7 @@ def is_folder(uri: str, storage_options: Mapping[str, Any] | None = None) -> boo
     if is_url(uri):
         return uri.rstrip("/").endswith((".parq", ".parquet"))
     try:
-        return b'"record_size"' in Path(uri, METADATA).read_bytes()
+        with open_regular(os.path.join(uri, METADATA)) as file:
+            return b'"record_size"' in file.read()
     except OSError:
         return False

@@ -30,8 +30,8 @@ from virtualzarr.stores.remote_archives import open_members
 from virtualzarr.stores.request_loop import with_request_loop
 from virtualzarr.stores.retry import retry_blocking
 from virtualzarr.stores.s3 import without_own_retries
-from virtualzarr.stores.transport import Answer, Transport, transport_for
-from virtualzarr.stores.uris import is_url, is_web, split_archives
+from virtualzarr.stores.transport import Answer, MemberTransport, Transport, transport_for
+from virtualzarr.stores.uris import is_web, split_archives
 from virtualzarr.stores.web_sessions import with_own_session
 
 T = TypeVar("T")
@@ -109,20 +109,24 @@ class Connection:
     def _connect(self) -> None:
         self._keyring = find_keyring(self.location.storage_options)
         self._by_credential: dict[Credential, Transport] = {}
-        self._fs, self.path = self._open()
+        self._fs, self.path, archive = self._open()
         self._guard: AbstractContextManager[Any] = nullcontext()
         if not self._fs.async_impl:
             # It may serve other URLs, too: fsspec caches and shares its instances.
             self._guard = self._locks.setdefault(self._fs, threading.Lock())
-        self._transport = transport_for(self._fs, self.location, self._keyring)
+        self._transport: Transport = (
+            transport_for(self._fs, self.location, self._keyring)
+            if archive is None
+            else MemberTransport(self._fs, archive)
+        )
         self._process = os.getpid()
         self._access: bytes | None = _UNKNOWN
         self._login = login_of(self._keyring)
 
-    def _open(self) -> tuple[Any, str]:
+    def _open(self) -> tuple[Any, str, Fingerprint | None]:
         members, archive = split_archives(self.location.uri)
-        if not members or not is_url(archive) or "::" in archive:
-            return filesystem(self.location)
+        if not members or "::" in archive:
+            return *filesystem(self.location), None
         options = without_keyring(self.location.storage_options)
         # In a chain, each link has its options under its protocol; prefixes are of whole URLs.
         own = dict(options.pop(archive.partition("://")[0], None) or {})

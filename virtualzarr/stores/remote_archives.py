@@ -48,8 +48,8 @@ _archives: WeakValueDictionary[Hashable, Any] = WeakValueDictionary()
 
 def open_members(
     members: str, uri: str, source: ArchiveSource, options: Mapping[str, Any], shared_by: Hashable
-) -> tuple[Any, str]:
-    """Return fsspec's file system of the members of an archive, and the path within it.
+) -> tuple[Any, str, Fingerprint]:
+    """Return fsspec's file system of an archive, the path within it, and the archive's version.
 
     Parameters
     ----------
@@ -78,7 +78,7 @@ def open_members(
             fs = _archives[key] = _open_links(
                 links, _open_archive(uri, source, fingerprint), options
             )
-        return fs, fs._strip_protocol(links[0][2])
+        return fs, fs._strip_protocol(links[0][2]), fingerprint
     except VirtualZarrError:
         raise
     except Exception as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 from collections.abc import Callable
@@ -36,7 +37,7 @@ class SeekableFile(io.RawIOBase):
     def seek(self, offset: int, whence: int = os.SEEK_SET, /) -> int:  # noqa: D102
         at = offset + (0, self._at, self._size)[whence]
         if at < 0:
-            raise ValueError("before the beginning of the file")
+            raise OSError(errno.EINVAL, "before the beginning of the file")
         self._at = at
         return at
 

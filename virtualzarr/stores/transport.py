@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any, Protocol
 
 from virtualzarr.stores.credentials import Keyring
@@ -144,6 +147,39 @@ class CopyTransport(FsspecTransport):
             return file.read(), None
 
 
+class MemberTransport(FsspecTransport):
+    """Members of an archive, which are of the version that the archive is of.
+
+    Parameters
+    ----------
+    fs : fsspec.AbstractFileSystem
+        Reads nothing of another version of the archive.
+    archive : Fingerprint
+        Of what the archive is as a whole.
+    """
+
+    must_ask_versions = False
+
+    def __init__(self, fs: Any, archive: Fingerprint) -> None:
+        super().__init__(fs)
+        self._archive = archive
+
+    def fetch(self, path: str, start: int, stop: int | None, limit: int | None = None) -> Answer:
+        """Return bytes of a member, and what tells of which version they are."""
+        data, _ = super().fetch(path, start, stop, limit)
+        return data, self.fingerprint(path)
+
+    def fetch_many(self, path: str, ranges: Sequence[tuple[int, int]]) -> Sequence[Answer]:
+        """Return several ranges of a member."""
+        fingerprint = self.fingerprint(path)
+        return [(data, fingerprint) for data, _ in super().fetch_many(path, ranges)]
+
+    def fingerprint(self, path: str) -> Fingerprint:
+        """Return the version of the archive, and the size of a member."""
+        # Of a member, archives tell little more than its size: another one may have the same.
+        return replace(self._archive, size=super().fingerprint(path).size)
+
+
 class LocalTransport(FsspecTransport):
     """Local files behind URLs of fsspec, which has their dates as floats: too coarse to compare."""
 
@@ -151,5 +187,7 @@ class LocalTransport(FsspecTransport):
 
     def fingerprint(self, path: str) -> Fingerprint:
         """Return what the system tells of a file, its date in whole nanoseconds."""
-        fingerprint = super().fingerprint(path)
-        return Fingerprint(fingerprint.size, os.stat(path).st_mtime_ns)
+        fingerprint, status = super().fingerprint(path), os.stat(path)
+        if not stat.S_ISREG(status.st_mode):  # opening a pipe would wait for who writes to it
+            raise OSError(errno.EINVAL, "not a regular file", path)
+        return Fingerprint(fingerprint.size, status.st_mtime_ns)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -19,10 +20,11 @@ from grids import Projection, RegularGrid
 from virtualzarr.array.chunk_source import LocatedChunks
 from virtualzarr.array.read.output import is_all_slices, shift_selection
 from virtualzarr.array.read.shards import resolve_shards
+from virtualzarr.array.read.tasks import fill_missing_chunk
 from virtualzarr.array.thread_pools import Task
 from virtualzarr.codecs.sharding import Sharding, find_sharding
 from virtualzarr.config import config
-from virtualzarr.errors import VirtualZarrError
+from virtualzarr.errors import SourceNotFoundError, VirtualZarrError
 from virtualzarr.metadata import ArrayMetadata
 
 if TYPE_CHECKING:
@@ -85,6 +87,11 @@ class PartialShard:
                 metadata, chunks, projection, variable=self.request.variable,
                 fill_missing=self.request.fill_missing, out=out,
             )  # fmt: skip
+        except SourceNotFoundError as error:
+            error.chunk = None  # that of the sub-chunk, as its place in the shard
+            fill = partial(output.__setitem__, (*self.out_sel, ...), self.request.fill)
+            fill_missing_chunk(self.request, self.i, error, fill)
+            return
         except Exception as error:
             if isinstance(error, VirtualZarrError):
                 # That of the sub-chunk, as its place in the shard.

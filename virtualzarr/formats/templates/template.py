@@ -22,7 +22,7 @@ from virtualzarr.hierarchy.group import Group
 from virtualzarr.hierarchy.inventory import iter_arrays
 from virtualzarr.manifest import Source
 from virtualzarr.stores.file_heads import find_head
-from virtualzarr.stores.files import FileInMemory, LocalFile, take_fingerprint
+from virtualzarr.stores.files import FileInMemory, LocalFile, open_regular, take_fingerprint
 from virtualzarr.stores.location import Location
 
 Ints = NDArray[np.int64]
@@ -280,7 +280,7 @@ def read_head(location: Location, nbytes: int) -> Bytes | None:
     if head is not None:
         return np.frombuffer(head.data[:nbytes], np.uint8)
     try:
-        with open(location.uri, "rb") as file:
+        with open_regular(location.uri) as file:
             return np.frombuffer(file.read(nbytes), np.uint8)
     except OSError:  # a scan says what is wrong with the file
         return None

@@ -9,7 +9,6 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 from virtualzarr import errors
@@ -22,7 +21,7 @@ from virtualzarr.references.kerchunk.document import as_receipt
 from virtualzarr.references.kerchunk.fingerprints import Fingerprints
 from virtualzarr.references.kerchunk.read_records import Record, RecordChunks, read_record
 from virtualzarr.references.parquet_folder import METADATA
-from virtualzarr.stores.files import Connection, Location, is_url
+from virtualzarr.stores.files import Connection, Location, is_url, open_regular
 
 FINGERPRINTS = "fingerprints.json"
 _LARGEST_RECORD = 1 << 27
@@ -66,7 +65,8 @@ class Folder:
             return connection.fetch(path, f"{self.uri}/{name}", 0, None)[0]
         file = os.path.join(self.uri, name)
         try:
-            return Path(file).read_bytes()
+            with open_regular(file) as opened:
+                return opened.read()
         except FileNotFoundError as error:
             raise errors.SourceNotFoundError("there is no such file", file=file) from error
         except OSError as error:

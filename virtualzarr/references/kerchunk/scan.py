@@ -31,7 +31,13 @@ from virtualzarr.references.kerchunk.hierarchy import (
     read_hierarchy,
 )
 from virtualzarr.references.parquet_folder import is_folder
-from virtualzarr.stores.files import RemoteFile, open_file, resolve_uri, take_fingerprint
+from virtualzarr.stores.files import (
+    RemoteFile,
+    open_file,
+    open_regular,
+    resolve_uri,
+    take_fingerprint,
+)
 from virtualzarr.stores.location import Location
 
 _LONGEST_METADATA = 1 << 28
@@ -278,7 +284,8 @@ def _read(location: Location) -> bytes:
     if location.is_remote:
         return bytes(RemoteFile(location).read(0, None))
     try:
-        return Path(uri).read_bytes()
+        with open_regular(uri) as file:
+            return file.read()
     except FileNotFoundError as error:
         raise SourceNotFoundError("there is no such reference file", file=uri) from error
     except OSError as error:
