@@ -10,6 +10,7 @@ from typing import Any
 from virtualzarr.errors import SourceNotFoundError
 from virtualzarr.stores.adapt import adapt
 from virtualzarr.stores.credentials import names_of, without_keyring
+from virtualzarr.stores.fingerprints import as_source_error
 from virtualzarr.stores.fsspec import FsspecStore
 from virtualzarr.stores.local import LocalStore
 from virtualzarr.stores.location import Location
@@ -82,5 +83,8 @@ def _is_zip(path: str) -> bool:
         return False
     if path.endswith(".zip"):
         return True
-    with open(path, "rb") as file:
-        return file.read(4) == b"PK\x03\x04" and zipfile.is_zipfile(file)
+    try:
+        with open(path, "rb") as file:
+            return file.read(4) == b"PK\x03\x04" and zipfile.is_zipfile(file)
+    except OSError as error:  # the file may not be read, or its disk fails
+        raise as_source_error(error, path) from error
