@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import struct
 from typing import Any, ClassVar
 
 import numpy as np
 
 from virtualzarr.codecs.core.base import ArrayBytes, Block, Buffer, ChunkSpec, as_u1
 from virtualzarr.codecs.core.scratch import allocate
-
-_LENGTH = struct.Struct("<I")
 
 
 class _Vlen(ArrayBytes):
@@ -24,7 +21,7 @@ class _Vlen(ArrayBytes):
         """Check that there is no configuration."""
         self.check_members()
 
-    def _values(self, parts: list[bytes]) -> list[Any]:
+    def _value(self, raw: bytes) -> Any:
         raise NotImplementedError
 
     def _raw(self, value: Any) -> bytes:
@@ -43,18 +40,15 @@ class _Vlen(ArrayBytes):
         values = allocate((count,), object)
         # One after another, as every length says where the next lies; the bounds are checked before
         # bytes are cut.
-        parts: list[bytes] = []
-        position, end, unpack = 4, len(raw), _LENGTH.unpack_from
+        position = 4
         for index in range(count):
             start = position + 4
-            if start <= end:
-                position = start + unpack(raw, position)[0]
-            if start > end or position > end:
+            position = start + int.from_bytes(raw[start - 4 : start], "little")
+            if position > len(raw) or start > len(raw):
                 raise self.error(f"the data are truncated in element {index} of {count}")
-            parts.append(raw[start:position])
-        if position != end:
-            raise self.error(f"{end - position} bytes too many after the last element")
-        values[:] = self._values(parts)
+            values[index] = self._value(raw[start:position])
+        if position != len(raw):
+            raise self.error(f"{len(raw) - position} bytes too many after the last element")
         return values.reshape(spec.shape).astype(spec.dtype, copy=False)
 
     def encode(self, block: Block, spec: ChunkSpec) -> Buffer:
@@ -71,9 +65,9 @@ class VlenUtf8(_Vlen):
 
     element, noun = str, "strings"
 
-    def _values(self, parts: list[bytes]) -> list[Any]:
+    def _value(self, raw: bytes) -> str:
         try:
-            return [part.decode() for part in parts]
+            return raw.decode()
         except UnicodeDecodeError as error:
             raise self.error(f"an element is not UTF-8 ({error})") from error
 
@@ -91,8 +85,8 @@ class VlenBytes(_Vlen):
 
     element, noun = bytes, "bytes"
 
-    def _values(self, parts: list[bytes]) -> list[Any]:
-        return parts
+    def _value(self, raw: bytes) -> bytes:
+        return raw
 
     def _raw(self, value: Any) -> bytes:
         if isinstance(value, (bytes, bytearray, memoryview)):
