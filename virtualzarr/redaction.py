@@ -88,6 +88,8 @@ _NESTED_LOGINS = (
 _ESCAPED_PERCENT = re.compile(r"%(?:25)+")
 _URL_VALUE = re.compile(r"[^&#]*")
 _TEXT_VALUE = re.compile(r"[^&#\s\"<>]*")
+# Within another URL, which may have a query of its own.
+_INNER_VALUES = {_URL_VALUE: re.compile(r"[^&#?]*"), _TEXT_VALUE: re.compile(r"[^&#?\s\"<>]*")}
 # A name alone is a container in Azure, and a login at a web server, often a token. What is before
 # the last @ is a login, whatever is in it.
 _LOGIN = re.compile(r"(https?://)[^/?#\n]*@", re.IGNORECASE)
@@ -326,11 +328,9 @@ def _hide_values(text: str, value: re.Pattern[str]) -> str:
     for start, stop in _find_values(text, _is_hidden):
         if start < at:
             continue
-        match = value.match(text, stop)
+        match = (_INNER_VALUES[value] if text[start] == "%" else value).match(text, stop)
         assert match is not None
         secret = match[0]
-        if text[start] == "%":  # within another URL, which may have a query of its own
-            secret = secret.partition("?")[0]
         if value is _TEXT_VALUE:
             # What follows a URL in a sentence, or in brackets.
             secret = secret.rstrip("'`)]},.:;")
