@@ -108,6 +108,11 @@ def urls():
         for escape in (*(partial(quote, safe=safe) for safe in ("", ":@", "/@", ":", ":/")), str):
             inner = escape(f"{scheme}://key:{SECRET}@h/a.nc")
             yield from (f"http://proxy/x?a=1&url={inner}", f"http://proxy/x?a=1&url={quote(inner)}")
+        # What is escaped in a login, or means something elsewhere in a URL, is a part of it.
+        for login in ("me:a%2F{}", "me:a%26{}", "me:a%3F{}", "me:a;{}", "me:a&{}", "m%40e:{}"):
+            inner = quote(f"{scheme}://{login.format(SECRET)}@h/a.nc", safe="")
+            yield from (f"http://proxy/x?a=1&url={inner}", f"http://proxy/x?a=1&url={quote(inner)}")
+        yield f"{scheme}://me@there.org:{SECRET}@h/a.nc"
     yield f"http://proxy/x?a=1&url=//key:{SECRET}@h/a.nc"
     yield f"http://proxy/x?a=1&url=%2F%2Fkey%3A{SECRET}%40h%2Fa.nc"
 
@@ -131,6 +136,13 @@ def test_what_is_often_a_secret_is_hidden_and_may_be_published(name):
     assert SECRET not in hide_in_url(url) + hide_secrets(url) + strip_secrets(url)
     assert not has_secrets(url)
     assert strip_secrets(url, keep_often=True) == url
+
+
+def test_only_the_login_is_taken_out():
+    assert strip_secrets("sftp://me%40there.org:pass@h/a") == "sftp://me%40there.org@h/a"
+    for url in ("zip://a:b@c.nc::/x/y.zip", "tar://a:b@c.nc::/x/y.tar", "memory://a:b@c/x"):
+        assert hide_in_url(url) == strip_secrets(url) == url
+        assert not has_secrets(url)
 
 
 @pytest.mark.parametrize("url", ["az://box@account/a", "ftp://anonymous:me@host/a", "s3://b/a"])

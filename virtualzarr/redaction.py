@@ -72,19 +72,47 @@ _NESTED = re.compile(
 # At other services than web servers, a name without a password is that of a container.
 _HAS_PASSWORD = rf"(?=(?:(?!{_SLASH}|{_MARK}|{_AT}|{_COLON})[^/?#&\s\"<>@:])*(?::|{_COLON}))"
 _NO_SCHEME = rf"(?:=|{_EQUALS})(?:{_SLASH}|/){{2}}{_HAS_PASSWORD}"
+_WEB = r"(?<![a-z0-9+.-])(?:https?|ftps?)"
+
+
+def _compile_login(link: str) -> re.Pattern[str]:
+    """Return what finds a login after the beginning of a URL within another one.
+
+    What is escaped more often than that beginning, as the slash in a password, is a part of it.
+    """
+    mark = "%(?P=depth)"
+    chars = rf"(?!{mark}(?:2F|3F|23))[^/?#&\s\"<>]"
+    name = rf"(?!{mark}(?:2F|3F|23|3A|40))[^/?#&\s\"<>@:]"
+    has_password = rf"(?=(?:{name})*(?:{mark}3A|:))"
+    return re.compile(
+        rf"(?P<begin>(?P<web>{_WEB})?{link}(?(web)|{has_password}))"
+        rf"(?P<login>(?:{chars})*)(?P<at>{mark}40|@)",
+        re.IGNORECASE,
+    )
+
+
 _NESTED_LOGINS = (
+    *map(
+        _compile_login,
+        (
+            r"%(?P<depth>(?:25)*+)3A(?:%(?P=depth)2F|/){1,2}",
+            r":%(?P<depth>(?:25)*+)2F(?:%(?P=depth)2F|/)?",
+            rf"(?:=|{_EQUALS})%(?P<depth>(?:25)*+)2F(?:%(?P=depth)2F|/)",
+        ),
+    ),
+    # Escaped now in this and now in that way.
     re.compile(
-        rf"((?:https?|ftps?){_LINK}|{_LINK}{_HAS_PASSWORD}|{_NO_SCHEME})"
-        rf"((?:(?!{_SLASH}|{_MARK})[^/?#&\s\"<>@])*)({_AT})",
+        rf"(?P<begin>{_WEB}{_LINK}|{_LINK}{_HAS_PASSWORD}|{_NO_SCHEME})"
+        rf"(?P<login>(?:(?!{_SLASH}|{_MARK})[^/?#&\s\"<>@])*)(?P<at>{_AT})",
         re.IGNORECASE,
     ),
     re.compile(
-        rf"((?:https?|ftps?){_ESCAPED_LINK}|{_ESCAPED_LINK}{_HAS_PASSWORD}|{_NO_SCHEME})"
-        rf"((?:(?!{_SLASH}|{_MARK})[^/?#&\s\"<>])*)(@)",
+        rf"(?P<begin>{_WEB}{_ESCAPED_LINK}|{_ESCAPED_LINK}{_HAS_PASSWORD}|{_NO_SCHEME})"
+        rf"(?P<login>(?:(?!{_SLASH}|{_MARK})[^/?#&\s\"<>])*)(?P<at>@)",
         re.IGNORECASE,
     ),
 )
-"""Of URLs within others, with the @ escaped or not."""
+"""Of URLs within others."""
 _ESCAPED_PERCENT = re.compile(r"%(?:25)+")
 _URL_VALUE = re.compile(r"[^&#]*")
 _TEXT_VALUE = re.compile(r"[^&#\s\"<>]*")
@@ -93,7 +121,10 @@ _INNER_VALUES = {_URL_VALUE: re.compile(r"[^&#?]*"), _TEXT_VALUE: re.compile(r"[
 # A name alone is a container in Azure, and a login at a web server, often a token. What is before
 # the last @ is a login, whatever is in it.
 _LOGIN = re.compile(r"(https?://)[^/?#\n]*@", re.IGNORECASE)
-_PASSWORD = re.compile(r"(://(?!anonymous:)[^/?#\n@:]*):[^/?#\n]*@")
+# Members of archives and files in memory have no logins.
+_PASSWORD = re.compile(
+    r"((?<!zip)(?<!tar)(?<!memory)://(?!anonymous:)[^/?#\n:]*):[^/?#\n]*@", re.IGNORECASE
+)
 
 
 def hide_secrets(text: str) -> str:
@@ -208,8 +239,8 @@ def _find_in_url(url: str) -> Iterator[str]:
         yield password or name
         yield from _forms_of_login(unquote(name), unquote(password))
     for inner in chain.from_iterable(each.finditer(url) for each in _NESTED_LOGINS):
-        name, _, password = _decode(inner[2]).partition(":")
-        yield from (inner[2], password or name)
+        name, _, password = _decode(inner["login"]).partition(":")
+        yield from (inner["login"], password or name)
         yield from _forms_of_login(name, password)
     for start, stop in _find_values(url, _is_secret):
         match = _URL_VALUE.match(url, stop)
@@ -289,7 +320,7 @@ def strip_secrets(url: str, *, keep_often: bool = False) -> str:
         return url
     url = _PASSWORD.sub(r"\1@", _LOGIN.sub(r"\1", url))
     for each in _NESTED_LOGINS:
-        url = each.sub(r"\1", url)
+        url = each.sub(r"\g<begin>", url)
     if not _has_parameters(url):
         return url
     is_signed = has_secrets(url)
@@ -317,7 +348,7 @@ def _hide_logins(text: str) -> str:
         text = _PASSWORD.sub(r"\1:***@", _LOGIN.sub(r"\1***@", text))
     if "@" in text or "40" in text:
         for each in _NESTED_LOGINS:
-            text = each.sub(r"\1***\3", text)
+            text = each.sub(r"\g<begin>***\g<at>", text)
     return text
 
 
