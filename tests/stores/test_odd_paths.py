@@ -8,6 +8,7 @@ import os
 import pickle
 import subprocess
 import sys
+import tarfile
 import threading
 import zipfile
 from pathlib import Path
@@ -209,6 +210,31 @@ def test_a_pipe_is_waited_for_nowhere(tmp_path):
     os.mkfifo(tmp_path / "pipe.nc")
     with pytest.raises(SourceError, match="not a regular file"):
         vz.virtualize([*files, tmp_path / "pipe.nc"], "time")
+
+
+@pytest.mark.parametrize("kinds", [("zip", "tar"), ("tar", "zip"), ("zip", "zip"), ("tar", "tar")])
+def test_archives_within_archives(tmp_path, monkeypatch, kinds):
+    """They are read from wherever their URLs are pickled or read."""
+    name = tmp_path / "a.h5"
+    with h5py.File(name, "w") as file:
+        file["x"] = np.arange(6)
+    url = ""
+    for kind in kinds:
+        packed = tmp_path / f"{kind}-{len(url)}.{kind}"
+        if kind == "zip":
+            with zipfile.ZipFile(packed, "w") as archive:
+                archive.write(name, name.name)
+        else:
+            with tarfile.open(packed, "w") as archive:
+                archive.add(name, name.name)
+        url += f"{kind}://{name.name}::"
+        name = packed
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path)
+    opened = vz.open(f"{url}{name.name}")
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    for group in opened, pickle.loads(pickle.dumps(opened)), vz.open(f"{url}{name}"):
+        assert group["x"][...].tolist() == list(range(6))
 
 
 def test_a_folder_is_no_chunk(chunk):

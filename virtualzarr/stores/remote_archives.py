@@ -109,8 +109,11 @@ def _open_links(links: list[tuple[str, str, str]], file: Any, options: Mapping[s
 
     protocols = {protocol for protocol, _, _ in links}  # whose options are theirs alone
     others = {name: value for name, value in options.items() if name not in protocols}
+    outer: Any = None
     for number, (protocol, _, path) in reversed([*enumerate(links)]):
         kwargs = {**options.get(protocol, {}), **({} if number else others)}
         fs = fsspec.filesystem(protocol, fo=file, skip_instance_cache=True, **kwargs)
+        # One that nobody has any more closes its file, which those within it read.
+        fs.within, outer = outer, fs
         file = fs.open(path) if number else None
     return fs

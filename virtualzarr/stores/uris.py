@@ -53,6 +53,9 @@ def resolve_uri(path_or_url: Any) -> str:
             text = text.removeprefix(prefix)
     if _is_plain(text):
         return text  # as pathlib would return it, which takes ten times as long
+    members, archive = split_archives(text)
+    if members and archive and not is_url(archive) and not archive.startswith("~"):
+        return members + resolve_uri(archive)  # "~" is a home to fsspec
     local = isinstance(path_or_url, PurePath) or not is_url(text)
     return _without_parents(str(Path(text).absolute())) if local else text
 
