@@ -109,9 +109,11 @@ def urls():
             inner = escape(f"{scheme}://key:{SECRET}@h/a.nc")
             yield from (f"http://proxy/x?a=1&url={inner}", f"http://proxy/x?a=1&url={quote(inner)}")
         # What is escaped in a login, or means something elsewhere in a URL, is a part of it.
-        for login in ("me:a%2F{}", "me:a%26{}", "me:a%3F{}", "me:a;{}", "me:a&{}", "m%40e:{}"):
+        for login in ("me:a%2F{}", "me:a%26{}", "me:a%3F{}", "me:a;{}", "me:a&{}", "m%40e:{}",
+                      "me@there.org:{}"):  # fmt: skip
             inner = quote(f"{scheme}://{login.format(SECRET)}@h/a.nc", safe="")
             yield from (f"http://proxy/x?a=1&url={inner}", f"http://proxy/x?a=1&url={quote(inner)}")
+            yield f"simplecache::{inner}"
         yield f"{scheme}://me@there.org:{SECRET}@h/a.nc"
     yield f"http://proxy/x?a=1&url=//key:{SECRET}@h/a.nc"
     yield f"http://proxy/x?a=1&url=%2F%2Fkey%3A{SECRET}%40h%2Fa.nc"

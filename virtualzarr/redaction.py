@@ -82,8 +82,8 @@ def _compile_login(link: str) -> re.Pattern[str]:
     """
     mark = "%(?P=depth)"
     chars = rf"(?!{mark}(?:2F|3F|23))[^/?#&\s\"<>]"
-    name = rf"(?!{mark}(?:2F|3F|23|3A|40))[^/?#&\s\"<>@:]"
-    has_password = rf"(?=(?:{name})*(?:{mark}3A|:))"
+    name = rf"(?!{mark}(?:2F|3F|23|3A))[^/?#&\s\"<>:]"
+    has_password = rf"(?=(?:{name})*(?:{mark}3A|:)(?:{chars})*(?:{mark}40|@))"
     return re.compile(
         rf"(?P<begin>(?P<web>{_WEB})?{link}(?(web)|{has_password}))"
         rf"(?P<login>(?:{chars})*)(?P<at>{mark}40|@)",
@@ -287,7 +287,7 @@ def has_secrets(url: str) -> bool:
     >>> has_secrets("https://host/a.nc?X-Amz-Signature=ab"), has_secrets("https://host/a.nc?key=1")
     (True, False)
     """
-    if "://" not in url or url.startswith("/"):
+    if not _holds_url(url):
         return False
     if "@" in url and (_LOGIN.search(url) or _PASSWORD.search(url)):
         return True
@@ -295,6 +295,12 @@ def has_secrets(url: str) -> bool:
         return True
     values = _find_values(url, _is_secret, is_chain=True) if _has_parameters(url) else ()
     return any(url[stop : stop + 1] not in ("", "&", "#") for _, stop in values)
+
+
+def _holds_url(text: str) -> bool:
+    """Tell whether a text is a URL, or one of fsspec's chains with one, escaped or not."""
+    is_url = "://" in text or ("::" in text and _INNER.search(text) is not None)
+    return is_url and not text.startswith("/")
 
 
 def _has_parameters(text: str) -> bool:
@@ -316,7 +322,7 @@ def strip_secrets(url: str, *, keep_often: bool = False) -> str:
     >>> strip_secrets("https://proxy/?url=https%3A%2F%2Fhost%2Fa.nc%3Fsig%3Dab%26v%3D2")
     'https://proxy/?url=https%3A%2F%2Fhost%2Fa.nc%26v%3D2'
     """
-    if "://" not in url or url.startswith("/"):
+    if not _holds_url(url):
         return url
     url = _PASSWORD.sub(r"\1@", _LOGIN.sub(r"\1", url))
     for each in _NESTED_LOGINS:
