@@ -16,7 +16,7 @@ from tests.stores.test_credentials import shown
 from tests.stores.test_credentials_by_prefix import HERE, SECRET, expire_after, expire_keys, sent
 from tests.stores.webserver import web_server
 from virtualzarr.errors import SourceChangedError, SourceError
-from virtualzarr.stores import remote_archives
+from virtualzarr.stores import archive_members
 from virtualzarr.stores.files import RemoteFile
 from virtualzarr.stores.location import Location
 
@@ -47,7 +47,7 @@ def archives(tmp_path_factory):
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch):
     monkeypatch.setattr(vz.config, "retry_seconds", 0.001)
-    remote_archives._archives.clear()
+    archive_members._archives.clear()
 
 
 LINKS = {

@@ -14,6 +14,7 @@ from weakref import WeakKeyDictionary
 from virtualzarr.errors import MissingDependencyError, UnsupportedError, VirtualZarrError
 from virtualzarr.redaction import find_secrets
 from virtualzarr.stores.access import describe_access, login_of
+from virtualzarr.stores.archive_members import open_members
 from virtualzarr.stores.async_transport import AsyncTransport
 from virtualzarr.stores.credential_providers import (
     Credential,
@@ -26,7 +27,6 @@ from virtualzarr.stores.fingerprints import Fingerprint, as_source_error
 from virtualzarr.stores.foreign_errors import hide_requests
 from virtualzarr.stores.listing import Entry, glob
 from virtualzarr.stores.location import Location
-from virtualzarr.stores.remote_archives import open_members
 from virtualzarr.stores.request_loop import with_request_loop
 from virtualzarr.stores.retry import retry_blocking
 from virtualzarr.stores.s3 import without_own_retries

@@ -1,6 +1,7 @@
-"""Archives elsewhere: file systems of their members, over requests of this package.
+"""Members of archives, local or elsewhere: file systems of them, over reads of this package.
 
-fsspec would request an archive itself, with one login for all hosts, to which redirects take it.
+fsspec would request an archive itself, with one login for all hosts, to which redirects take it,
+and go on in another version of it.
 """
 
 from __future__ import annotations
