@@ -115,6 +115,14 @@ def urls():
             yield from (f"http://proxy/x?a=1&url={inner}", f"http://proxy/x?a=1&url={quote(inner)}")
             yield f"simplecache::{inner}"
         yield f"{scheme}://me@there.org:{SECRET}@h/a.nc"
+        # Written as they are, or escaped in part.
+        for login in ("me:a?{}", "me:a#{}", "me:a&{}", "me:a;{}", "me:a%2F{}", "m.e+a:{}%2F1"):
+            url = f"{scheme}://{login.format(SECRET)}@h/a.nc"
+            yield url
+            half = quote(url, safe="/")
+            for inner in (url.replace("@", "%40"), url.replace(":", "%3A"), half, quote(half, ""),
+                          url.replace("/", "%2F", 1)):  # fmt: skip
+                yield from (f"simplecache::{inner}", f"http://proxy/x?a=1&url={inner}&b=2")
     yield f"http://proxy/x?a=1&url=//key:{SECRET}@h/a.nc"
     yield f"http://proxy/x?a=1&url=%2F%2Fkey%3A{SECRET}%40h%2Fa.nc"
 
@@ -147,14 +155,52 @@ def test_only_the_login_is_taken_out():
         assert not has_secrets(url)
 
 
-@pytest.mark.parametrize("url", ["az://box@account/a", "ftp://anonymous:me@host/a", "s3://b/a"])
+@pytest.mark.parametrize(
+    "url",
+    [
+        "az://box@account/a",
+        "ftp://anonymous:me@host/a",
+        "s3://b/a",
+        "s3://b/key@v1:2/x",
+        "C:/a:b@c/x.nc",
+        "file:///a:b@c/x.nc",
+        "http://[::1]:80/a@b",
+        "http://host:8080?mail=me@there.org",
+        "http://host?mail=me@there.org&at=12:30",
+        "http://host:80/a?u=http://host:81&mail=me@there.org",
+        "git+ssh://git@host:owner/repository",
+        "ssh://git@host:22/x",
+    ],
+)
 def test_what_is_no_login_stays_within_urls(url):
-    outer = f"http://proxy/x?url={quote(url, safe='')}"
-    if not url.startswith("ftp"):
+    for outer in (url, *(f"http://proxy/x?url={quote(url, safe=safe)}" for safe in ("", "/"))):
         assert hide_in_url(outer) == strip_secrets(outer) == outer
         assert not has_secrets(outer)
-    assert hide_in_url(url) == strip_secrets(url) == url
-    assert not has_secrets(url)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "cannot open http://host:8080: refused, ask me@there.org",
+        "see http://host and mail me@there.org",
+        "s3://bucket: at 12:30 denied to me@there.org",
+        "<http://host> 'me:you@there'",
+        "http://host\nme:you@there",
+    ],
+)
+def test_what_is_no_login_stays_behind_urls(text):
+    for each in (text, f"http://proxy/x?text={quote(text)}" if "\n" not in text else text):
+        assert hide_secrets(each) == each
+
+
+@pytest.mark.parametrize(
+    "part", ["http://", "%3A%2F%2F", ":%2F", "=//", "a:b://", "://:&", "%253A//?"]
+)
+def test_long_texts_are_searched_in_one_pass(part):
+    """From each beginning of a URL to the end of the text would take minutes."""
+    for text in (part * 20_000, f"http://h/?u=%3A%2F%2F{'::@' * 20_000}{part * 20_000}"):
+        for function in (hide_secrets, strip_secrets):
+            assert len(function(f"{text}@40")) <= len(text) + 6
 
 
 @pytest.mark.parametrize("name", HARMLESS)

@@ -11,9 +11,11 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import lru_cache
-from itertools import chain, pairwise
+from itertools import pairwise
 from typing import Any
 from urllib.parse import unquote
+
+from virtualzarr.url_logins import find_logins
 
 _WORDS = frozenset(
     ["token", "sig", "signature", "secret", "password", "passwd", "pwd", "passphrase", "apikey",
@@ -59,72 +61,19 @@ _BACKSLASHES = re.compile(_BACKSLASH + "{64,}+")
 _URL = re.compile(r"[a-z][a-z0-9+.-]*://", re.IGNORECASE)
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 # Also within a URL that another one has in it, escaped once or more often, or not at all.
-_COLON, _SLASH, _AT = (rf"%(?:25)*+(?:{code})" for code in ("3[aA]", "2[fF]", "40"))
+_COLON, _SLASH = (rf"%(?:25)*+(?:{code})" for code in ("3[aA]", "2[fF]"))
 _MARK = r"%(?:25)*+(?:3[bBfF]|2[36])"
 _EQUALS = r"%(?:25)*+3[dD]"
-_ESCAPED_LINK = rf"(?:{_COLON}(?:{_SLASH}|/){{1,2}}|:{_SLASH}(?:{_SLASH}|/)?)"
-_LINK = rf"(?:{_ESCAPED_LINK}|://)"
-_INNER = re.compile(_LINK)
+_INNER = re.compile(rf"(?:{_COLON}(?:{_SLASH}|/){{1,2}}|:{_SLASH}(?:{_SLASH}|/)?|://)")
 _NAME = re.compile(rf"(?:[?&;#]|{_MARK})((?:(?!{_MARK}|{_EQUALS})[^=&;?#\s])+)(?:=|{_EQUALS})")
 _NESTED = re.compile(
     rf"{_MARK}((?:(?!{_MARK}|{_EQUALS})[^=&;?#\s])+)(?:=|{_EQUALS})(?:(?!{_MARK})[^&#])*"
 )
-# At other services than web servers, a name without a password is that of a container.
-_HAS_PASSWORD = rf"(?=(?:(?!{_SLASH}|{_MARK}|{_AT}|{_COLON})[^/?#&\s\"<>@:])*(?::|{_COLON}))"
-_NO_SCHEME = rf"(?:=|{_EQUALS})(?:{_SLASH}|/){{2}}{_HAS_PASSWORD}"
-_WEB = r"(?<![a-z0-9+.-])(?:https?|ftps?)"
-
-
-def _compile_login(link: str) -> re.Pattern[str]:
-    """Return what finds a login after the beginning of a URL within another one.
-
-    What is escaped more often than that beginning, as the slash in a password, is a part of it.
-    """
-    mark = "%(?P=depth)"
-    chars = rf"(?!{mark}(?:2F|3F|23))[^/?#&\s\"<>]"
-    name = rf"(?!{mark}(?:2F|3F|23|3A))[^/?#&\s\"<>:]"
-    has_password = rf"(?=(?:{name})*(?:{mark}3A|:)(?:{chars})*(?:{mark}40|@))"
-    return re.compile(
-        rf"(?P<begin>(?P<web>{_WEB})?{link}(?(web)|{has_password}))"
-        rf"(?P<login>(?:{chars})*)(?P<at>{mark}40|@)",
-        re.IGNORECASE,
-    )
-
-
-_NESTED_LOGINS = (
-    *map(
-        _compile_login,
-        (
-            r"%(?P<depth>(?:25)*+)3A(?:%(?P=depth)2F|/){1,2}",
-            r":%(?P<depth>(?:25)*+)2F(?:%(?P=depth)2F|/)?",
-            rf"(?:=|{_EQUALS})%(?P<depth>(?:25)*+)2F(?:%(?P=depth)2F|/)",
-        ),
-    ),
-    # Escaped now in this and now in that way.
-    re.compile(
-        rf"(?P<begin>{_WEB}{_LINK}|{_LINK}{_HAS_PASSWORD}|{_NO_SCHEME})"
-        rf"(?P<login>(?:(?!{_SLASH}|{_MARK})[^/?#&\s\"<>@])*)(?P<at>{_AT})",
-        re.IGNORECASE,
-    ),
-    re.compile(
-        rf"(?P<begin>{_WEB}{_ESCAPED_LINK}|{_ESCAPED_LINK}{_HAS_PASSWORD}|{_NO_SCHEME})"
-        rf"(?P<login>(?:(?!{_SLASH}|{_MARK})[^/?#&\s\"<>])*)(?P<at>@)",
-        re.IGNORECASE,
-    ),
-)
-"""Of URLs within others."""
 _ESCAPED_PERCENT = re.compile(r"%(?:25)+")
 _URL_VALUE = re.compile(r"[^&#]*")
 _TEXT_VALUE = re.compile(r"[^&#\s\"<>]*")
 # Within another URL, which may have a query of its own.
 _INNER_VALUES = {_URL_VALUE: re.compile(r"[^&#?]*"), _TEXT_VALUE: re.compile(r"[^&#?\s\"<>]*")}
-# A name alone is a container in Azure, and a login at a web server, often a token. What is before
-# the last @ is a login, whatever is in it.
-_LOGIN = re.compile(r"(https?://)[^/?#\n]*@", re.IGNORECASE)
-# Members of archives and files in memory have no logins.
-_PASSWORD = re.compile(
-    r"((?<!zip)(?<!tar)(?<!memory)://(?!anonymous:)[^/?#\n:]*):[^/?#\n]*@", re.IGNORECASE
-)
 
 
 def hide_secrets(text: str) -> str:
@@ -233,15 +182,11 @@ def _escape(char: str, may_be_escaped: bool) -> str:
 
 
 def _find_in_url(url: str) -> Iterator[str]:
-    login, mark, _ = url.partition("://")[2].partition("/")[0].rpartition("@")
-    if mark:
-        name, _, password = login.partition(":")
-        yield password or name
-        yield from _forms_of_login(unquote(name), unquote(password))
-    for inner in chain.from_iterable(each.finditer(url) for each in _NESTED_LOGINS):
-        name, _, password = _decode(inner["login"]).partition(":")
-        yield from (inner["login"], password or name)
-        yield from _forms_of_login(name, password)
+    for login in find_logins(url):
+        name, password = url[login.start : login.name_stop], url[login.password_start : login.stop]
+        yield from (url[login.start : login.stop], password or name)
+        for decode in (unquote, _decode):
+            yield from _forms_of_login(decode(name), decode(password))
     for start, stop in _find_values(url, _is_secret):
         match = _URL_VALUE.match(url, stop)
         assert match is not None
@@ -289,9 +234,7 @@ def has_secrets(url: str) -> bool:
     """
     if not _holds_url(url):
         return False
-    if "@" in url and (_LOGIN.search(url) or _PASSWORD.search(url)):
-        return True
-    if ("40" in url or "@" in url) and any(each.search(url) for each in _NESTED_LOGINS):
+    if next(find_logins(url), None) is not None:
         return True
     values = _find_values(url, _is_secret, is_chain=True) if _has_parameters(url) else ()
     return any(url[stop : stop + 1] not in ("", "&", "#") for _, stop in values)
@@ -324,9 +267,7 @@ def strip_secrets(url: str, *, keep_often: bool = False) -> str:
     """
     if not _holds_url(url):
         return url
-    url = _PASSWORD.sub(r"\1@", _LOGIN.sub(r"\1", url))
-    for each in _NESTED_LOGINS:
-        url = each.sub(r"\g<begin>", url)
+    url = _strip_logins(url)
     if not _has_parameters(url):
         return url
     is_signed = has_secrets(url)
@@ -350,18 +291,33 @@ def strip_secrets(url: str, *, keep_often: bool = False) -> str:
 
 
 def _hide_logins(text: str) -> str:
-    if "@" in text:
-        text = _PASSWORD.sub(r"\1:***@", _LOGIN.sub(r"\1***@", text))
-    if "@" in text or "40" in text:
-        for each in _NESTED_LOGINS:
-            text = each.sub(r"\g<begin>***\g<at>", text)
-    return text
+    return _replace(text, ((login.secret_start, login.stop) for login in find_logins(text)), "***")
+
+
+def _strip_logins(text: str) -> str:
+    return _replace(
+        text,
+        (
+            # Of one with a name that stays, the sign behind it does, too.
+            (login.start, login.host_start) if login.is_web else (login.name_stop, login.stop)
+            for login in find_logins(text)
+        ),
+        "",
+    )
+
+
+def _replace(text: str, spans: Iterable[tuple[int, int]], by: str) -> str:
+    parts, at = list[str](), 0
+    for start, stop in spans:
+        parts += [text[at:start], by]
+        at = stop
+    return "".join([*parts, text[at:]])
 
 
 def _hide_values(text: str, value: re.Pattern[str]) -> str:
     if not _has_parameters(text):
         return text
-    parts, at = list[str](), 0
+    spans, at = list[tuple[int, int]](), 0
     for start, stop in _find_values(text, _is_hidden):
         if start < at:
             continue
@@ -371,11 +327,10 @@ def _hide_values(text: str, value: re.Pattern[str]) -> str:
         if value is _TEXT_VALUE:
             # What follows a URL in a sentence, or in brackets.
             secret = secret.rstrip("'`)]},.:;")
-        end = stop + len(secret)
-        if end > stop:
-            parts += [text[at:stop], "***"]
-            at = end
-    return "".join([*parts, text[at:]])
+        if secret:
+            at = stop + len(secret)
+            spans.append((stop, at))
+    return _replace(text, spans, "***")
 
 
 def _find_values(

@@ -5,6 +5,7 @@ import io
 import json
 import os
 import pickle
+import shutil
 import tarfile
 import zipfile
 from functools import partial, partialmethod
@@ -533,36 +534,75 @@ def test_archives_in_file_systems_whose_answers_say_nothing(tmp_path, inner):
 
 @pytest.mark.parametrize("place", ["local", "file", "memory", "tags", "dates"])
 @pytest.mark.parametrize("kind", ["zip", "tar"])
-def test_members_of_archives_are_of_the_version_of_the_archive(tmp_path, kind, place):
+@pytest.mark.parametrize("inner", ["h5", "zarr"])
+def test_members_of_archives_are_of_the_version_of_the_archive(tmp_path, inner, kind, place):
     """Archives tell hardly more of a member than its size, which may be that of another one."""
     path, memory = tmp_path / f"a.{kind}", fsspec.filesystem("memory")
 
     def put(value, when):
-        write_hdf5(tmp_path / "v.h5", value, OLD)
-        if kind == "zip":
-            with zipfile.ZipFile(path, "w") as archive:
-                archive.write(tmp_path / "v.h5", "v.h5")
-        else:
-            with tarfile.open(path, "w") as archive:
-                archive.add(tmp_path / "v.h5", "v.h5")
-        os.utime(path, (when, when))
+        write_archive(path, inner, value, when)
         memory.pipe_file(f"/{tmp_path.name}/a.{kind}", path.read_bytes())
 
     with web_server(tmp_path, tags=place == "tags", dates=place == "dates") as server:
         urls = {"local": str(path), "file": f"file://{path}", "memory": f"memory://{tmp_path.name}"}
         url = urls.get(place, server.url + f"/a.{kind}") + (f"/a.{kind}" * (place == "memory"))
         put(1, OLD)
-        opened = vz.open(f"{kind}://v.h5::{url}")
+        opened = vz.open(f"{kind}://v.{inner}::{url}")
         assert set(np.unique(opened["v"][:2])) == {1}
         opened.publish(tmp_path / "published.json")
+        pickled = pickle.dumps(opened)
         put(2, NEW)
         # What was requested already is of the old version; nothing more of that can be had.
         assert set(np.unique(opened["v"][...])) == {1}
+        with pytest.raises(SourceChangedError):
+            pickle.loads(pickled)["v"][...]
         published = vz.open(tmp_path / "published.json", allowed="*")
-        for group in pickle.loads(pickle.dumps(opened)), published:
-            with pytest.raises(SourceChangedError):
-                group["v"][...]
-        assert set(np.unique(vz.open(f"{kind}://v.h5::{url}")["v"][...])) == {2}
+        with pytest.raises(SourceChangedError):
+            published["v"][...]
+        assert set(np.unique(vz.open(f"{kind}://v.{inner}::{url}")["v"][...])) == {2}
+
+
+def write_archive(path, inner, value, when):
+    """Write a zip or tar file with a group, in which is an array of one value."""
+    content = path.parent / f"v.{inner}"
+    shutil.rmtree(content, ignore_errors=True)
+    if inner == "h5":
+        write_hdf5(content, value, OLD)
+    else:
+        group = zarr.create_group(content)
+        group.create_array("v", data=np.full(SHAPE, value, "i4"), chunks=(2, 10), compressors=None)
+    files = [content, *sorted(content.rglob("*"))]
+    with (
+        zipfile.ZipFile(path, "w") if path.suffix == ".zip" else tarfile.open(path, "w") as archive
+    ):
+        add = archive.write if path.suffix == ".zip" else partial(archive.add, recursive=False)
+        for file in files:
+            add(file, str(file.relative_to(path.parent)))
+    os.utime(path, (when, when))
+
+
+def test_zip_files_of_zarr_hierarchies_are_of_one_version(tmp_path):
+    """Offsets of members are those of the directory that was read when it was opened."""
+    path = tmp_path / "a.zip"
+
+    def put(value, when):
+        group = zarr.open_group(zarr.storage.ZipStore(path, mode="w"), mode="w")
+        group.create_array("v", data=np.full(SHAPE, value, "i4"), chunks=(2, 10), compressors=None)
+        group.store.close()
+        os.utime(path, (when, when))
+
+    put(1, OLD)
+    opened = vz.open(path)
+    pickled = pickle.dumps(opened)
+    assert set(np.unique(pickle.loads(pickled)["v"][...])) == {1}
+    os.unlink(path)  # who has it open still reads the old one
+    put(2, NEW)
+    assert set(np.unique(opened["v"][...])) == {1}
+    with pytest.raises(SourceChangedError):
+        pickle.loads(pickled)
+    with pytest.raises(SourceChangedError):
+        opened.publish(tmp_path / "published.json")
+    assert set(np.unique(vz.open(path)["v"][...])) == {2}
 
 
 @pytest.mark.parametrize("error", [NotImplementedError, PermissionError, FileNotFoundError, None])

@@ -9,7 +9,7 @@ from functools import cached_property, lru_cache
 from typing import Any
 
 from virtualzarr.codecs.core.base import Block, Buffer, BytesBytes, ChunkSpec, Endian, as_view
-from virtualzarr.codecs.core.libraries import find_imagecodecs
+from virtualzarr.codecs.core.libraries import find_imagecodecs, import_whole
 from virtualzarr.errors import MissingDependencyError
 
 _UNKNOWN = -1
@@ -19,11 +19,7 @@ _LARGE = 1 << 18  # from this size on, not copying is worth a longer start
 @lru_cache(maxsize=1)
 def _library() -> Any:
     """Return the package zstandard, or None."""
-    try:
-        import zstandard
-    except ImportError:
-        return None
-    return zstandard
+    return import_whole("zstandard")
 
 
 class _Local(threading.local):

@@ -23,7 +23,7 @@ from virtualzarr.stores.credential_providers import (
     renew_credential,
 )
 from virtualzarr.stores.credentials import find_keyring, names_of, without_keyring
-from virtualzarr.stores.fingerprints import Fingerprint, as_source_error
+from virtualzarr.stores.fingerprints import Fingerprint, as_source_error, check_unchanged
 from virtualzarr.stores.foreign_errors import hide_requests
 from virtualzarr.stores.listing import Entry, glob
 from virtualzarr.stores.location import Location
@@ -98,26 +98,29 @@ class Connection:
     location : Location
     path : str
         What the URL's path is in the file system.
+    archive : Fingerprint, optional
+        The version of the archive that it lies in, which is the same wherever it connects anew.
     """
 
     _locks: ClassVar[WeakKeyDictionary[Any, threading.Lock]] = WeakKeyDictionary()
 
-    def __init__(self, location: Location) -> None:
+    def __init__(self, location: Location, archive: Fingerprint | None = None) -> None:
         self.location = location
+        self.archive = archive
         self._connect()
 
     def _connect(self) -> None:
         self._keyring = find_keyring(self.location.storage_options)
         self._by_credential: dict[Credential, Transport] = {}
-        self._fs, self.path, archive = self._open()
+        self._fs, self.path, self.archive = self._open()
         self._guard: AbstractContextManager[Any] = nullcontext()
         if not self._fs.async_impl:
             # It may serve other URLs, too: fsspec caches and shares its instances.
             self._guard = self._locks.setdefault(self._fs, threading.Lock())
         self._transport: Transport = (
             transport_for(self._fs, self.location, self._keyring)
-            if archive is None
-            else MemberTransport(self._fs, archive)
+            if self.archive is None
+            else MemberTransport(self._fs, self.archive)
         )
         self._process = os.getpid()
         self._access: bytes | None = _UNKNOWN
@@ -133,7 +136,9 @@ class Connection:
         own |= names_of(self.location.storage_options)
         source = Connection(Location(archive, own, redirects=self.location.redirects))
         shared_by = source._fs, source._keyring
-        return open_members(members, archive, source, options, shared_by)
+        fs, path, current = open_members(members, archive, source, options, shared_by)
+        check_unchanged(archive, self.archive, current)
+        return fs, path, current
 
     @property
     def knows_lengths(self) -> bool:
@@ -166,7 +171,7 @@ class Connection:
         return self._access
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Connection, (self.location,)
+        return Connection, (self.location, self.archive)
 
     def call(self, method: str, path: str, uri: str, *values: Any, **options: Any) -> Any:
         """Call a method of the file system on a path; `uri` is its name in messages.

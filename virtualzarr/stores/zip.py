@@ -30,6 +30,7 @@ from virtualzarr.stores.files import (
     check_length,
     resolve_uri,
 )
+from virtualzarr.stores.fingerprints import Fingerprint, check_unchanged
 from virtualzarr.stores.store import (
     DOCUMENTS,
     ByteRange,
@@ -76,6 +77,11 @@ class ZipStore:
     SourceError
         The file is not there, or not a zip file.
 
+    Attributes
+    ----------
+    version : Fingerprint, optional
+        Of the file that is read; none of one that is written.
+
     Examples
     --------
     >>> import tempfile
@@ -94,6 +100,7 @@ class ZipStore:
     def __init__(self, path: str | os.PathLike[str], mode: Literal["r", "w", "a"] = "r") -> None:
         self.uri = resolve_uri(path)
         self.mode = mode
+        self.version: Fingerprint | None = None
         self._open()
 
     def _open(self) -> None:
@@ -111,6 +118,16 @@ class ZipStore:
             raise SourceNotFoundError("there is no such zip file", file=self.uri) from error
         except _DAMAGED as error:
             raise SourceError(f"cannot open the zip file: {error}", file=self.uri) from error
+        if not self.writable:
+            self._check_version()
+
+    def _check_version(self) -> None:
+        """Note the version of the file, or refuse another one than was noted."""
+        any_archive: Any = self._zip
+        status = os.fstat(any_archive.fp.fileno())
+        current = Fingerprint(status.st_size, status.st_mtime_ns)
+        check_unchanged(self.uri, self.version, current)
+        self.version = current
 
     def _behind(self) -> None:
         """Make the archive go on at the end of the file."""
@@ -167,10 +184,10 @@ class ZipStore:
     def __exit__(self, *error: object) -> None:
         self.close()
 
-    def __reduce__(self) -> tuple[type[ZipStore], tuple[str]]:
+    def __reduce__(self) -> tuple[Any, ...]:
         if self.writable:
             raise TypeError("a zip file that is being written cannot be pickled")
-        return ZipStore, (self.uri,)
+        return _open_version, (self.uri, self.version)
 
     def get(self, key: str, byte_range: ByteRange | None = None) -> bytes | None:
         """Return the value of a key, or None."""
@@ -221,7 +238,7 @@ class ZipStore:
                 "place in it); pack the files again without compression (zip -0)",
                 file=self.uri,
             )
-        with LocalFile(self.uri).open() as file, error_context(file=self.uri):
+        with LocalFile(self.uri, self.version).open() as file, error_context(file=self.uri):
             begins = [
                 member_data_offset(file.read(at := e.header_offset, at + LOCAL_HEADER_BYTES), e)
                 for e in entries
@@ -285,6 +302,14 @@ class ZipStore:
                 self.delete(key)
             elif new is not old:
                 self.set(key, new)
+
+
+def _open_version(path: str, version: Fingerprint) -> ZipStore:
+    """Return a store over a zip file that must be of a version: who reads it has its metadata."""
+    store = ZipStore.__new__(ZipStore)
+    store.uri, store.mode, store.version = path, "r", version
+    store._open()
+    return store
 
 
 def _check_document(entry: zipfile.ZipInfo, file: str) -> None:

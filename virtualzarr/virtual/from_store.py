@@ -15,6 +15,8 @@ from virtualzarr.errors import UnsupportedError
 from virtualzarr.manifest import Manifest, Source, Sources
 from virtualzarr.metadata.portable import with_typed_mask
 from virtualzarr.stores import FsspecStore, LocalStore, MemoryStore, ZipStore
+from virtualzarr.stores.fingerprints import Fingerprint
+from virtualzarr.stores.location import Location
 from virtualzarr.stores.read_only import unwrap
 
 
@@ -71,7 +73,9 @@ def build_manifest(array: Array) -> Manifest:
         columns[:, flat] = store.places(names)
         offset, length = columns.reshape(2, *shape)
         where = np.minimum(source, 0).reshape(shape)
-        archive = replace(Source.from_file(store.uri), checksums=store.checksums)
+        archive = replace(
+            Source.at(Location.of(store.uri), store.version), checksums=store.checksums
+        )
         return Manifest(shape, Sources([archive]), where, offset, length)
     keys = zip(names, sizes.tolist(), strict=True)
     sources = Sources(_make_source(store, key, size) for key, size in keys)
@@ -85,9 +89,12 @@ def _make_source(store: Any, key: str, size: int) -> Source:
     uri = store.to_uri(key)
     if isinstance(store, LocalStore):
         return Source.from_file(uri)
+    # Nothing is asked of each object; those in an archive are of the version that it is of.
+    version = store.connection.archive or Fingerprint(None)
     return Source(
-        uri, size if size >= 0 else None, storage_options=getattr(store, "storage_options", None)
-    )
+        uri, size if size >= 0 else None, version.mtime_ns, version.etag,
+        storage_options=store.storage_options,
+    )  # fmt: skip
 
 
 def unshard(array: Array) -> Array:

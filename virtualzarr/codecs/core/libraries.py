@@ -2,11 +2,31 @@
 
 from __future__ import annotations
 
+import importlib
+import threading
+from contextlib import suppress
 from functools import lru_cache
 from typing import Any
 
 from virtualzarr.codecs.core.base import Codec
 from virtualzarr.errors import import_optional
+
+
+def import_whole(name: str) -> Any:
+    """Return a package, None where it is missing, imported in a thread that no Ctrl-C reaches.
+
+    Of one written in C that is interrupted while it is imported, a part stays for good.
+    """
+
+    def work() -> None:
+        with suppress(ImportError):
+            found.append(importlib.import_module(name))
+
+    found = list[Any]()
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    return found[0] if found else None
 
 
 @lru_cache(maxsize=64)
