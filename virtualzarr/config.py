@@ -36,7 +36,8 @@ class Config(Settings):
         answer counts: after twice the time within which 95 % of the requests to that host are
         answered, and for 5 % of them at most.
     total_retry_seconds : float
-        A request is not repeated later than this after it first failed.
+        A request is not repeated later than this after it first failed; nor is a commit asked for
+        whose outcome the store does not say.
     stall_seconds : float
         A request over HTTP counts as failed, and is repeated, when nothing has come for so long;
         unless `timeout` is among the options.

@@ -18,6 +18,7 @@ _PORT = re.compile(r"\d*[^\w/]*")
 _WEB = frozenset(["http", "https"])
 """Schemes of logins that may be a name alone, often a token; elsewhere that is a container."""
 
+_REMOTE = _WEB | {"ftp", "ftps", "sftp", "s3", "gs"}
 _WITHOUT_LOGINS = frozenset(["zip", "tar", "libarchive", "memory"])
 """Schemes of members of archives, and of files in memory."""
 
@@ -127,8 +128,9 @@ def _find_links(text: str, marks: list[_Mark]) -> Iterator[_Link]:
             slashes = [each.depth for each in marks[index + 1 : behind]]
             depths = [mark.depth, *slashes] if mark.char == ":" else slashes
             least, most = min(depths), max(depths)
-            # Servers make one slash of two, where these are escaped, too; of a drive, there is one.
-            if count == 2 or (mark.char == ":" and most > 0 and len(scheme) > 1):
+            # Servers make one slash of two that are escaped, and path objects of any two.
+            is_collapsed = scheme in _REMOTE or (most > 0 and len(scheme) > 1)  # and no drive
+            if count == 2 or (mark.char == ":" and is_collapsed):
                 in_query = any(least <= depth <= most for depth in queries)
                 yield _Link(scheme, behind, min(slashes), least, most, in_query)
 

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 import virtualzarr as vz
+from tests.stores.webserver import web_server
 from virtualzarr.cli import main
 from virtualzarr.cli.samples import FULL, PARTIAL, read_archive, write_archive
 
@@ -115,6 +116,15 @@ class TestInfo:
         assert "3 chunks of (8, 24, 32), bytes > numcodecs.shuffle > numcodecs.zlib" in out
         assert "title: air temperature, made up" in out
         assert "5 arrays, 1 group, 7 chunks, 74,372 bytes" in out
+
+    def test_secrets_in_urls_are_not_shown(self, archive, capsys):
+        pytest.importorskip("aiohttp")
+        with web_server(archive[0].parent) as server:
+            url = f"{server.url.replace('//', '//me:s3crets@')}/{archive[0].name}?sig=s3crets"
+            assert main(["info", url]) == 0
+        out = capsys.readouterr().out
+        assert f"//***@{server.url.partition('//')[2]}/{archive[0].name}?sig=***" in out
+        assert "s3crets" not in out
 
     def test_irregular_chunks(self, archive, tmp_path, capsys):
         output = tmp_path / "refs.json"

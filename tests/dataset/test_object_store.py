@@ -504,6 +504,29 @@ def test_a_slow_writer_is_not_given_up_before_it_has_lost_many_races(url, monkey
         late.run(commit(late.run(read_head()), lose(10**6)))
 
 
+@pytest.mark.parametrize("of", ["dataset", "references"])
+def test_a_store_that_never_answers_is_given_up_as_other_requests_are(server, url, monkeypatch, of):
+    monkeypatch.setattr(ObjectStore, "patience", 1e9)
+    monkeypatch.setattr(vz.config, "total_retry_seconds", 0.1)
+    storage = open_storage(Location(url, server.options()))
+    storage.run(create())
+    put = ObjectStore._put
+
+    def fail(self, name, data, mode="overwrite"):
+        if name in (HEAD, "refs.json"):
+            raise ConnectionError("no answer")
+        return put(self, name, data, mode)
+
+    monkeypatch.setattr(ObjectStore, "_put", fail)
+
+    def publish():
+        vz.open_group({}).publish(f"{url}/refs.json", storage_options=server.options())
+
+    change = publish if of == "references" else lambda: append(storage, 10, 5)
+    with pytest.raises(CommitUnknownError):
+        change()
+
+
 def test_one_of_many_writers_merges(tmp_path):
     write(tmp_path / "0.h5", 0)
     dataset = create_dataset(tmp_path / "feed", vz.virtualize(tmp_path / "0.h5"), "time")

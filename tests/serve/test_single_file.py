@@ -14,6 +14,7 @@ import virtualzarr as vz
 from tests.serve.browser import CHROMIUM, open_tab
 from virtualzarr.cli import main
 from virtualzarr.cli.samples import Part, write_archive
+from virtualzarr.errors import SourceError
 from virtualzarr.references.registry import get_form
 from virtualzarr.serve.page import single_file
 
@@ -87,6 +88,16 @@ def test_no_other_file_is_replaced(source, tmp_path):
     with pytest.raises(vz.errors.NodeExistsError):
         vz.open(named).publish(tmp_path / "c.json", page=True, overwrite=True)
     assert named.read_bytes() == source.read_bytes()
+
+
+def test_what_fails_beside_references_says_that_they_are_there(source, tmp_path, monkeypatch):
+    def fail(*args, **options):
+        raise SourceError("the disk has gone", file=str(source))
+
+    monkeypatch.setattr(single_file.Page, "write", fail)
+    with pytest.raises(vz.errors.WriteError, match=r"the references are written; .* has gone"):
+        vz.open(source).publish(tmp_path / "a.json", page=True)
+    assert list(vz.open(tmp_path / "a.json")) == list(vz.open(source))
 
 
 @pytest.mark.parametrize("name", ["a.parq", "a.icechunk", "a.zarr"])

@@ -24,12 +24,15 @@ from tests.dataset.s3_server import running
 from tests.stores.test_credentials import shown
 from tests.stores.webserver import web_server
 from virtualzarr.dataset.arrivals import list_folder
+from virtualzarr.dataset.open_storage import open_storage
+from virtualzarr.dataset.operations import RefusedError, UnreachableError
 from virtualzarr.errors import AccessError, PublishError, SourceError, VirtualZarrError
 from virtualzarr.integrations.dask import to_dask
 from virtualzarr.stores import FsspecStore
 from virtualzarr.stores.credentials import FILE_VARIABLE, Keyring, find_keyring, split_url
 from virtualzarr.stores.files import RemoteFile, take_fingerprint
 from virtualzarr.stores.location import Location
+from virtualzarr.stores.obstore import ObstoreStore
 
 aiohttp = pytest.importorskip("aiohttp")
 SECRET = "PLANTED"
@@ -610,6 +613,39 @@ LOGINS = [
     ({"sas": "env:QUERY"}, f"{SECRET}+/"),
     ({"call": f"{HERE}:give_token"}, f"{SECRET}-1"),
 ]
+
+
+@pytest.mark.parametrize("status", [400, 401, 403, 404, 409, 412])
+def test_what_object_stores_say_of_a_request_is_in_no_error(status, monkeypatch):
+    """Of datasets, and of stores of obstore: code and message are kept."""
+    pytest.importorskip("obstore")
+    monkeypatch.setattr(vz.config, "retries", 0)
+    monkeypatch.setattr(vz.config, "total_retry_seconds", 0)
+    errors = VirtualZarrError, UnreachableError, RefusedError, OSError
+    rest = f"<Token-0>{SECRET}</Token-0><StringToSign>{SECRET}</StringToSign>"
+    keys = {name: f"{SECRET}-{name}" for name in ("key", "secret", "token")}
+    with running() as server:
+        options = {**keys, "endpoint_url": server.url}
+        storage = open_storage(Location("s3://bucket/feed", options))
+        refs = "s3://bucket/a.json"
+        # What is not told apart in messages is known only where the options are.
+        for message, works in (
+            (f"not for\n{SECRET}-token, now", [
+                lambda: vz.Dataset("s3://bucket/feed", storage_options=options),
+                lambda: vz.open_group({}).publish(refs, storage_options=options),
+                storage.check_commits,
+                lambda: storage.put_root(b"{}"),
+            ]),
+            ("not for you, now", [lambda: ObstoreStore(storage.store).set("a", b"1")]),
+        ):  # fmt: skip
+            document = f"<?xml?>\n<Error><Code>Odd</Code><Message>{message}</Message>{rest}</Error>"
+            server.perform = lambda *request, document=document: (status, {}, document.encode())
+            for work in works:
+                with pytest.raises(errors) as raised:
+                    work()
+                assert SECRET not in shown(raised.value)
+        if status != 404:
+            assert "Odd: not for you, now" in raised.value.message
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of `BasicAuth`

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import socket
 import subprocess
 import sys
+import threading
 
 import numpy as np
 import pytest
@@ -54,3 +58,57 @@ def test_nothing_stays_locked(tmp_path, http_server, place):
         capture_output=True, text=True, timeout=120,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
+
+
+SCANNING = """
+import sys
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+import virtualzarr as vz
+from virtualzarr.array.executors import map_in_order
+
+def read(url):
+    return vz.open(url)
+
+if __name__ == "__main__":
+    urls = [f"{sys.argv[1]}/{number}.h5" for number in range(20)]
+    with ThreadPoolExecutor(4) if sys.argv[2] == "threads" else ProcessPoolExecutor(2) as pool:
+        if sys.argv[3] == "scan":
+            vz.virtualize(urls, "time", parallel=pool)
+        else:
+            [*map_in_order(read, urls, pool)]
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there are no groups of processes")
+@pytest.mark.parametrize("work", ["scan", "map"])
+@pytest.mark.parametrize("kind", ["threads", "processes"])
+def test_executors_of_users_wait_for_no_server(tmp_path, kind, work):
+    """It answers nothing: a request would be waited for, and be repeated, for three minutes."""
+    script = tmp_path / "scanning.py"
+    script.write_text(SCANNING)
+    asked = threading.Event()
+    with socket.create_server(("127.0.0.1", 0), backlog=64) as server:
+
+        def accept():
+            accepted = []
+            while True:
+                try:
+                    accepted.append(server.accept())
+                except OSError:
+                    return
+                if len(accepted) >= 2:
+                    asked.set()
+
+        threading.Thread(target=accept, daemon=True).start()
+        url = f"http://127.0.0.1:{server.getsockname()[1]}"
+        process = subprocess.Popen(
+            [sys.executable, str(script), url, kind, work],
+            stderr=subprocess.PIPE, text=True, start_new_session=True,
+        )  # fmt: skip
+        assert asked.wait(60)
+        os.killpg(process.pid, signal.SIGINT)  # as Ctrl-C does
+        try:
+            _, said = process.communicate(timeout=50)
+        finally:
+            process.kill()
+    assert "KeyboardInterrupt" in said

@@ -181,8 +181,9 @@ def test_sessions_of_hosts_that_redirects_lead_to_are_of_one_login(folder):
             assert not any("redirected" in str(headers) for _, _, headers in other.requests)
 
 
+@pytest.mark.parametrize("host", ["localhost", "127.0.0.1"])
 @pytest.mark.parametrize("path", ["/private", ""])
-def test_cookies_go_to_no_other_port_and_prefix(folder, monkeypatch, path):
+def test_cookies_go_to_no_other_port_and_prefix(folder, monkeypatch, path, host):
     """Neither to what nobody logs in to, nor to another login, nor by a redirect."""
     monkeypatch.setenv("ONE", "one")
     monkeypatch.setenv("TWO", "two")
@@ -197,7 +198,7 @@ def test_cookies_go_to_no_other_port_and_prefix(folder, monkeypatch, path):
         (folder / name).write_bytes(b"abcdefgh")
     with web_server(folder) as server, web_server(folder) as other:
         server.rewrite = greet
-        url, other_url = (each.url.replace("127.0.0.1", "localhost") for each in (server, other))
+        url, other_url = (each.url.replace("127.0.0.1", host) for each in (server, other))
         login = {
             f"{url}{path}": {"bearer": "env:ONE"},
             f"{url}/private/inner": {"bearer": "env:TWO"},

@@ -1,11 +1,13 @@
 """Stores in odd places: names that mean something in URLs, links, pipes, chains, many threads."""
 
 import copy
+import errno
 import functools
 import http.server
 import multiprocessing
 import os
 import pickle
+import socket
 import subprocess
 import sys
 import tarfile
@@ -21,6 +23,7 @@ import zarr
 
 import virtualzarr as vz
 from tests.conftest import RangeHandler
+from tests.stores.webserver import web_server
 from virtualzarr.errors import (
     AccessError,
     SourceError,
@@ -445,3 +448,39 @@ def test_names_without_parents(tmp_path, monkeypatch):
     assert resolve_uri("../later/y.nc") == f"{tmp_path}/later/y.nc"
     # What follows a link is not beside it.
     assert resolve_uri("../link/../x.nc") == f"{tmp_path}/b/../link/../x.nc"
+
+
+def test_hosts_are_named_by_their_addresses(tmp_path, monkeypatch):
+    """Also by those of which ``::`` is a part, which is that of a chain in other URLs."""
+    pytest.importorskip("aiohttp")
+    monkeypatch.setenv("KEY", "word")
+    np.save(tmp_path / "a.npy", np.arange(10))
+    with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
+        archive.write(tmp_path / "a.npy", "a.npy")
+    try:
+        with web_server(tmp_path, host="::1", family=socket.AF_INET6) as server:
+            url = f"http://[::1]:{server.server_address[1]}"
+            options = {"credentials": {url: {"bearer": "env:KEY"}}}
+            for name in (f"{url}/a.npy", f"zip://a.npy::{url}/a.zip"):
+                server.requests.clear()
+                opened = vz.open(name, storage_options=options)
+                opened.publish(tmp_path / "a.json")
+                array = vz.open(tmp_path / "a.json", allowed=url, storage_options=options)
+                for each in (opened, array):
+                    assert each["data"][...].tolist() == [*range(10)]
+                sent = [headers.get("Authorization") for _, _, headers in server.requests]
+                assert {*sent} == {"Bearer word"}
+    except OSError as error:
+        if error.errno != errno.EADDRNOTAVAIL:
+            raise
+        pytest.skip("there are no such addresses here")
+
+
+@pytest.mark.parametrize("kind", [str, Path])
+@pytest.mark.parametrize("url", ["http:/me:s3crets@host/a.h5", "s3:/bucket/a.h5"])
+def test_urls_with_one_slash_are_no_paths(kind, url):
+    """As path objects leave them: files of such names would be looked for, and folders be made."""
+    for work in (vz.open, vz.virtualize, lambda url: vz.open_group(url, mode="w")):
+        with pytest.raises(UnsupportedError, match="give URLs as text") as raised:
+            work(kind(url))
+        assert "s3crets" not in str(raised.value)

@@ -124,10 +124,11 @@ class Server(http.server.ThreadingHTTPServer):
 
 
 @contextmanager
-def web_server(folder, host="127.0.0.1", **settings):
+def web_server(folder, host="127.0.0.1", family=socket.AF_INET, **settings):
     """Serve a folder; the server has a `url`, and `requests` with method, path and headers."""
     handler = functools.partial(Handler, directory=str(folder))
-    server = Server((host, 0), handler)
+    kind = type(Server.__name__, (Server,), {"address_family": family})
+    server = kind((host, 0), handler)
     server.lock, server.requests, server.count = threading.Lock(), [], Counter()
     start = {"rate": 0.0, "seed": 0, "faults": FAULTS, "tags": True, "dates": True, "lists": False,
              "head": True, "before": None, "rewrite": None}  # fmt: skip

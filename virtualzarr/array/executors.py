@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 from virtualzarr.array.processes import Processes
 from virtualzarr.config import config, settings_for_workers
 from virtualzarr.errors import ExecutorError, error_context, warn_caller
+from virtualzarr.stores.request_loop import SharedWork
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -98,18 +99,20 @@ def _map_ahead(
 ) -> Iterator[R]:
     executor = as_executor(parallel)
     settings = settings_for_workers()
-    work = partial(_call, function, os.getpid(), settings)
+    shared_work = SharedWork()
+    work = partial(_call, function, os.getpid(), settings, shared_work)
     limit = _EACH * count_workers(parallel)
     pending: deque[tuple[str, Future[tuple[R, Caught]]]] = deque()
     try:
-        for item in items:
-            if len(pending) >= limit:
+        with shared_work:
+            for item in items:
+                if len(pending) >= limit:
+                    yield _await(*pending.popleft())
+                variable = name(item)
+                with name_deaths(variable):
+                    pending.append((variable, executor.submit(work, item)))
+            while pending:
                 yield _await(*pending.popleft())
-            variable = name(item)
-            with name_deaths(variable):
-                pending.append((variable, executor.submit(work, item)))
-        while pending:
-            yield _await(*pending.popleft())
     finally:
         # Nothing may go on writing afterwards.
         wait([future for _, future in pending if not future.cancel()])
@@ -123,9 +126,20 @@ def count_workers(parallel: Any) -> int:
 
 
 def _call(
-    function: Callable[[T], R], home: int, settings: dict[str, Any], item: T
+    function: Callable[[T], R],
+    home: int,
+    settings: dict[str, Any],
+    shared_work: SharedWork,
+    item: T,
 ) -> tuple[R, Caught]:
     """Call a function in whatever process this is; return what `home`, the first, is to warn of."""
+    with shared_work.taking_part():
+        return _call_apart(function, home, settings, item)
+
+
+def _call_apart(
+    function: Callable[[T], R], home: int, settings: dict[str, Any], item: T
+) -> tuple[R, Caught]:
     if os.getpid() == home:
         return function(item), []
     # A worker starts with default settings: limits that the user raised have to hold there, too.

@@ -13,6 +13,7 @@ from virtualzarr.display.summaries import axes_text, chunk_lengths
 from virtualzarr.errors import UnsupportedError
 from virtualzarr.hierarchy.group import Group
 from virtualzarr.metadata.create import to_plain_json
+from virtualzarr.redaction import hide_in_url
 
 
 def describe(node: Array | Group) -> str:
@@ -133,7 +134,7 @@ def _iter_storage(array: Array) -> Iterator[str]:
     codecs = " > ".join(codec.name for codec in array.metadata.pipeline.codecs)
     yield f"{count(array.nchunks, 'chunk')} of {chunk_lengths(array)}, {codecs}"
     if array.is_virtual:
-        names = [source.uri or "inline" for source in array.manifest.sources]
+        names = [hide_in_url(source.uri) or "inline" for source in array.manifest.sources]
         others = f" and {len(names) - 2} more" if len(names) > 2 else ""
         missing = array.nchunks - array.manifest.nrefs
         never = f", {missing:,} never written" if missing else ""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import time
 
+from virtualzarr.config import config
 from virtualzarr.dataset.object_store import ObjectStore
 from virtualzarr.dataset.open_storage import open_storage
 from virtualzarr.dataset.operations import Get, RefusedError, UnreachableError
@@ -97,7 +98,8 @@ class ConditionalObject:
             attempts += 1
             most = min(storage.longest_wait, storage.first_wait * 2 ** min(attempts, 16))
             wait = random.uniform(0, most)
-            if time.monotonic() + wait > began + storage.patience:
+            patience = min(storage.patience, config.total_retry_seconds)
+            if time.monotonic() + wait > began + patience:
                 raise CommitUnknownError(
                     "the store does not say whether references were replaced: look whether the "
                     "new files are there",

@@ -19,6 +19,8 @@ from virtualzarr.config import config
 from virtualzarr.dataset.operations import HEAD, Get, Put, RefusedError, UnreachableError
 from virtualzarr.dataset.storage import ROOT, Storage, refuse_commits
 from virtualzarr.errors import AccessError, SourceError
+from virtualzarr.redaction import hide_known
+from virtualzarr.stores.credentials import secrets_of
 from virtualzarr.stores.location import Location
 from virtualzarr.stores.lru_cache import LRUCache
 from virtualzarr.stores.obstore import describe_error
@@ -259,28 +261,33 @@ class ObjectStore(Storage):
         try:
             return request()
         except FileNotFoundError:
-            raise
+            failed: Exception = FileNotFoundError(f"there is no {name}")
         except exceptions.PreconditionError as error:
-            raise _ConditionError(describe_error(error)) from None
+            failed = _ConditionError(self._describe(error))
         except exceptions.AlreadyExistsError as error:
             # 409 is a race that nobody has won yet, which says nothing of the condition; but Azure
             # says so of what is there, too.
-            if "status code: 409" in describe_error(error) and "BlobAlreadyExists" not in str(
-                error
-            ):
-                raise self._unreachable(error, name) from None
-            raise _ConditionError(describe_error(error)) from None
+            problem = self._describe(error)
+            is_race = "status code: 409" in problem and "BlobAlreadyExists" not in str(error)
+            failed = self._unreachable(error, name) if is_race else _ConditionError(problem)
         except (exceptions.PermissionDeniedError, exceptions.UnauthenticatedError) as error:
-            cause = AccessError(describe_error(error), file=f"{self.uri}/{name}")
-            raise RefusedError(cause.message) from cause
+            cause = AccessError(self._describe(error), file=f"{self.uri}/{name}")
+            failed = RefusedError(cause.message)
+            failed.__cause__ = cause
         except (exceptions.BaseError, OSError) as error:
-            raise self._unreachable(error, name) from None
+            failed = self._unreachable(error, name)
+        # Not chained: its text has whole answers, in which services repeat credentials.
+        raise failed
 
     def _unreachable(self, error: Exception, name: str) -> UnreachableError:
-        cause = SourceError(describe_error(error), file=f"{self.uri}/{name}")
+        cause = SourceError(self._describe(error), file=f"{self.uri}/{name}")
         unreachable = UnreachableError(cause.message)
         unreachable.__cause__ = cause
         return unreachable
+
+    def _describe(self, error: Exception) -> str:
+        secrets = secrets_of(self.location.storage_options, self.uri)
+        return hide_known(describe_error(error), secrets)
 
 
 class _ConditionError(UnreachableError):

@@ -15,6 +15,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Sequence
 from typing import Any, ClassVar, TypeVar
 
+from virtualzarr.config import config
 from virtualzarr.dataset.operations import (
     BackOff,
     Delete,
@@ -267,7 +268,10 @@ class _Run:
             most = min(storage.longest_wait, storage.first_wait * 2 ** min(operation.attempt, 16))
         wait = random.uniform(0, most)
         is_early = operation.is_lost_race and operation.attempt < storage.least_races
-        if now + wait > self.began + storage.patience and not is_early:
+        patience = storage.patience
+        if not operation.is_lost_race:
+            patience = min(patience, config.total_retry_seconds)
+        if now + wait > self.began + patience and not is_early:
             return False
         time.sleep(wait)
         self.tried = time.monotonic()

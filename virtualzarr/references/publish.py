@@ -9,6 +9,7 @@ from typing import Any, Literal
 from virtualzarr.array import Array
 from virtualzarr.array.executors import open_executor
 from virtualzarr.choices import OnError, ReferenceFormat, Split, StacKind, check_choice
+from virtualzarr.errors import VirtualZarrError, WriteError
 from virtualzarr.hierarchy.group import Group
 from virtualzarr.hierarchy.inventory import list_arrays, list_group_attributes
 from virtualzarr.keywords import strict_keywords
@@ -139,7 +140,8 @@ def publish(
     NodeExistsError
         There is something that is not to be replaced.
     WriteError
-        There is no space, no permission, or no such folder. What was there is there still.
+        There is no space, no permission, or no such folder. What was there is there still; only
+        where a page or a document of STAC fails, the references are there already, as it says.
     PublishError
         If something cannot be published so that other readers read it right: how much, and why.
     MissingDependencyError
@@ -194,7 +196,13 @@ def publish(
     notes += _notes_on_elements(node, report, clients)
     report = replace(report, notes=(*report.notes, *notes))
     for companion in companions:
-        report = companion.write(form, report)
+        try:
+            report = companion.write(form, report)
+        except VirtualZarrError as error:
+            raise WriteError(
+                f"the references are written; what is to lie beside them is not: {error.message}",
+                file=error.file,
+            ) from error
     return report
 
 

@@ -61,7 +61,8 @@ class BoundCookieJar(CookieJar):
         if scope is None:
             return None
         if scope not in self._bound:
-            self._bound[scope] = CookieJar()
+            # Of hosts by their addresses, too: no other host ever gets what is in it.
+            self._bound[scope] = CookieJar(unsafe=True)
         return self._bound[scope]
 
     def _scope_of(self, url: URL) -> Prefix | None:

@@ -11,9 +11,9 @@ from typing import Any
 from unicodedata import normalize
 from urllib.parse import unquote, urlsplit
 
-from virtualzarr.redaction import hide_in_url
+from virtualzarr.redaction import find_secrets, hide_in_url
 from virtualzarr.stores.credential_providers import Provider, check_private, read_private
-from virtualzarr.stores.uris import is_web, origin_of
+from virtualzarr.stores.uris import expand_address, is_web, origin_of
 
 OPTION = "credentials"
 """The name among `storage_options`."""
@@ -103,6 +103,7 @@ def split_url(url: str) -> tuple[object, ...] | None:
     >>> split_url("https://host.org/a%2Fb"), split_url("https://host.org/a/%252e%252e/b")
     (('https', 'host.org', 443, 'a/b'), None)
     """
+    url = expand_address(url) if "[" in url else url
     if "::" in url or "://" not in url:
         return None
     is_quoted = is_web(url)
@@ -184,6 +185,13 @@ def _keyring_of_file(path: str, mtime_ns: int) -> Keyring:
 def without_keyring(options: Mapping[str, Any] | None) -> dict[str, Any]:
     """Return options without the names of credentials, as libraries take them."""
     return {name: value for name, value in (options or {}).items() if name != OPTION}
+
+
+def secrets_of(options: Mapping[str, Any] | None, url: str) -> frozenset[str]:
+    """Return the secrets in options and in a URL, and those that were looked up of late."""
+    keyring = find_keyring(options)
+    known = find_secrets(without_keyring(options), url)
+    return known if keyring is None else known | keyring.secrets
 
 
 def names_of(options: Mapping[str, Any] | None) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from virtualzarr.redaction import hide_known, hide_secrets
 _HIDDEN = frozenset(["request", "response", "headers"])
 """Names of attributes that have requests and answers, each in some library."""
 
-_NAMED = ("Code", "Message")
+NAMED = ("Code", "Message")
 """What is kept where a service describes an error: the rest may be a token, or what was signed."""
 
 _PARSING = "aiohttp.http_exceptions"
@@ -85,6 +85,6 @@ def _as_bare_answer(response: Any, hide: Callable[[Any], Any]) -> Any:
         return None
     error, answer = response["Error"], response.get("ResponseMetadata") or {}
     return {
-        "Error": {name: hide(error[name]) for name in _NAMED if name in error},
+        "Error": {name: hide(error[name]) for name in NAMED if name in error},
         "ResponseMetadata": {"HTTPStatusCode": answer.get("HTTPStatusCode")},
     }

@@ -12,7 +12,6 @@ from urllib.parse import urlsplit
 from weakref import WeakKeyDictionary
 
 from virtualzarr.errors import MissingDependencyError, UnsupportedError, VirtualZarrError
-from virtualzarr.redaction import find_secrets
 from virtualzarr.stores.access import describe_access, login_of
 from virtualzarr.stores.archive_members import open_members
 from virtualzarr.stores.async_transport import AsyncTransport
@@ -22,7 +21,7 @@ from virtualzarr.stores.credential_providers import (
     get_credential,
     renew_credential,
 )
-from virtualzarr.stores.credentials import find_keyring, names_of, without_keyring
+from virtualzarr.stores.credentials import find_keyring, names_of, secrets_of, without_keyring
 from virtualzarr.stores.fingerprints import Fingerprint, as_source_error, check_unchanged
 from virtualzarr.stores.foreign_errors import hide_requests
 from virtualzarr.stores.listing import Entry, glob
@@ -341,8 +340,7 @@ class Connection:
 
     def _hide(self, error: Exception, uri: str) -> None:
         """Take out of an error what was sent, and what of it the service repeats."""
-        secrets = find_secrets(without_keyring(self.location.storage_options), uri)
-        hide_requests(error, secrets | (self._keyring.secrets if self._keyring else frozenset()))
+        hide_requests(error, secrets_of(self.location.storage_options, uri))
 
 
 if hasattr(os, "register_at_fork"):

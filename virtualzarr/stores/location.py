@@ -19,6 +19,7 @@ from virtualzarr.stores.credentials import names_of
 from virtualzarr.stores.fingerprints import Pins
 from virtualzarr.stores.uris import (
     ANYWHERE,
+    expand_address,
     from_name,
     is_below,
     is_url,
@@ -222,6 +223,8 @@ right, say so with allowed= [file /etc/passwd]
 
     def _as_absolute(self, reference: str) -> str:
         """Return the absolute path or URL of what may be relative to this file."""
+        if "[" in reference:
+            reference = expand_address(reference)
         members, archive = split_archives(reference)
         if members:
             return members + self._as_absolute(archive)
@@ -274,7 +277,7 @@ def _scheme_of(url: str) -> str | None:
 
 
 def _as_prefix(path_or_url: Any) -> str:
-    text = os.fspath(path_or_url)
+    text = expand_address(os.fspath(path_or_url))
     local = _LOCAL_URL.match(text)
     if text == ANYWHERE or (is_url(text) and not local):
         return str(text)

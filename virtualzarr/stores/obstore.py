@@ -10,10 +10,13 @@ from typing import Any, TypeVar
 from virtualzarr.errors import SourceChangedError, SourceError, VirtualZarrError
 from virtualzarr.stores.adapted import AdaptedFile, AdaptedStore, ByteSpan
 from virtualzarr.stores.files import Buffer
+from virtualzarr.stores.foreign_errors import NAMED
 
 T = TypeVar("T")
 
 _STATUS = re.compile(r" - Server returned non-2xx status code: (\d{3})\b")
+_ANSWER = re.compile(r"(status code: \d{3}[^:\n]*)(.*?)(?:\n\nDebug source:|\Z)", re.DOTALL)
+_QUERY = re.compile(r"\?\S*")
 _MISSING = ("404", "410")
 """All other failures say nothing of whether an object is there."""
 
@@ -105,17 +108,18 @@ class ObstoreStore(AdaptedStore):
     def _request(self, request: Callable[[], T], key: str) -> T:
         from obstore.exceptions import BaseError
 
-        problem = ""
         try:
             return request()
         except VirtualZarrError:
             raise
         except (BaseError, OSError) as error:
-            if _is_missing(error):
-                raise FileNotFoundError(key) from None
-            problem = describe_error(error)
-        # Not chained: its text has whole URLs, and signatures in them.
-        raise SourceError(problem, file=f"{self.uri}/{key}")
+            failed = (
+                FileNotFoundError(key)
+                if _is_missing(error)
+                else SourceError(describe_error(error), file=f"{self.uri}/{key}")
+            )
+        # Not chained: its text has whole URLs and answers, and signatures in them.
+        raise failed
 
     def _check_encoding(self, attributes: Mapping[Any, Any], key: str) -> None:
         encoding = str(attributes.get("Content-Encoding", "identity")).lower()
@@ -153,6 +157,14 @@ def _is_missing(error: Exception) -> bool:
 
 
 def describe_error(error: Exception) -> str:
-    """Return the first line of an error, without queries of URLs: signatures are among them."""
-    lines = str(error).splitlines() or [type(error).__name__]
-    return re.sub(r"\?\S*", "", lines[0])
+    """Return the first line of an error, without queries of URLs: signatures are among them.
+
+    Of an answer, only code and message are kept: services repeat credentials.
+    """
+    text = str(error) or type(error).__name__
+    answer = _ANSWER.search(text)
+    if answer is None:
+        return _QUERY.sub("", text.splitlines()[0])
+    said = (re.search(f"<{name}>([^<]*)", answer[2]) for name in NAMED)
+    parts = [text[: answer.start()] + answer[1], *(match[1] for match in said if match)]
+    return " ".join(_QUERY.sub("", ": ".join(parts)).split())

@@ -8,10 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Coroutine, Mapping
-from contextlib import suppress
+from collections.abc import Coroutine, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
+from functools import lru_cache
 from queue import SimpleQueue
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Self, TypeVar
+from uuid import uuid4
+from weakref import WeakSet
 
 from virtualzarr.stores.forks import ForkSafeLock, reset_in_forks
 
@@ -48,6 +52,68 @@ class _RequestLoop:
 _request_loop = _RequestLoop()
 
 
+class SharedWork:
+    """What several threads or processes do for one caller, within whose with statement it is.
+
+    An interrupt of that ends all requests of its threads: servers that do not answer are not waited
+    for. A process that is interrupted itself does nothing more of it.
+
+    Parameters
+    ----------
+    name : str, optional
+        What tells it from others in other processes.
+    """
+
+    def __init__(self, name: str | None = None) -> None:
+        self.name = name or uuid4().hex
+        self._tasks: WeakSet[LoopTask[Any]] = WeakSet()
+        self._lock = threading.Lock()
+        self._is_given_up = False
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _find_shared_work, (self.name,)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *error: object) -> None:
+        if kind is not None and not issubclass(kind, Exception):
+            self.give_up()
+
+    @contextmanager
+    def taking_part(self) -> Iterator[None]:
+        """Do a part of it in this thread."""
+        token = _shared_work.set(self)
+        try:
+            with self:
+                yield
+        finally:
+            _shared_work.reset(token)
+
+    def add(self, task: LoopTask[Any]) -> None:
+        """Note a request, or raise `asyncio.CancelledError`."""
+        with self._lock:
+            if self._is_given_up:
+                raise asyncio.CancelledError
+            self._tasks.add(task)
+
+    def give_up(self) -> None:
+        """End all requests, also those that are yet to be made."""
+        with self._lock:
+            self._is_given_up = True
+            tasks = [*self._tasks]
+        for task in tasks:
+            task.cancel()
+
+
+@lru_cache(maxsize=16)
+def _find_shared_work(name: str) -> SharedWork:
+    return SharedWork(name)
+
+
+_shared_work: ContextVar[SharedWork | None] = ContextVar("shared_work", default=None)
+
+
 class LoopTask(Generic[T]):
     """Work of an event loop in another thread, for whose result this one waits.
 
@@ -70,11 +136,14 @@ class LoopTask(Generic[T]):
         self._loop = loop
         self._task: asyncio.Task[T] | None = None
         self._done: SimpleQueue[asyncio.Task[T]] = SimpleQueue()
+        shared_work = _shared_work.get()
         try:
+            if shared_work is not None:
+                shared_work.add(self)
             if asyncio._get_running_loop() is loop:
                 raise RuntimeError("this thread runs the event loop that it would wait for")
             loop.call_soon_threadsafe(self._start, work)
-        except RuntimeError:
+        except (RuntimeError, asyncio.CancelledError):
             work.close()
             raise
 

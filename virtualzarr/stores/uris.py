@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
 from contextlib import suppress
+from ipaddress import IPv6Address
 from pathlib import Path, PurePath
 from typing import Any
 from urllib.parse import SplitResult, quote, unquote, urlsplit
@@ -16,6 +18,8 @@ _BUCKETS = frozenset(["s3", "s3a", "gs", "gcs", "oci", "oss", "obs", "cos", "hf"
 """Protocols whose URLs name a bucket where others name a host: the service is always the same."""
 
 _AZURE = frozenset(["az", "abfs", "abfss"])
+_ADDRESS = re.compile(r"(://(?:[^/?#@]*@)?)\[([0-9a-fA-F.]*:[0-9a-fA-F:.]*)\](?=[:/?#]|\Z)")
+_COLLAPSED = re.compile(r"(?:https?|ftps?|sftp|s3a?|gcs|gs|az|abfss?|memory):/(?!/)", re.IGNORECASE)
 _ARCHIVES = ("zip://", "tar://")
 _PORTS = {"http": 80, "https": 443, "ftp": 21, "sftp": 22}
 
@@ -51,13 +55,38 @@ def resolve_uri(path_or_url: Any) -> str:
     for prefix in ("file://", "local://"):
         if text.startswith(prefix):
             text = text.removeprefix(prefix)
+    if "[" in text:
+        text = expand_address(text)
     if _is_plain(text):
         return text  # as pathlib would return it, which takes ten times as long
     members, archive = split_archives(text)
     if members and archive and not is_url(archive) and not archive.startswith("~"):
         return members + resolve_uri(archive)  # "~" is a home to fsspec
     local = isinstance(path_or_url, PurePath) or not is_url(text)
+    if local and _COLLAPSED.match(text) and not os.path.exists(text.partition("/")[0]):
+        raise UnsupportedError(
+            "this is a URL with one slash where it needs two, as path objects leave it: give URLs "
+            "as text",
+            file=text,
+        )
     return _without_parents(str(Path(text).absolute())) if local else text
+
+
+def expand_address(url: str) -> str:
+    """Return a URL in which the address of a host has all its groups: ``::`` is that of a chain.
+
+    Examples
+    --------
+    >>> expand_address("http://[::1]:80/a.nc")
+    'http://[0000:0000:0000:0000:0000:0000:0000:0001]:80/a.nc'
+    """
+
+    def expand(match: re.Match[str]) -> str:
+        with suppress(ValueError):
+            return f"{match[1]}[{IPv6Address(match[2]).exploded}]"
+        return match[0]
+
+    return _ADDRESS.sub(expand, url)
 
 
 def _without_parents(path: str) -> str:

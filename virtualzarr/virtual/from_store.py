@@ -73,9 +73,8 @@ def build_manifest(array: Array) -> Manifest:
         columns[:, flat] = store.places(names)
         offset, length = columns.reshape(2, *shape)
         where = np.minimum(source, 0).reshape(shape)
-        archive = replace(
-            Source.at(Location.of(store.uri), store.version), checksums=store.checksums
-        )
+        assert store.version is not None  # it is not written to
+        archive = replace(Source.at(Location(store.uri), store.version), checksums=store.checksums)
         return Manifest(shape, Sources([archive]), where, offset, length)
     keys = zip(names, sizes.tolist(), strict=True)
     sources = Sources(_make_source(store, key, size) for key, size in keys)

@@ -99,15 +99,18 @@ def _errors(uri: str, kind: type[VirtualZarrError], failure: str) -> Iterator[No
     with _quiet(module):
         try:
             yield
+            return
         except VirtualZarrError as error:
             raise error.at(file=uri) from error.__cause__
         except (module.IcechunkError, OSError, ValueError, KeyError, RuntimeError) as error:
-            raise kind(f"{failure}: {first_line(error)}", file=uri) from error
+            problem = first_line(error)
         except BaseException as error:
             # What Rust's code panics with is no Exception.
             if type(error).__name__ != "PanicException":
                 raise
-            raise kind(f"{failure}: it failed inside: {first_line(error)}", file=uri) from None
+            problem = f"it failed inside: {first_line(error)}"
+    # Not chained: its text has whole answers, in which services repeat credentials.
+    raise kind(f"{failure}: {problem}", file=uri)
 
 
 def first_line(error: BaseException) -> str:
