@@ -321,7 +321,9 @@ def test_who_waits_for_a_token_has_what_came_of_it(server, monkeypatch):
     assert issued.count < 8
 
 
-@pytest.mark.parametrize("value", [None, 7, {"bearer": SECRET, "expires_at": "soon"}, SystemExit])
+@pytest.mark.parametrize(
+    "value", [None, 7, {"bearer": 7}, {"bearer": SECRET, "expires_at": "soon"}, SystemExit]
+)
 def test_functions_that_give_none(server, monkeypatch, value):
     """Also where one ends the program: that would end the event loop of all other requests."""
 
@@ -332,7 +334,10 @@ def test_functions_that_give_none(server, monkeypatch, value):
 
     monkeypatch.setattr(issued, "options", give)
     login = {"credentials": {f"{server.url}/private": f"{HERE}:give_token"}}
-    problem = rf"({HERE}:give_token failed with \w+|expires_at is no date or number): credentials"
+    problem = (
+        rf"({HERE}:give_token failed with \w+|expires_at is no date or number|"
+        r"the bearer token is no text): credentials"
+    )
     with pytest.raises(AccessError, match=problem) as raised:
         vz.virtualize(f"{server.url}/private/a.h5", storage_options=login)
     assert SECRET not in shown(raised.value)

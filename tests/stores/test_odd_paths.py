@@ -450,6 +450,19 @@ def test_names_without_parents(tmp_path, monkeypatch):
     assert resolve_uri("../link/../x.nc") == f"{tmp_path}/b/../link/../x.nc"
 
 
+def test_names_of_files_with_two_colons(tmp_path, monkeypatch):
+    """Relative ones, too, of which the first part is the name of no protocol."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("run::2.npy", "zip::2.npy"):
+        np.save(tmp_path / name, np.arange(4))
+        published = f"refs::{name}.json"
+        vz.open(name).publish(published)
+        assert vz.open(published)["data"][...].tolist() == [0, 1, 2, 3]
+    assert {path.name for path in tmp_path.iterdir()} == {
+        "run::2.npy", "refs::run::2.npy.json", "zip::2.npy", "refs::zip::2.npy.json"
+    }  # fmt: skip
+
+
 def test_hosts_are_named_by_their_addresses(tmp_path, monkeypatch):
     """Also by those of which ``::`` is a part, which is that of a chain in other URLs."""
     pytest.importorskip("aiohttp")

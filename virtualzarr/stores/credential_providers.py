@@ -214,6 +214,8 @@ class Provider:
                 values[name] = self._read(value)
         if not isinstance(values.get("expires_at", 0), int | float):
             raise AccessError(f"expires_at is no date or number: credentials for {self.prefix}")
+        if not isinstance(values.get("bearer", ""), str):
+            raise AccessError(f"the bearer token is no text: credentials for {self.prefix}")
         return Credential(values, time.time())
 
     def _read(self, value: Any) -> Any:

@@ -22,6 +22,7 @@ from virtualzarr.stores.uris import (
     expand_address,
     from_name,
     is_below,
+    is_file_name,
     is_url,
     is_web,
     origin_of,
@@ -230,7 +231,7 @@ right, say so with allowed= [file /etc/passwd]
             return members + self._as_absolute(archive)
         if local := _LOCAL_URL.match(reference):
             return resolve_uri(reference[local.end() :] or ".")
-        if posixpath.isabs(reference) or (is_url(reference) and not _is_file_name(reference)):
+        if posixpath.isabs(reference) or (is_url(reference) and not is_file_name(reference)):
             return reference
         if self.is_remote:
             # A query, such as a signature, belongs to this file alone.
@@ -254,13 +255,6 @@ right, say so with allowed= [file /etc/passwd]
                 "or write absolute paths"
             )
         return beside
-
-
-def _is_file_name(uri: str) -> bool:
-    """Whether a text with two colons is the name of a file, and no chain of protocols."""
-    from fsspec.registry import known_implementations
-
-    return "://" not in uri and uri.partition("::")[0] not in known_implementations
 
 
 def _is_name(reference: str) -> bool:

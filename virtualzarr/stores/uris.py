@@ -62,7 +62,7 @@ def resolve_uri(path_or_url: Any) -> str:
     members, archive = split_archives(text)
     if members and archive and not is_url(archive) and not archive.startswith("~"):
         return members + resolve_uri(archive)  # "~" is a home to fsspec
-    local = isinstance(path_or_url, PurePath) or not is_url(text)
+    local = isinstance(path_or_url, PurePath) or not is_url(text) or is_file_name(text)
     if local and _COLLAPSED.match(text) and not os.path.exists(text.partition("/")[0]):
         raise UnsupportedError(
             "this is a URL with one slash where it needs two, as path objects leave it: give URLs "
@@ -70,6 +70,24 @@ def resolve_uri(path_or_url: Any) -> str:
             file=text,
         )
     return _without_parents(str(Path(text).absolute())) if local else text
+
+
+def is_file_name(uri: str) -> bool:
+    """Tell whether a text with two colons is the name of a file, and no chain of protocols.
+
+    Examples
+    --------
+    >>> is_file_name("run::2.nc"), is_file_name("reference::a.json")
+    (True, False)
+    """
+    from fsspec.registry import known_implementations, registry
+
+    if "://" in uri or "::" not in uri:
+        return False
+    protocol = uri.partition("::")[0]
+    return (protocol not in known_implementations and protocol not in registry) or (
+        os.path.exists(uri)
+    )
 
 
 def expand_address(url: str) -> str:
