@@ -95,7 +95,7 @@ def find_logins(text: str) -> Iterator[Login]:
     >>> [text[login.secret_start : login.stop] for login in find_logins(text)]
     ['pass']
     """
-    if "@" not in text and "40" not in text:
+    if "@" not in text and ("%" not in text or "40" not in text):
         return
     marks = [*_find_marks(text)]
     end = 0
