@@ -84,6 +84,7 @@ HARMLESS = [
     "tokens",
     "q",
 ]
+RAW = ["me:?{}", "me:#{} ", "me:hun/{}", ":hun/{}", "me%40org:hunte?{}", "me@org.com:#{}"]
 LOGINS = ["me:pre@{}@", "me:{} word@", "me:{}@x:y@", "{}@"]
 VALUES = ["pre({})", "pre'{}", "pre {}", "pre[{}]", 'pre"{}', "pre<{}>", "a;b={}", "a?{}"]
 
@@ -104,6 +105,10 @@ def urls():
     for login in LOGINS[:3]:
         inner = quote(f"https://{login.format(SECRET)}h/a.nc", safe="")
         yield from (f"http://proxy/x?a=1&url={inner}", f"http://proxy/{quote(inner)}?a=1")
+    yield from (f"https://{login.format(SECRET)}@h/a.nc" for login in RAW)
+    for begin in ('>"', '"', "<"):
+        inner = quote(quote(f"s3://me:{begin}{SECRET}@h/a", safe=""), safe="")
+        yield f"http://proxy/?url={inner}"
     for scheme in ("s3", "https", "sftp"):
         for escape in (*(partial(quote, safe=safe) for safe in ("", ":@", "/@", ":", ":/")), str):
             inner = escape(f"{scheme}://key:{SECRET}@h/a.nc")
@@ -133,6 +138,8 @@ def test_secrets_of_urls_are_hidden_and_stripped(url):
     assert SECRET not in hide_in_url(url)
     assert SECRET not in strip_secrets(url)
     assert SECRET not in str(SourceError(f"there is no {url}: none", file=url))
+    assert not has_secrets(strip_secrets(url))
+    assert hide_in_url(hide_in_url(url)) == hide_in_url(url)
     assert ("a=1" in hide_in_url(url)) == ("a=1" in strip_secrets(url)) == ("a=1" in url)
     if not set(" \"'<>").intersection(url):
         text = hide_secrets(f"there is no '{url}' (and {url}) [file {url}]: none")
@@ -223,6 +230,7 @@ def test_names_with_signs_of_parameters_stay_apart():
         ("https://h/m;sp=temp/a.nc?sig=abcd", "https://h/m;sp=rain/a.nc?sig=abcd"),
         ("zip://x;auth=1::s3://h/a.zip", "zip://x;auth=1::gs://h/a.zip"),
         ("zip://a%26token%3D1.nc::https://h/b", "zip://a%26token%3D2.nc::https://h/b"),
+        ("zip://d.nc?sig=1::/p/x.zip", "zip://d.nc?sig=1::/p/y.zip"),
         ("zip://a::https://h/a%26token%3D1", "zip://a::https://h/a%26token%3D2"),
     ]
     for names in pairs:

@@ -270,7 +270,12 @@ def strip_secrets(url: str, *, keep_often: bool = False) -> str:
     url = _strip_logins(url)
     if not _has_parameters(url):
         return url
-    is_signed = has_secrets(url)
+    # Links of a chain of fsspec, each of which has its own.
+    return "::".join(_strip_parameters(link, keep_often) for link in url.split("::"))
+
+
+def _strip_parameters(url: str, keep_often: bool) -> str:
+    is_signed = any(_find_values(url, _is_secret, is_chain=True))
 
     def is_kept(part: str) -> bool:
         names = [match[1] for match in _NAME.finditer(f"&{part}") if match[0][0] != "%"]

@@ -14,11 +14,15 @@ from typing import NamedTuple
 _CODES = {f"{ord(char):02X}": char for char in ':/?#&;@= "<>'}
 _MARK = re.compile(rf"%(?:25)*+({'|'.join(_CODES)})|[:/?#&;@=\s\"<>]", re.IGNORECASE)
 _SCHEME = re.compile(r"[a-z][a-z0-9+.-]*\Z", re.IGNORECASE)
-_PORT = re.compile(r"\d*[^\w/]*")
+_BRACKET = re.compile(r"\[|%(?:25)*+5[bB]")
+_PORT = re.compile(r"(\d*)[^\w/]*")
 _WEB = frozenset(["http", "https"])
 """Schemes of logins that may be a name alone, often a token; elsewhere that is a container."""
 
-_REMOTE = _WEB | {"ftp", "ftps", "sftp", "s3", "gs"}
+_HOSTS = _WEB | {"ftp", "ftps", "sftp"}
+"""Schemes of servers, whose ports are numbers; elsewhere, names of buckets may have colons."""
+
+_REMOTE = _HOSTS | {"s3", "gs"}
 _WITHOUT_LOGINS = frozenset(["zip", "tar", "libarchive", "memory"])
 """Schemes of members of archives, and of files in memory."""
 
@@ -152,18 +156,19 @@ def _count_slashes(marks: list[_Mark], index: int) -> int:
 def _find_login(text: str, marks: list[_Mark], link: _Link, start: int) -> Login | None:
     colon: _Mark | None = None
     at: _Mark | None = None
-    port_stop = len(text)  # what goes on after a port, or what may be one, is a password
+    port: _Port | None = None
     for index in range(link.behind, len(marks)):
         mark = marks[index]
         if mark.char == ":":
             if colon is None:
-                colon = mark
-                if text[start] != "[" and (port := _PORT.match(text, mark.stop)):
-                    port_stop = port.end()
+                colon, port = mark, _Port.at(text, start, mark.stop)
         elif mark.char == "@":
             at = mark
-        elif _ends_login(mark, link, mark.start > port_stop, has_at=at is not None):
-            break
+        elif mark.char != "=" and mark.depth <= link.depth:
+            # An @ in a name is not that before a host.
+            has_at = at is not None and (colon is None or at.start > colon.start)
+            if _ends_login(mark, link, port, has_at):
+                break
     if at is None:
         return None
     if colon is None or colon.start > at.start:
@@ -174,16 +179,43 @@ def _find_login(text: str, marks: list[_Mark], link: _Link, start: int) -> Login
     return Login(start, colon.start, colon.stop, at.start, at.stop, is_web)
 
 
-def _ends_login(mark: _Mark, link: _Link, is_password: bool, has_at: bool) -> bool:
-    """Tell whether a mark ends what is a login after a link."""
-    if mark.char == "=" or mark.depth > link.depth:
-        return False
+class _Port(NamedTuple):
+    """What is behind the first colon, as far as it may be a port; what goes on is a password.
+
+    Attributes
+    ----------
+    start, digits_stop, stop : int
+        Where it begins; where its digits end, and the signs behind them that a sentence may have.
+    """
+
+    start: int
+    digits_stop: int
+    stop: int
+
+    @classmethod
+    def at(cls, text: str, start: int, behind: int) -> _Port | None:
+        """Return that behind a colon; None of an address in brackets, which has no password."""
+        match = _PORT.match(text, behind)
+        if match is None or _BRACKET.match(text, start):
+            return None
+        return cls(behind, match.end(1), match.end())
+
+
+def _ends_login(mark: _Mark, link: _Link, port: _Port | None, has_at: bool) -> bool:
+    """Tell whether a mark that is escaped no more often than a link ends what is a login there."""
     if mark.depth < link.least_depth or mark.char == "\n":
         return True
-    if mark.char == "/":
-        return mark.depth <= link.slash_depth
+    is_password = port is not None and mark.start > port.stop
+    is_path = mark.char == "/"
+    if is_path or mark.char in "?#":
+        # Of hosts and ports, a path, a query or a fragment follows; and no port is a word.
+        is_word = port is not None and mark.start > port.digits_stop
+        is_empty = port is not None and mark.start == port.start and not is_path
+        if is_path and (mark.depth > link.slash_depth or link.scheme not in _HOSTS):
+            return mark.depth <= link.slash_depth
+        return has_at or not (is_word or is_empty)
     if mark.char in "&;":
         return link.in_query and (has_at or not is_password)
-    if mark.char in "?#":
-        return has_at or not is_password
+    if mark.char in '"<>' and mark.depth:
+        return port is None
     return link.in_query or not is_password

@@ -180,6 +180,28 @@ def test_folders_are_wholly_of_one_publisher(server, groups, number):
     assert all(series.encode() in server.objects[name] for name in files)
 
 
+@pytest.mark.parametrize("number", range(5))
+def test_what_is_refused_says_what_lies_there(server, groups, monkeypatch, number):
+    pytest.importorskip("pyarrow")
+    monkeypatch.setattr(vz.config, "requests", 1)
+    puts = []
+
+    def refuse(method, path):
+        if method == "PUT" and "air.parq" in path and "/log/" not in path:
+            puts.append(path)
+            return 403 if len(puts) == number + 1 else None
+        return None
+
+    server.fault = refuse
+    outcome = attempt(groups[0], {"storage_options": server.options()})
+    is_left = any("air.parq/" in name and "/log/" not in name for name in server.objects)
+    assert (outcome is None) == (len(puts) <= number)
+    if outcome is not None:
+        assert is_left == (number > 0)
+        assert ("parts of them lie there" in str(outcome)) == is_left
+        assert ("nothing was changed" in str(outcome)) != is_left
+
+
 def attempt(group, options):
     try:
         group.publish(FOLDER, **options)

@@ -485,6 +485,39 @@ def test_keys_of_datasets_are_renewed(tmp_path, monkeypatch):
         assert SECRET.encode() not in pickle.dumps(opened)
 
 
+@pytest.mark.parametrize("refusal", [(400, "ExpiredToken"), (403, "AccessDenied")])
+def test_keys_of_datasets_are_renewed_when_they_are_not_accepted(tmp_path, monkeypatch, refusal):
+    """Those that say nothing of when they expire: obstore asks for others after minutes."""
+    pytest.importorskip("obstore")
+    monkeypatch.setattr(issued, "options", lambda count: {"key": f"key{count}", "secret": SECRET})
+    for number in range(2):
+        with h5py.File(tmp_path / f"{number}.h5", "w") as file:
+            file["time"] = np.arange(4) + 4 * number
+            file["time"].make_scale("time")
+    status, code = refusal
+    with running() as server:
+        options = {
+            "client_kwargs": {"endpoint_url": server.url, "region_name": "here"},
+            "credentials": {"s3://bucket/feed": f"{HERE}:give_token"},
+        }
+        perform, counts = server.perform, {}
+
+        def perform_if_valid(method, path, headers, body):
+            key = headers["Authorization"].partition("Credential=")[2].partition("/")[0]
+            counts[key] = counts.get(key, 0) + 1
+            if counts[key] > 7:
+                return status, {}, f"<Error><Code>{code}</Code></Error>".encode()
+            return perform(method, path, headers, body)
+
+        server.perform = perform_if_valid
+        dataset = vz.create_dataset("s3://bucket/feed", tmp_path / "0.h5", "time",
+                                    storage_options=options, allowed="*")  # fmt: skip
+        dataset = pickle.loads(pickle.dumps(dataset)).append(tmp_path / "1.h5")
+        assert dataset.group["time"][...].tolist() == [*range(8)]
+        assert len(counts) > 2
+        assert SECRET.encode() not in pickle.dumps(dataset)
+
+
 # --- what nothing shows ---------------------------------------------------------------------------
 
 

@@ -63,26 +63,26 @@ def test_nothing_stays_locked(tmp_path, http_server, place):
 SCANNING = """
 import sys
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from contextlib import nullcontext
 import virtualzarr as vz
 from virtualzarr.array.executors import map_in_order
 
-def read(url):
-    return vz.open(url)
+MAKERS = {"threads": ThreadPoolExecutor, "processes": ProcessPoolExecutor, "own": nullcontext}
 
 if __name__ == "__main__":
     urls = [f"{sys.argv[1]}/{number}.h5" for number in range(20)]
-    with ThreadPoolExecutor(4) if sys.argv[2] == "threads" else ProcessPoolExecutor(2) as pool:
+    with MAKERS[sys.argv[2]](2) as pool:
         if sys.argv[3] == "scan":
             vz.virtualize(urls, "time", parallel=pool)
         else:
-            [*map_in_order(read, urls, pool)]
+            [*map_in_order(vz.open, urls, pool)]
 """
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="there are no groups of processes")
 @pytest.mark.parametrize("work", ["scan", "map"])
-@pytest.mark.parametrize("kind", ["threads", "processes"])
-def test_executors_of_users_wait_for_no_server(tmp_path, kind, work):
+@pytest.mark.parametrize("kind", ["threads", "processes", "own"])
+def test_executors_wait_for_no_server(tmp_path, kind, work):
     """It answers nothing: a request would be waited for, and be repeated, for three minutes."""
     script = tmp_path / "scanning.py"
     script.write_text(SCANNING)

@@ -474,7 +474,11 @@ def test_hosts_are_named_by_their_addresses(tmp_path, monkeypatch):
         with web_server(tmp_path, host="::1", family=socket.AF_INET6) as server:
             url = f"http://[::1]:{server.server_address[1]}"
             options = {"credentials": {url: {"bearer": "env:KEY"}}}
-            for name in (f"{url}/a.npy", f"zip://a.npy::{url}/a.zip"):
+            server.rewrite = lambda request, *answer: (
+                (302, {"Location": request.path[6:]}, b"") if "/moved" in request.path else answer
+            )
+            names = f"{url}/a.npy", f"zip://a.npy::{url}/a.zip", f"{url}/moved/a.npy"
+            for name in names:
                 server.requests.clear()
                 opened = vz.open(name, storage_options=options)
                 opened.publish(tmp_path / "a.json")
@@ -490,7 +494,10 @@ def test_hosts_are_named_by_their_addresses(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("kind", [str, Path])
-@pytest.mark.parametrize("url", ["http:/me:s3crets@host/a.h5", "s3:/bucket/a.h5"])
+@pytest.mark.parametrize(
+    "url",
+    ["http:/me:s3crets@host/a.h5", "s3:/bucket/a.h5", "simplecache::https:/host/a.zarr"],
+)
 def test_urls_with_one_slash_are_no_paths(kind, url):
     """As path objects leave them: files of such names would be looked for, and folders be made."""
     for work in (vz.open, vz.virtualize, lambda url: vz.open_group(url, mode="w")):

@@ -535,12 +535,13 @@ def test_archives_in_file_systems_whose_answers_say_nothing(tmp_path, inner):
 @pytest.mark.parametrize("place", ["local", "file", "memory", "tags", "dates"])
 @pytest.mark.parametrize("kind", ["zip", "tar"])
 @pytest.mark.parametrize("inner", ["h5", "zarr"])
-def test_members_of_archives_are_of_the_version_of_the_archive(tmp_path, inner, kind, place):
+@pytest.mark.parametrize("change", ["date", "length"])
+def test_members_of_archives_are_of_its_version(tmp_path, change, inner, kind, place):
     """Archives tell hardly more of a member than its size, which may be that of another one."""
     path, memory = tmp_path / f"a.{kind}", fsspec.filesystem("memory")
 
-    def put(value, when):
-        write_archive(path, inner, value, when)
+    def put(value, when, extra=0):
+        write_archive(path, inner, value, when, extra)
         memory.pipe_file(f"/{tmp_path.name}/a.{kind}", path.read_bytes())
 
     with web_server(tmp_path, tags=place == "tags", dates=place == "dates") as server:
@@ -551,7 +552,10 @@ def test_members_of_archives_are_of_the_version_of_the_archive(tmp_path, inner, 
         assert set(np.unique(opened["v"][:2])) == {1}
         opened.publish(tmp_path / "published.json")
         pickled = pickle.dumps(opened)
-        put(2, NEW)
+        if change == "date":
+            put(2, NEW)
+        else:  # dates are of whole seconds, or copied with the file
+            put(2, OLD, extra=100_000)
         # What was requested already is of the old version; nothing more of that can be had.
         assert set(np.unique(opened["v"][...])) == {1}
         with pytest.raises(SourceChangedError):
@@ -562,8 +566,9 @@ def test_members_of_archives_are_of_the_version_of_the_archive(tmp_path, inner, 
         assert set(np.unique(vz.open(f"{kind}://v.{inner}::{url}")["v"][...])) == {2}
 
 
-def write_archive(path, inner, value, when):
+def write_archive(path, inner, value, when, extra=0):
     """Write a zip or tar file with a group, in which is an array of one value."""
+    (path.parent / "extra").write_bytes(bytes(extra))
     content = path.parent / f"v.{inner}"
     shutil.rmtree(content, ignore_errors=True)
     if inner == "h5":
@@ -571,7 +576,7 @@ def write_archive(path, inner, value, when):
     else:
         group = zarr.create_group(content)
         group.create_array("v", data=np.full(SHAPE, value, "i4"), chunks=(2, 10), compressors=None)
-    files = [content, *sorted(content.rglob("*"))]
+    files = [content, *sorted(content.rglob("*")), path.parent / "extra"]
     with (
         zipfile.ZipFile(path, "w") if path.suffix == ".zip" else tarfile.open(path, "w") as archive
     ):
@@ -587,7 +592,9 @@ def test_zip_files_of_zarr_hierarchies_are_of_one_version(tmp_path):
 
     def put(value, when):
         group = zarr.open_group(zarr.storage.ZipStore(path, mode="w"), mode="w")
-        group.create_array("v", data=np.full(SHAPE, value, "i4"), chunks=(2, 10), compressors=None)
+        group.create_array(
+            "v", data=np.full((1200, 40), value, "i4"), chunks=(200, 40), compressors=None
+        )
         group.store.close()
         os.utime(path, (when, when))
 
@@ -602,7 +609,12 @@ def test_zip_files_of_zarr_hierarchies_are_of_one_version(tmp_path):
         pickle.loads(pickled)
     with pytest.raises(SourceChangedError):
         opened.publish(tmp_path / "published.json")
-    assert set(np.unique(vz.open(path)["v"][...])) == {2}
+    again = vz.open(path)["v"]
+    assert set(np.unique(again[:2])) == {2}
+    old, new = (bytes([value, 0, 0, 0]) * 20 for value in (2, 3))
+    path.write_bytes(path.read_bytes().replace(old, new))  # in place
+    with pytest.raises(SourceChangedError):
+        again[2:]
 
 
 @pytest.mark.parametrize("error", [NotImplementedError, PermissionError, FileNotFoundError, None])

@@ -107,6 +107,7 @@ class Array(ArrayProperties, Indexable, Publishable):
         self._metadata_read_at = time.monotonic()
         self._resolved: tuple[ArrayMetadata, CachePolicy, ArrayMetadata, ChunkSource] | None = None
         self._document: ParsedDocument | None = None
+        self._is_repaired = False
 
     @classmethod
     def from_manifest(

@@ -113,6 +113,10 @@ def _map_ahead(
                     pending.append((variable, executor.submit(work, item)))
             while pending:
                 yield _await(*pending.popleft())
+    except BaseException as error:
+        if isinstance(executor, Processes) and not isinstance(error, Exception):
+            executor.kill()
+        raise
     finally:
         # Nothing may go on writing afterwards.
         wait([future for _, future in pending if not future.cancel()])

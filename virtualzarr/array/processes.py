@@ -56,6 +56,7 @@ class Processes(Executor):
         self._max_workers = count
         self._tasks: queue.SimpleQueue[tuple[Future[Any], bytes] | None] = queue.SimpleQueue()
         self._threads: list[threading.Thread] = []
+        self._running: list[subprocess.Popen[bytes]] = []
         self._is_closed = self._is_given_up = False
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
@@ -108,7 +109,15 @@ class Processes(Executor):
             for thread in self._threads:
                 thread.join()
 
-    def __exit__(self, *error: object) -> None:
+    def kill(self) -> None:
+        """End the processes at once, whatever they do: a server may never answer them."""
+        self.shutdown(wait=False, cancel_futures=True)
+        for process in [*self._running]:
+            process.kill()
+
+    def __exit__(self, kind: type[BaseException] | None, *error: object) -> None:
+        if kind is not None and not issubclass(kind, Exception):
+            self.kill()
         # Nobody asks for what is left when a block ends early.
         self.shutdown(cancel_futures=True)
 
@@ -122,11 +131,16 @@ class Processes(Executor):
             try:
                 if process is None:
                     process = _start()
+                    self._running.append(process)
                     deadline = time.monotonic() + _START_SECONDS
                     skip_prints(partial(self._receive_early, process.stdout, deadline))
+                if self._is_given_up:
+                    raise EOFError("nobody waits for it any more")
                 is_good, result = _ask(process, request)
             except (OSError, EOFError) as error:
                 future.set_exception(_describe_death(process, error))
+                if process is not None:
+                    self._running.remove(process)
                 process = None
             except BaseException as error:  # of what cannot be unpickled here
                 future.set_exception(error)

@@ -19,6 +19,7 @@ from virtualzarr.manifest import Manifest
 from virtualzarr.metadata import ArrayMetadata
 from virtualzarr.metadata.dimension_units import dimension_units
 from virtualzarr.nodes.attributes import Attributes
+from virtualzarr.nodes.repair_consolidated import repair_consolidated
 from virtualzarr.stores import Store
 from virtualzarr.stores.store import read_only_error
 
@@ -38,6 +39,8 @@ class ArrayProperties:
     metadata: ArrayMetadata
     chunk_source: ChunkSource
     path: str
+    _is_repaired: bool
+    """Whether consolidated metadata were found to be up to date, as they have to be to write."""
 
     @property
     def manifest(self) -> Manifest:
@@ -192,6 +195,9 @@ class ArrayProperties:
     def _open_for_writing(self) -> AbstractContextManager[StoreChunks]:
         """Return a context manager that gives the chunks to write to."""
         source: Any = self.chunk_source
+        if not self._is_repaired:
+            repair_consolidated(self._writable_store(), self.path, self.metadata.zarr_format)
+            self._is_repaired = True
         if not isinstance(source, StoreChunks):
             return source.writing(self)
         source.check_missing()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import secrets
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -20,7 +21,9 @@ from virtualzarr.dataset.operations import HEAD, Get, Put, RefusedError, Unreach
 from virtualzarr.dataset.storage import ROOT, Storage, refuse_commits
 from virtualzarr.errors import AccessError, SourceError
 from virtualzarr.redaction import hide_known
-from virtualzarr.stores.credentials import secrets_of
+from virtualzarr.stores.credential_providers import Credential
+from virtualzarr.stores.credentials import find_keyring, secrets_of
+from virtualzarr.stores.forks import ForkSafeLock
 from virtualzarr.stores.location import Location
 from virtualzarr.stores.lru_cache import LRUCache
 from virtualzarr.stores.obstore import describe_error
@@ -31,6 +34,11 @@ T = TypeVar("T")
 _CACHED = 1 << 22
 """Bytes of nodes of tables that are cached: none of them ever changes."""
 
+_EXPIRED = re.compile(r"status code: 400\b.*: (ExpiredToken|TokenRefreshRequired|InvalidToken)\b")
+_RENEWALS = 2
+"""How often one request may be made again by other credentials: others may use them up, too."""
+
+_renewing = ForkSafeLock()
 _enforcing: set[tuple[str, int]] = set()
 """Places that were tried and keep conditions, each for the whole process.
 
@@ -47,6 +55,8 @@ class ObjectStore(Storage):
     store : obstore.store.ObjectStore
         Of the dataset's folder. It must not repeat requests by itself.
     single_writer : bool
+    reopen : callable, optional
+        Returns the store anew, after its credentials were not accepted and others are there.
     """
 
     first_wait = 0.02
@@ -54,14 +64,22 @@ class ObjectStore(Storage):
     race_wait = 0.1
     patience = 120.0
 
-    def __init__(self, location: Location, store: Any, single_writer: bool = False) -> None:
+    def __init__(
+        self,
+        location: Location,
+        store: Any,
+        single_writer: bool = False,
+        reopen: Callable[[], Any] | None = None,
+    ) -> None:
         super().__init__(location, single_writer)
         self.store = store
+        self._reopen = reopen
+        self._credential: Credential | None = None  # of whoever opens it first, nobody says which
         self._process = os.getpid()
         self._tables: LRUCache[Get, tuple[bytes, str]] = LRUCache(_CACHED)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: item for name, item in vars(self).items() if name != "_tables"}
+        return {**vars(self), "_tables": None, "_credential": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         # Unpickling opens it anew, in whatever process that is.
@@ -192,14 +210,14 @@ class ObjectStore(Storage):
 
     def list_top(self) -> list[str]:
         """List what is right below the dataset's folder."""
-        result = self._retry(self.store.list_with_delimiter, "")
+        result = self._retry(lambda: self.store.list_with_delimiter(), "")
         names = [*result["common_prefixes"], *(item["path"] for item in result["objects"])]
         return [name.strip("/") for name in names]
 
     def delete(self, names: Sequence[str]) -> None:
         """Delete objects, by few requests where the store can do that."""
         try:
-            self._retry(partial(self.store.delete, [*names]), names[0], may_miss=True)
+            self._retry(lambda: self.store.delete([*names]), names[0], may_miss=True)
         except FileNotFoundError:
             # Some stores say so of one that was deleted meanwhile, and go no further.
             if len(names) > 1:
@@ -236,6 +254,32 @@ class ObjectStore(Storage):
             raise self._unreachable(error, name) from None
 
     def _request(self, request: Callable[[], T], name: str) -> T:
+        """Do something once, or again by other credentials if it was refused; raises as `_ask`."""
+        for _ in range(_RENEWALS):
+            used = self._credential
+            try:
+                return self._ask(request, name)
+            except RefusedError:
+                if not self._renew(used):
+                    raise
+        return self._ask(request, name)
+
+    def _renew(self, used: Credential | None) -> bool:
+        """Open the store by other credentials than were used; False if there are none."""
+        keyring = find_keyring(self.location.storage_options)
+        provider = None if keyring is None else keyring.find(self.uri)
+        if provider is None or self._reopen is None:
+            return False
+        with _renewing:  # of requests side by side, one opens it
+            if self._credential is used:
+                current = provider.get()  # others may have renewed it already
+                current = provider.renew(current) if current is used else current
+                if current is used:
+                    return False
+                self._credential, self.store = current, self._reopen()
+        return True
+
+    def _ask(self, request: Callable[[], T], name: str) -> T:
         """Do something once; errors say what they mean for protocols, and no credentials.
 
         Raises
@@ -276,6 +320,9 @@ class ObjectStore(Storage):
             failed.__cause__ = cause
         except (exceptions.BaseError, OSError) as error:
             failed = self._unreachable(error, name)
+            if _EXPIRED.search(str(failed)):  # to which S3 answers 400
+                failed = RefusedError(str(failed))
+                failed.__cause__ = AccessError(str(failed), file=f"{self.uri}/{name}")
         # Not chained: its text has whole answers, in which services repeat credentials.
         raise failed
 

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -92,7 +93,8 @@ def open_storage(location: Location, single_writer: bool = False) -> Storage:
         return FsspecStorage(location, single_writer)
     refusal: VirtualZarrError
     try:
-        return ObjectStore(location, _open_service(service, location), single_writer)
+        reopen = partial(_open_service, service, location)
+        return ObjectStore(location, reopen(), single_writer, reopen)
     except ImportError:
         refusal = MissingDependencyError(
             "committing to datasets in object stores needs obstore: "

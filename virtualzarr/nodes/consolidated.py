@@ -64,7 +64,7 @@ def consolidate(store: Store, path: str = "") -> None:
 
     def change(old: bytes | None) -> bytes:
         group = load_document(old or b"{}", store, path)
-        group["consolidated_metadata"] = _inline_metadata(_by_path(members))
+        group["consolidated_metadata"] = _inline_metadata(by_path(members))
         return dumps_json(group)
 
     store.update(join(path, "zarr.json"), change)
@@ -74,7 +74,7 @@ def _inline_metadata(nodes: Mapping[str, Document]) -> Document:
     return {"kind": "inline", "must_understand": False, "metadata": dict(nodes)}
 
 
-def _by_path(documents: Mapping[str, Document]) -> dict[str, Document]:
+def by_path(documents: Mapping[str, Document]) -> dict[str, Document]:
     """Return v3 documents by path; groups say that theirs are in the one above."""
     nodes = {}
     for key, document in documents.items():
@@ -115,13 +115,22 @@ def refresh_consolidated(
         relative = path[len(parent) :].strip("/")
         new = {join(relative, name): document for name, document in documents.items()}
         stale = relative if subtree else None
-        change = partial(_replace_members, store=store, path=parent, stale=stale,
-                         new=_by_path(new) if zarr_format == 3 else new,
+        change = partial(replace_members, store=store, path=parent, stale=stale,
+                         new=by_path(new) if zarr_format == 3 else new,
                          zarr_format=zarr_format)  # fmt: skip
         store.update(key, change)
 
 
-def _replace_members(
+def members_of(document: Any, zarr_format: int) -> Document | None:
+    """Return the members in consolidated metadata; None if there are no such metadata."""
+    holder = document if zarr_format == 2 else document.get("consolidated_metadata")
+    if not isinstance(holder, dict) or not isinstance(holder.get("metadata"), dict):
+        return None
+    members: Document = holder["metadata"]
+    return members
+
+
+def replace_members(
     old: bytes | None,
     *,
     store: Store,
@@ -140,13 +149,14 @@ def _replace_members(
     if old is None:
         return None
     document: Any = load_document(old, store, path)
-    holder = document if zarr_format == 2 else document.get("consolidated_metadata")
-    if not isinstance(holder, dict) or not isinstance(holder.get("metadata"), dict):
+    members = members_of(document, zarr_format)
+    if members is None:
         return old
     valid = {
         name: member
-        for name, member in holder["metadata"].items()
+        for name, member in members.items()
         if stale is None or not f"{name}/".startswith(f"{stale}/")
     }
+    holder = document if zarr_format == 2 else document["consolidated_metadata"]
     holder["metadata"] = {**valid, **new}
     return dumps_json(document)

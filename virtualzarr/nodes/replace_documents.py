@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-from virtualzarr.errors import MismatchError, NodeNotFoundError
+from virtualzarr.errors import MismatchError, NodeNotFoundError, SourceError
 from virtualzarr.metadata import ArrayMetadata, GroupMetadata, dumps_json, loads_json
 from virtualzarr.metadata.json_documents import is_same_json
 from virtualzarr.metadata.node_documents import to_documents
@@ -66,10 +66,16 @@ def commit(
         _check_same(store, root, path, _load(store, join(root, path, "zarr.json")), before[path])
     token = secrets.token_hex(8)
     announced = _announce(store, root, documents, before, token)
-    for path in changes:
-        _replace(store, root, path, documents[path], before[path], announced)
-    if announced:
-        store.update(join(root, "zarr.json"), partial(_without_pending, token=token))
+    try:
+        for path in changes:
+            _replace(store, root, path, documents[path], before[path], announced)
+        if announced:
+            store.update(join(root, "zarr.json"), partial(_without_pending, token=token))
+    except SourceError as error:
+        if not announced:
+            raise
+        # It is done, which no error may deny.
+        _log.warning("%s: committed, and left to the next writer to settle: %s", store.uri, error)
 
 
 def _changing_members(metadata: ArrayMetadata) -> Document:

@@ -109,17 +109,18 @@ def delete_node(store: Store, path: str, *, missing_ok: bool = False) -> None:
     """Delete a node and everything in it; its documents first, so that it is gone at once."""
     check_writable(store)
     node = find_node(store, path)
+    if node is None and not path and missing_ok:
+        return  # a directory that is not a hierarchy may be anything
+    # First: readers of consolidated metadata would take chunks that are gone for missing ones.
+    # Documents of both formats may have been there, and who deleted them may have been cut short.
+    for zarr_format in (2, 3):
+        refresh_consolidated(store, path, {}, zarr_format)
     if node is None and not missing_ok:
         raise NodeNotFoundError(f"no Zarr array or group at {path!r}", file=store.uri)
-    if node is None and not path:
-        return  # a directory that is not a hierarchy may be anything
     # Without documents chunks are nothing: a reader sees the whole node, or none.
     for name in DOCUMENT_NAMES:
         store.delete(join(path, name))
     store.delete_dir(path)
-    # Documents of both formats may have been there.
-    for zarr_format in (2, 3):
-        refresh_consolidated(store, path, {}, zarr_format)
 
 
 def copy_node(store: Store, source: str, target: str) -> None:

@@ -15,13 +15,18 @@ from typing import Any
 
 from virtualzarr.array import Array
 from virtualzarr.array.chunk_source import ManifestChunks, StoreChunks
-from virtualzarr.errors import MetadataError, NodeExistsError
+from virtualzarr.errors import MetadataError, NodeExistsError, SourceError, WriteError
 from virtualzarr.hierarchy.group import Group
 from virtualzarr.metadata import ArrayMetadata, GroupMetadata, dumps_json
 from virtualzarr.metadata.node_documents import to_documents
 from virtualzarr.nodes.consolidated import iter_documents, refresh_consolidated
-from virtualzarr.nodes.documents import ancestors, check_writable, find_node, join
-from virtualzarr.nodes.write_nodes import delete_node
+from virtualzarr.nodes.documents import (
+    DOCUMENT_NAMES,
+    ancestors,
+    check_writable,
+    find_node,
+    join,
+)
 from virtualzarr.stores import Store, open_store
 from virtualzarr.stores.atomic_files import replace_atomically
 from virtualzarr.stores.files import is_url, resolve_uri
@@ -126,13 +131,13 @@ def prepare_destination(store: Store, path: str, zarr_format: int, overwrite: bo
                 file=store.uri,
                 variable=path or "/",
             )
-        if node is not None:
-            delete_node(store, path)
-        store.delete_dir(path)
+        # First, so that whoever is cut short meanwhile leaves what overwrite=True begins anew.
+        _write_note(store, note)
+        _clear(store, path)
     # Also with overwrite=True: files that belong to no hierarchy are somebody's.
-    if (key := next(iter(store.list(path)), None)) is not None:
+    if (key := next((key for key, _ in store.list(path) if key != note), None)) is not None:
         raise NodeExistsError(
-            f"there is {key[0]!r}, which belongs to no Zarr hierarchy: remove it, or copy to "
+            f"there is {key!r}, which belongs to no Zarr hierarchy: remove it, or copy to "
             "another place",
             file=store.uri,
             variable=path or "/",
@@ -141,7 +146,24 @@ def prepare_destination(store: Store, path: str, zarr_format: int, overwrite: bo
         from virtualzarr import open_group
 
         open_group(store, parent, mode="a", zarr_format=zarr_format)
+    _write_note(store, note)
+
+
+def _write_note(store: Store, note: str) -> None:
     store.set(note, dumps_json({"note": "a copy that is not complete yet"}))
+
+
+def _clear(store: Store, path: str) -> None:
+    """Delete all that is below a path, documents first, but not the note of a copy."""
+    for zarr_format in (2, 3):
+        refresh_consolidated(store, path, {}, zarr_format)
+    for name in DOCUMENT_NAMES:
+        store.delete(join(path, name))
+    start = len(path) + 1 if path else 0
+    parts = {key[start:].partition("/")[:2] for key, _ in store.list(path)}
+    for name, slash in sorted(parts - {(INCOMPLETE_KEY, "")}):
+        delete = store.delete_dir if slash else store.delete
+        delete(join(path, name))
 
 
 def finish_destination(store: Store, path: str, zarr_format: int) -> None:
@@ -149,7 +171,15 @@ def finish_destination(store: Store, path: str, zarr_format: int) -> None:
     if path:
         documents = dict(iter_documents(store, path, zarr_format))
         refresh_consolidated(store, path, documents, zarr_format)
-    store.delete(join(path, INCOMPLETE_KEY))
+    note = join(path, INCOMPLETE_KEY)
+    try:
+        store.delete(note)
+    except SourceError as error:
+        raise WriteError(
+            f"the copy is complete, but {note} cannot be deleted, which says that it is not: "
+            f"{error.message}",
+            file=store.uri,
+        ) from error
 
 
 def write_documents(store: Store, path: str, metadata: ArrayMetadata | GroupMetadata) -> None:

@@ -80,6 +80,15 @@ class Fingerprint:
             return self
         return replace(self, mtime_ns=None)
 
+    def of_member(self, size: int | None) -> Fingerprint:
+        """Return the version of a member of a size, where this is that of its archive.
+
+        Dates alone may be those of another archive: its length becomes a tag, which is a weak one.
+        """
+        if self.strong_tag is not None:
+            return replace(self, size=size)
+        return replace(self, size=size, etag=f'W/"{self.size}-{self.etag or ""}"')
+
     @property
     def strong_tag(self) -> str | None:
         """The entity tag, if no other bytes have it."""

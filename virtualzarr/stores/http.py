@@ -38,7 +38,7 @@ from virtualzarr.stores.retry import (
     parse_retry_after,
     retry,
 )
-from virtualzarr.stores.uris import is_below, origin_of, without_query
+from virtualzarr.stores.uris import expand_address, is_below, origin_of, without_query
 from virtualzarr.stores.web_sessions import SessionMaker
 
 T = TypeVar("T")
@@ -218,7 +218,7 @@ class HttpTransport(AsyncTransport):
             except ValueError as error:
                 redacted = _quote(without_query(redirect))
                 raise SourceError(f"a redirect leads to {redacted}", file=url) from error
-            fs = self._file_system_for(str(target), url)
+            fs = self._file_system_for(expand_address(str(target)), url)
             hops += 1
         raise SourceError(f"more than {MAX_REDIRECTS} redirects", file=url)
 

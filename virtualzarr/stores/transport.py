@@ -7,7 +7,6 @@ import os
 import stat
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import replace
 from typing import Any, Protocol
 
 from virtualzarr.stores.credentials import Keyring
@@ -177,7 +176,7 @@ class MemberTransport(FsspecTransport):
     def fingerprint(self, path: str) -> Fingerprint:
         """Return the version of the archive, and the size of a member."""
         # Of a member, archives tell little more than its size: another one may have the same.
-        return replace(self._archive, size=super().fingerprint(path).size)
+        return self._archive.of_member(super().fingerprint(path).size)
 
 
 class LocalTransport(FsspecTransport):

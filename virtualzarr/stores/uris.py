@@ -18,8 +18,13 @@ _BUCKETS = frozenset(["s3", "s3a", "gs", "gcs", "oci", "oss", "obs", "cos", "hf"
 """Protocols whose URLs name a bucket where others name a host: the service is always the same."""
 
 _AZURE = frozenset(["az", "abfs", "abfss"])
-_ADDRESS = re.compile(r"(://(?:[^/?#@]*@)?)\[([0-9a-fA-F.]*:[0-9a-fA-F:.]*)\](?=[:/?#]|\Z)")
-_COLLAPSED = re.compile(r"(?:https?|ftps?|sftp|s3a?|gcs|gs|az|abfss?|memory):/(?!/)", re.IGNORECASE)
+_ADDRESS = re.compile(
+    r"((?:\A|::)[A-Za-z][A-Za-z0-9+.-]*://(?:[^/?#@\[]*@)?)\[([0-9a-fA-F:.]+)\](?=[:/?#]|\Z)"
+)
+_COLLAPSED = re.compile(
+    r"(?:.*::)?(?:https?|ftps?|sftp|s3a?|gcs|gs|az|abfss?|memory|hf|webdavs?|hdfs):/(?!/)",
+    re.IGNORECASE | re.DOTALL,
+)
 _ARCHIVES = ("zip://", "tar://")
 _PORTS = {"http": 80, "https": 443, "ftp": 21, "sftp": 22}
 
@@ -63,7 +68,7 @@ def resolve_uri(path_or_url: Any) -> str:
     if members and archive and not is_url(archive) and not archive.startswith("~"):
         return members + resolve_uri(archive)  # "~" is a home to fsspec
     local = isinstance(path_or_url, PurePath) or not is_url(text) or is_file_name(text)
-    if local and _COLLAPSED.match(text) and not os.path.exists(text.partition("/")[0]):
+    if _COLLAPSED.match(text) and not os.path.exists(text.partition("/")[0]):
         raise UnsupportedError(
             "this is a URL with one slash where it needs two, as path objects leave it: give URLs "
             "as text",

@@ -200,6 +200,8 @@ class ZipStore:
                 self._check_size(archive, entry)
                 return slice_bytes(archive.read(entry), byte_range)
             except _DAMAGED as error:
+                if not self.writable:
+                    self._check_version()  # which tells more of what is wrong
                 raise SourceError(str(error), file=f"{self.uri}/{key}") from error
 
     def _check_size(self, archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> None:

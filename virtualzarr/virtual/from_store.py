@@ -89,11 +89,11 @@ def _make_source(store: Any, key: str, size: int) -> Source:
     if isinstance(store, LocalStore):
         return Source.from_file(uri)
     # Nothing is asked of each object; those in an archive are of the version that it is of.
-    version = store.connection.archive or Fingerprint(None)
+    archive, length = store.connection.archive, size if size >= 0 else None
+    version = Fingerprint(length) if archive is None else archive.of_member(length)
     return Source(
-        uri, size if size >= 0 else None, version.mtime_ns, version.etag,
-        storage_options=store.storage_options,
-    )  # fmt: skip
+        uri, version.size, version.mtime_ns, version.etag, storage_options=store.storage_options
+    )
 
 
 def unshard(array: Array) -> Array:

@@ -123,6 +123,55 @@ def test_readers_see_all_of_an_append_or_nothing(tmp_path):
     assert seen == {True, False}
 
 
+def test_writes_undo_nothing_of_an_append_that_was_cut_short(tmp_path):
+    """The group says what its arrays are then; their own documents are old."""
+    old, *_ = dataset(tmp_path, "one", 0, 4)
+    new, *_ = dataset(tmp_path, "two", 100, 5)
+    lengths = set()
+    for allowed in range(60):
+        store = {}
+        save(old, store)
+        try:
+            append(Failing(MemoryStore(store), allowed), new, "t")
+            break
+        except Broken:
+            length = len(state(store)[1])
+            vz.open(store, "t", mode="r+")[0] = -7  # by its own path, not through the group
+            assert state(store)[1][0] == -7
+            assert len(state(store)[0]) == len(state(store)[1]) == length
+            lengths.add(length)
+    assert lengths == {4, 9}
+
+
+def test_what_is_committed_is_no_error(tmp_path):
+    """Documents that cannot be written afterwards are left to the next writer."""
+    old, a, t = dataset(tmp_path, "one", 0, 4)
+    new, b, u = dataset(tmp_path, "two", 100, 5)
+    after = (np.concatenate([a, b]).tolist(), np.concatenate([t, u]).tolist(), [1, 2])
+
+    class Refusing(Failing):
+        def _count(self):
+            self.left -= 1
+            if self.left == 0:
+                raise SourceError("no rights")
+
+    outcomes = set()
+    for refused in range(1, 12):
+        store = {}
+        save(old, store)
+        try:
+            append(Refusing(MemoryStore(store), refused), new, "t")
+            is_done = True
+        except SourceError:
+            is_done = False
+        assert (state(store) == after) == is_done
+        outcomes.add(is_done)
+        if is_done:
+            assert vz.open(store, mode="r+")["a"].shape[0] == len(after[0])
+            assert b"pending" not in store["zarr.json"]
+    assert outcomes == {True, False}
+
+
 def test_of_two_that_append_at_once_one_fails(tmp_path):
     old, *_ = dataset(tmp_path, "one", 0, 3)
     first, *_ = dataset(tmp_path, "two", 100, 3)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from virtualzarr.config import config
-from virtualzarr.errors import PublishError, SourceChangedError
+from virtualzarr.errors import AccessError, PublishError, SourceChangedError
 from virtualzarr.metadata import dumps_json
 
 INTENT = "intent"
@@ -53,11 +53,18 @@ def create_folder(target: Any, files: Mapping[str, str], series: str, last: str)
         if target.replace(Path(files[name]).read_bytes(), None, series, name=name) is None:
             raise _interfered(f"{target.uri.rpartition('/')[0]}/{name}")
 
-    with ThreadPoolExecutor(config.requests) as pool:
-        for _ in pool.map(create, (name for name in files if name != last)):
-            pass
-    if target.replace(Path(files[last]).read_bytes(), tag, series) is None:
-        raise _interfered(target.uri)
+    try:
+        with ThreadPoolExecutor(config.requests) as pool:
+            for _ in pool.map(create, (name for name in files if name != last)):
+                pass
+        if target.replace(Path(files[last]).read_bytes(), tag, series) is None:
+            raise _interfered(target.uri)
+    except AccessError as error:
+        raise AccessError(
+            "the references were not published, but parts of them lie there: delete the folder, or "
+            f"write to another place ({error.__cause__ or error.message})",
+            file=target.uri.rpartition("/")[0],
+        ) from error
 
 
 def explain(target: Any) -> PublishError:
