@@ -141,6 +141,7 @@ def create_array(
     array = Array.from_store(check_node_type(stored, "array", target, path), target, path)
     array.write_empty_chunks, array.fill_missing = write_empty_chunks, fill_missing
     array.cache_policy = policy
+    array._is_repaired = True  # what was written just now
     # Data last: a write that fails leaves an array that opens, with chunks that read as fill value.
     if data is not None:
         array[...] = data
