@@ -205,7 +205,7 @@ def test_what_is_no_login_stays_behind_urls(text):
 )
 def test_long_texts_are_searched_in_one_pass(part):
     """From each beginning of a URL to the end of the text would take minutes."""
-    for text in (part * 20_000, f"http://h/?u=%3A%2F%2F{'::@' * 20_000}{part * 20_000}"):
+    for text in (part * 8_000, f"http://h/?u=%3A%2F%2F{'::@' * 8_000}{part * 8_000}"):
         for function in (hide_secrets, strip_secrets):
             assert len(function(f"{text}@40")) <= len(text) + 6
 
