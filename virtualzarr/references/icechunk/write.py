@@ -216,7 +216,14 @@ def _write_array(
         refs = replace(refs, source=np.where(virtual, refs.source, -1), length=length)
         wrong = _set_references(store, f"/{path}", first, shape, manifest.sources, refs)
         if wrong:
-            raise PublishError(f"Icechunk refuses {len(wrong)} references", variable=path)
+            # It checks nothing but whether one of its containers of virtual chunks takes the URL.
+            first_uri = manifest.sources[int(refs.source[virtual].reshape(-1)[0])].uri
+            raise PublishError(
+                f"Icechunk refuses {len(wrong)} references, such as those to {first_uri}: the "
+                "version that is installed takes none to such a place; install a newer one, or "
+                "publish in another form",
+                variable=path,
+            )
     stored = bindings.put(store, _inline(path, manifest, flat[inline]))
     stored += bindings.put(store, _own_chunks(path, manifest, flat[own]))
     cells = flat[misread]
