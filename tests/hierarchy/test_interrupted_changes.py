@@ -9,6 +9,7 @@ import pytest
 
 import virtualzarr as vz
 from tests.references.native.failing import Broken, Failing
+from virtualzarr.errors import SourceError, WriteError
 from virtualzarr.stores import MemoryStore
 
 VALUES = np.arange(24).reshape(6, 4)
@@ -118,3 +119,16 @@ def test_copies_that_were_cut_short_while_they_delete_are_begun_anew():
             vz.copy(second, store, overwrite=True)
             assert vz.open(store)["a"][...].tolist() == (-VALUES).tolist()
     assert allowed > 10
+
+
+def test_a_copy_whose_note_stays_says_that_it_is_complete():
+    class Keeping(MemoryStore):
+        def delete(self, key):
+            if "virtualzarr-copy" in key:
+                raise SourceError("no rights to delete")
+            super().delete(key)
+
+    store = {}
+    with pytest.raises(WriteError, match="the copy is complete, but .* no rights"):
+        vz.copy(vz.open(make(3)), Keeping(store))
+    assert vz.open(store)["a"][...].tolist() == VALUES.tolist()
