@@ -129,6 +129,6 @@ def test_a_copy_whose_note_stays_says_that_it_is_complete():
             super().delete(key)
 
     store = {}
-    with pytest.raises(WriteError, match="the copy is complete, but .* no rights"):
+    with pytest.raises(WriteError, match=r"the copy is complete, but .* no rights"):
         vz.copy(vz.open(make(3)), Keeping(store))
     assert vz.open(store)["a"][...].tolist() == VALUES.tolist()
