@@ -100,7 +100,7 @@ def _map_ahead(
     executor = as_executor(parallel)
     settings = settings_for_workers()
     shared_work = SharedWork()
-    work = partial(_call, function, os.getpid(), settings, shared_work)
+    work = partial(shared_work.do, _call, function, os.getpid(), settings)
     limit = _EACH * count_workers(parallel)
     pending: deque[tuple[str, Future[tuple[R, Caught]]]] = deque()
     try:
@@ -130,20 +130,9 @@ def count_workers(parallel: Any) -> int:
 
 
 def _call(
-    function: Callable[[T], R],
-    home: int,
-    settings: dict[str, Any],
-    shared_work: SharedWork,
-    item: T,
-) -> tuple[R, Caught]:
-    """Call a function in whatever process this is; return what `home`, the first, is to warn of."""
-    with shared_work.taking_part():
-        return _call_apart(function, home, settings, item)
-
-
-def _call_apart(
     function: Callable[[T], R], home: int, settings: dict[str, Any], item: T
 ) -> tuple[R, Caught]:
+    """Call a function in whatever process this is; return what `home`, the first, is to warn of."""
     if os.getpid() == home:
         return function(item), []
     # A worker starts with default settings: limits that the user raised have to hold there, too.

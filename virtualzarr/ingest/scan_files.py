@@ -279,10 +279,9 @@ def _scan_parallel(
     if isinstance(executor, ThreadPoolExecutor):
         size = 1
     settings, shared_work = settings_for_workers(), SharedWork()
-    work = partial(
-        _scan_batch, home=os.getpid(), settings=settings, options=options,
-        reads_values=reads_values, shared_work=shared_work,
-    )  # fmt: skip
+    work = partial(shared_work.do, partial(
+        _scan_batch, home=os.getpid(), settings=settings, options=options, reads_values=reads_values
+    ))  # fmt: skip
     batches = [files[k : k + size] for k in range(0, len(files), size)]
     with name_deaths(), shared_work:
         for some, answer in zip_longest(batches, executor.map(work, batches), fillvalue=()):
@@ -319,38 +318,26 @@ def _scan_batch(
     settings: Mapping[str, Any],
     options: Mapping[str, Any],
     reads_values: bool,
-    shared_work: SharedWork,
 ) -> tuple[bytes, list[ScannedFile] | Packed, Warnings]:
     """Scan files in whatever process this is; return what the first one, `home`, is to warn of.
 
     The first of what is returned says of which files the rest is.
     """
-    with shared_work.taking_part():
-        scanned, caught = _scan_apart(files, home, settings, options, reads_values)
-    return _hash_names(files), scanned, caught
-
-
-def _scan_apart(
-    files: Sequence[str],
-    home: int,
-    settings: Mapping[str, Any],
-    options: Mapping[str, Any],
-    reads_values: bool,
-) -> tuple[list[ScannedFile] | Packed, Warnings]:
+    names = _hash_names(files)
     if os.getpid() == home:
-        return list(_watch(_scan_serial(files, options))), []
+        return names, list(_watch(_scan_serial(files, options))), []
     # A worker starts with default settings: limits that the user raised have to hold there, too.
     vars(config).update(settings)
     if threading.current_thread() is not threading.main_thread():
         # Only one thread of a process can listen to its warnings.
         scanned = list(_watch(_scan_serial(files, options)))
         warned = [skip_warnings(file, one.item) for file, one in zip(files, scanned, strict=True)]
-        return scanned, [*chain.from_iterable(warned)]
+        return names, scanned, [*chain.from_iterable(warned)]
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         rows = scan_rows(files, options, _find_cache(options, settings))
         packed = Packed.of(list(_watch(rows)), reads_values)
-    return packed, [(str(item.message), item.category) for item in caught]
+    return names, packed, [(str(item.message), item.category) for item in caught]
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Coroutine, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Coroutine, Mapping
+from contextlib import suppress
 from contextvars import ContextVar
 from functools import lru_cache
 from queue import SimpleQueue
@@ -80,13 +80,12 @@ class SharedWork:
         if kind is not None and not issubclass(kind, Exception):
             self.give_up()
 
-    @contextmanager
-    def taking_part(self) -> Iterator[None]:
-        """Do a part of it in this thread."""
+    def do(self, function: Callable[..., T], *args: Any) -> T:
+        """Do a part of it in this thread: call a function."""
         token = _shared_work.set(self)
         try:
             with self:
-                yield
+                return function(*args)
         finally:
             _shared_work.reset(token)
 
