@@ -21,13 +21,13 @@ def repair_consolidated(store: Store, path: str, zarr_format: int) -> None:
         key = join(parent, "zarr.json" if zarr_format == 3 else ".zmetadata")
         data = store.get(key)
         # A search for the text is far cheaper than parsing: most groups are not consolidated.
-        if data is None or (zarr_format == 3 and b'"consolidated_metadata"' not in data):
-            continue
-        if f'"{PENDING}"'.encode() in data:
+        if data is not None and f'"{PENDING}"'.encode() in data:
             # Then the array's own document is what is left behind.
             with hierarchy_lock(store, path):
                 settle(store, parent)
             data = store.get(key)
+        if data is None or (zarr_format == 3 and b'"consolidated_metadata"' not in data):
+            continue
 
         # Read within the update: what others change meanwhile comes to the same place after it.
         def change(old: bytes | None, parent: str = parent) -> bytes | None:
