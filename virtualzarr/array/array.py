@@ -400,6 +400,7 @@ class Array(ArrayProperties, Indexable, Publishable):
         ((5,), (6,), ((2, 3, 1),))
         """
         with lock_resizing(self._writable_store(), self.path):
+            self._repair_documents()
             self.refresh()
             with self._open_for_writing() as chunks:
                 return append(self, chunks, data, axis)
@@ -430,6 +431,7 @@ class Array(ArrayProperties, Indexable, Publishable):
         # Only to have the shape checked before the lock is waited for.
         self.grid.resize(new)
         with lock_resizing(store, self.path):
+            self._repair_documents()
             self.refresh()
             check_direction(self, new, expand_only, shrink_only)
             with self._open_for_writing() as chunks:

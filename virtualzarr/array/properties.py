@@ -192,12 +192,16 @@ class ArrayProperties:
             raise read_only_error(store.uri).at(variable=self.path)
         return store
 
+    def _repair_documents(self) -> None:
+        """Settle what was cut short: the array's own document may be older than what was agreed."""
+        repair_consolidated(self._writable_store(), self.path, self.metadata.zarr_format)
+        self._is_repaired = True
+
     def _open_for_writing(self) -> AbstractContextManager[StoreChunks]:
         """Return a context manager that gives the chunks to write to."""
         source: Any = self.chunk_source
         if not self._is_repaired:
-            repair_consolidated(self._writable_store(), self.path, self.metadata.zarr_format)
-            self._is_repaired = True
+            self._repair_documents()
         if not isinstance(source, StoreChunks):
             return source.writing(self)
         source.check_missing()

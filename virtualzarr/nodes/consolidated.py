@@ -158,5 +158,10 @@ def replace_members(
         if stale is None or not f"{name}/".startswith(f"{stale}/")
     }
     holder = document if zarr_format == 2 else document["consolidated_metadata"]
-    holder["metadata"] = {**valid, **new}
+    merged = {**valid, **new}
+    if zarr_format == 2:  # attributes alone make no node: no reader takes such documents
+        kinds = {key.rpartition("/")[0] for key in merged if not key.endswith(".zattrs")}
+        merged = {key: each for key, each in merged.items() if key.rpartition("/")[0] in kinds}
+    # zarr-python takes for members of a group only those that stand beside each other.
+    holder["metadata"] = dict(sorted(merged.items(), key=lambda pair: pair[0].split("/")))
     return dumps_json(document)
