@@ -6,6 +6,7 @@ from itertools import count
 
 import numpy as np
 import pytest
+import zarr
 
 import virtualzarr as vz
 from tests.references.native.failing import Broken, Failing
@@ -132,3 +133,22 @@ def test_a_copy_whose_note_stays_says_that_it_is_complete():
     with pytest.raises(WriteError, match=r"the copy is complete, but .* no rights"):
         vz.copy(vz.open(make(3)), Keeping(store))
     assert vz.open(store)["a"][...].tolist() == VALUES.tolist()
+
+
+@pytest.mark.parametrize("zarr_format", [2, 3])
+def test_zarr_python_finds_all_members_beside_new_ones(tmp_path, zarr_format):
+    group = vz.create_group(tmp_path / "a", zarr_format=zarr_format)
+    for path in ("g/a", "g/b", "k/a", "k/b"):
+        group.create_array(path, data=np.arange(3))
+    group.consolidate_metadata()
+    vz.open(tmp_path / "a", mode="r+").create_array("g/new", data=np.arange(3))
+    found = zarr.open_group(tmp_path / "a", mode="r")
+    assert sorted(found["g"].array_keys()) == ["a", "b", "new"]
+    assert found["g/a"][...].tolist() == [0, 1, 2]
+
+
+def test_attributes_of_a_group_that_was_half_made_hide_no_others():
+    store = make(2)
+    store["new/.zgroup"] = b'{"zarr_format": 2}'  # of which consolidated metadata know nothing
+    vz.open(store, "new", mode="r+").attrs["t"] = 3
+    assert read(store) == read(make(2))

@@ -150,6 +150,28 @@ def test_writes_undo_nothing_of_an_append_that_was_cut_short(tmp_path, is_consol
     assert lengths == {4, 9}
 
 
+@pytest.mark.parametrize("is_open", [True, False])
+def test_rows_are_appended_behind_those_that_were_committed(tmp_path, is_open):
+    """By an array that was opened, or not, before an append to its group was cut short."""
+    old, _, t = dataset(tmp_path, "one", 0, 4)
+    new, _, u = dataset(tmp_path, "two", 100, 5)
+    lengths = set()
+    for allowed in range(60):
+        store = {}
+        save(old, store)
+        array = vz.open(store, "t", mode="r+") if is_open else None
+        try:
+            append(Failing(MemoryStore(store), allowed), new, "t")
+            break
+        except Broken:
+            committed = state(store)[1]
+            array = array if is_open else vz.open(store, "t", mode="r+")
+            array.append(np.array([-7, -8], array.dtype))
+            assert vz.open(store)["t"][...].tolist() == [*committed, -7, -8]
+            lengths.add(len(committed))
+    assert lengths == {len(t), len(t) + len(u)}
+
+
 def test_what_is_committed_is_no_error(tmp_path):
     """Documents that cannot be written afterwards are left to the next writer."""
     old, a, t = dataset(tmp_path, "one", 0, 4)
