@@ -42,6 +42,16 @@ def write_to_new(group):
     group["new"][...] = 7
 
 
+def write_to_new_in_new_group(group):
+    if "new/deep/c" not in group:
+        group.create_array("new/deep/c", shape=(4,), dtype="i4", chunks=(2,))
+    group["new/deep/c"][...] = 7
+
+
+def set_attributes_of_new_group(group):
+    group.require_group("new").attrs["t"] = 3
+
+
 def write_below(group):
     array = group["in"]["b"]
     if array.shape[0] < 10:
@@ -61,13 +71,26 @@ def set_attributes(group):
 def read(store):
     """Return all that somebody reads who trusts consolidated metadata."""
     group = vz.open(store, mode="r", use_consolidated=True)
-    arrays = {name: group[name] for name in ("a", "new", "in/b") if name in group}
-    return {name: (each[...].tolist(), dict(each.attrs)) for name, each in arrays.items()}
+    members = dict(group.members(None))
+    return {
+        name: (each[...].tolist() if isinstance(each, vz.Array) else None, dict(each.attrs))
+        for name, each in members.items()
+    }
 
 
 @pytest.mark.parametrize("zarr_format", [2, 3])
 @pytest.mark.parametrize(
-    "change", [resize, write_beyond, write_to_new, write_below, delete, set_attributes]
+    "change",
+    [
+        resize,
+        write_beyond,
+        write_to_new,
+        write_to_new_in_new_group,
+        set_attributes_of_new_group,
+        write_below,
+        delete,
+        set_attributes,
+    ],
 )
 def test_what_was_cut_short_is_there_when_it_is_done_again(change, zarr_format):
     expected = make(zarr_format)
@@ -147,8 +170,46 @@ def test_zarr_python_finds_all_members_beside_new_ones(tmp_path, zarr_format):
     assert found["g/a"][...].tolist() == [0, 1, 2]
 
 
-def test_attributes_of_a_group_that_was_half_made_hide_no_others():
-    store = make(2)
-    store["new/.zgroup"] = b'{"zarr_format": 2}'  # of which consolidated metadata know nothing
-    vz.open(store, "new", mode="r+").attrs["t"] = 3
-    assert read(store) == read(make(2))
+@pytest.mark.parametrize("zarr_format", [2, 3])
+@pytest.mark.parametrize("change", ["attributes", "array", "deep"])
+def test_zarr_python_finds_groups_that_were_half_made(tmp_path, zarr_format, change):
+    vz.copy(vz.open(make(zarr_format)), tmp_path / "a")
+    vz.create_group(tmp_path / "new", zarr_format=zarr_format)
+    # Consolidated metadata know nothing of it.
+    (tmp_path / "new").rename(tmp_path / "a/new")
+    group = vz.open(tmp_path / "a", "new", mode="r+")
+    if change == "attributes":
+        group.attrs["t"] = 3
+    else:
+        group.create_array("deep/c" if change == "deep" else "c", data=VALUES)
+    found = zarr.open_consolidated(tmp_path / "a")
+    inside = {"attributes": [], "array": ["c"], "deep": ["deep", "deep/c"]}[change]
+    assert sorted(name for name, _ in found["new"].members(None)) == inside
+    assert dict(found["new"].attrs) == ({"t": 3} if change == "attributes" else {})
+    assert found["a"][...].tolist() == VALUES.tolist()
+    assert sorted(vz.open(tmp_path / "a")) == ["a", "in", "new"]
+
+
+def test_a_move_that_is_cut_short_leaves_one_of_both_whole():
+    for allowed in count():
+        store = make(3)
+        try:
+            vz.open(Failing(MemoryStore(store), allowed), mode="r+").move("a", "moved")
+            break
+        except Broken:
+            left = [path for path in ("a", "moved") if path in vz.open(store)]
+            assert left
+            for path in left:
+                assert vz.open(store)[path][...].tolist() == VALUES.tolist()
+    assert allowed > 4
+
+
+def test_a_move_whose_source_stays_says_so():
+    class Keeping(MemoryStore):
+        def delete(self, key):
+            raise SourceError("no rights to delete")
+
+    store = make(3)
+    with pytest.raises(WriteError, match=r"'moved' is complete, but .* no rights"):
+        vz.open(Keeping(store), mode="r+").move("a", "moved")
+    assert vz.open(store)["moved"][...].tolist() == VALUES.tolist()

@@ -361,12 +361,14 @@ class Group(Mapping[str, "Array | Group"], Publishable):
         """Give a member another path in this group, with everything in it.
 
         In a directory that is one step. Elsewhere all its keys are copied, then deleted: whoever
-        reads meanwhile finds one of the two.
+        reads meanwhile finds one of the two, or both.
 
         Raises
         ------
         NodeExistsError
             There is a node at the target.
+        WriteError
+            The target is complete, but the source cannot be deleted.
         """
         write_nodes.move_node(
             self.store,

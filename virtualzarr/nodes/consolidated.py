@@ -24,16 +24,22 @@ from virtualzarr.nodes.documents import (
 from virtualzarr.stores import Store
 
 
-def iter_documents(store: Store, path: str, zarr_format: int) -> Iterator[tuple[str, Document]]:
-    """Yield the documents of a node and of all below it, by keys relative to it."""
+def own_documents(store: Store, path: str, zarr_format: int) -> dict[str, Document]:
+    """Return the documents of a node by their names; none if there is no node."""
     documents = {}
     for name in NODE_DOCUMENTS[zarr_format]:
         if (data := store.get(join(path, name))) is not None:
             documents[name] = load_document(data, store, path)
+    if documents and zarr_format == 2:
+        documents.setdefault(".zattrs", {})  # told to be empty, so that no reader asks for it
+    return documents
+
+
+def iter_documents(store: Store, path: str, zarr_format: int) -> Iterator[tuple[str, Document]]:
+    """Yield the documents of a node and of all below it, by keys relative to it."""
+    documents = own_documents(store, path, zarr_format)
     if not documents:
         return
-    if zarr_format == 2:
-        documents.setdefault(".zattrs", {})  # told to be empty, so that no reader asks for it
     yield from documents.items()
     if ".zarray" in documents or documents.get("zarr.json", {}).get("node_type") == "array":
         return
@@ -158,10 +164,33 @@ def replace_members(
         if stale is None or not f"{name}/".startswith(f"{stale}/")
     }
     holder = document if zarr_format == 2 else document["consolidated_metadata"]
-    merged = {**valid, **new}
+    merged = {**valid, **_missing_groups(store, path, {**valid, **new}, new, zarr_format), **new}
     if zarr_format == 2:  # attributes alone make no node: no reader takes such documents
         kinds = {key.rpartition("/")[0] for key in merged if not key.endswith(".zattrs")}
         merged = {key: each for key, each in merged.items() if key.rpartition("/")[0] in kinds}
     # zarr-python takes for members of a group only those that stand beside each other.
     holder["metadata"] = dict(sorted(merged.items(), key=lambda pair: pair[0].split("/")))
     return dumps_json(document)
+
+
+def _missing_groups(
+    store: Store,
+    path: str,
+    members: Mapping[str, Document],
+    new: Mapping[str, Document],
+    zarr_format: int,
+) -> dict[str, Document]:
+    """Return documents of groups above new members of which consolidated metadata say nothing.
+
+    Who made such a group was cut short; readers would not find what is in it, or refuse everything.
+    """
+    nodes = set(new) if zarr_format == 3 else {key.rpartition("/")[0] for key in new}
+    groups = {parent for node in nodes for parent in [*ancestors(node), node]}
+    told = members if zarr_format == 3 else {
+        key.rpartition("/")[0] for key in members if not key.endswith(".zattrs")
+    }  # fmt: skip
+    missing = {}
+    for group in sorted(groups.difference(told, {""})):
+        for name, document in own_documents(store, join(path, group), zarr_format).items():
+            missing[join(group, name)] = document
+    return by_path(missing) if zarr_format == 3 else missing

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from virtualzarr.nodes.consolidated import by_path, iter_documents, members_of, replace_members
+from virtualzarr.nodes.consolidated import by_path, members_of, own_documents, replace_members
 from virtualzarr.nodes.documents import ancestors, join, load_document
 from virtualzarr.nodes.replace_documents import PENDING, settle
 from virtualzarr.stores import Store
@@ -46,8 +46,8 @@ def _with_own_documents(
     if members is None or (document is not None and PENDING in document):
         return old
     relative = path[len(parent) :].strip("/")
-    own = iter_documents(store, path, zarr_format)
-    new = {join(relative, name): each for name, each in own}
+    own = own_documents(store, path, zarr_format)
+    new = {join(relative, name): each for name, each in own.items()}
     new = by_path(new) if zarr_format == 3 else new
     # Of v2, empty attributes need not be told.
     if all(members.get(name, {}) == new[name] for name in new):

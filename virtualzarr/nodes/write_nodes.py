@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from functools import partial
 
-from virtualzarr.errors import MetadataError, NodeExistsError, NodeNotFoundError, error_context
+from virtualzarr.errors import (
+    MetadataError,
+    NodeExistsError,
+    NodeNotFoundError,
+    SourceError,
+    WriteError,
+    error_context,
+)
 from virtualzarr.metadata import ArrayMetadata, GroupMetadata, dumps_json
 from virtualzarr.metadata.node_documents import to_documents
 from virtualzarr.nodes.consolidated import iter_documents, refresh_consolidated
@@ -134,6 +141,11 @@ def move_node(store: Store, source: str, target: str) -> None:
     """Move a node with everything in it to a path where there is none.
 
     Stores with a method `rename` may do it as one step; else everything is copied, then deleted.
+
+    Raises
+    ------
+    WriteError
+        The target is complete, but the source cannot be deleted.
     """
     # A local rename is atomic and copies nothing; object stores have no such operation.
     node = _prepare_target(store, source, target)
@@ -141,7 +153,15 @@ def move_node(store: Store, source: str, target: str) -> None:
     if rename is None or not rename(source, target):
         _copy_keys(store, source, target)
         _refresh_subtree(store, target, node.zarr_format)
-        delete_node(store, source)
+        try:
+            delete_node(store, source)
+        except SourceError as error:
+            raise WriteError(
+                f"{target!r} is complete, but what it was copied from is still there in part, and "
+                f"has to be deleted: {error.message}",
+                file=store.uri,
+                variable=source,
+            ) from error
         return
     _refresh_subtree(store, target, node.zarr_format)
     refresh_consolidated(store, source, {}, node.zarr_format)
