@@ -48,6 +48,25 @@ def parallel(request, monkeypatch):
             yield pool
 
 
+def test_names_are_those_of_the_folder_of_who_asks(tmp_path, parallel, monkeypatch):
+    for folder, k in (("a", 1), ("b", 2)):
+        (tmp_path / folder).mkdir()
+        for number in range(2):
+            write(tmp_path / folder / f"{number}.nc", k + 2 * number)
+    monkeypatch.chdir(tmp_path / "b")
+    # Workers begin here.
+    assert (
+        vz.virtualize("*.nc", "time", parallel=parallel)["air"][:, 0].tolist() == [2] * 3 + [4] * 3
+    )
+    monkeypatch.chdir(tmp_path / "a")
+    for files in ("*.nc", ["0.nc", "1.nc"]):
+        group = vz.virtualize(files, "time", parallel=parallel)
+        assert group["air"][:, 0].tolist() == [1] * 3 + [3] * 3
+    vz.create_dataset("d.dataset", ["0.nc"], "time", parallel=parallel)
+    vz.append("d.dataset", ["1.nc"], "time", parallel=parallel)
+    assert vz.open("d.dataset")["air"][:, 0].tolist() == [1] * 3 + [3] * 3
+
+
 def test_elsewhere(paths, parallel, tmp_path, capsys, monkeypatch):
     def joined(**options):
         return vz.virtualize(paths, "time", parallel=parallel, **options)
@@ -91,7 +110,7 @@ def test_files_are_shared_out():
         with pytest.raises(ExecutorError, match="something else than what came"):
             list(scanning.scan_each([str(k) for k in range(count)], executor, False))
         assert [name for batch in executor.batches for name in batch] == [
-            str(k) for k in range(count)
+            os.path.abspath(str(k)) for k in range(count)
         ]
         assert {len(batch) for batch in executor.batches[:-1]} <= {size}
 

@@ -508,11 +508,18 @@ class TestInterruptions:
     class Failing(MemoryStore):
         left = 10**9
 
-        def set(self, key, data):
+        def _count(self):
             if self.left <= 0:
                 raise OSError("no space left")
             self.left -= 1
+
+        def set(self, key, data):
+            self._count()
             super().set(key, data)
+
+        def update(self, key, change):
+            self._count()
+            super().update(key, change)
 
     @pytest.mark.parametrize("options", [{}, {"chunks": 4}, {"zarr_format": 2}])
     def test_at_every_step(self, tree, options):

@@ -24,7 +24,9 @@ from virtualzarr.errors import (
     VirtualZarrError,
 )
 from virtualzarr.manifest import Manifest, Source, Sources
+from virtualzarr.rechunk import copy as copying
 from virtualzarr.rechunk import parallel as parallel_copies
+from virtualzarr.rechunk.destination import prepare_destination
 
 FILES, ROWS = 6, 4
 
@@ -196,7 +198,7 @@ def test_errors_name_variable_and_chunk(files, workers, tmp_path):
 def test_what_workers_cannot_write_to_is_refused(files, workers, tmp_path):
     group = virtual(files)
     for target in ({}, "memory://of-each-process.zarr"):
-        with pytest.raises(AccessError, match="did not arrive"):
+        with pytest.raises(AccessError, match="workers must be able to write"):
             vz.copy(group, target, parallel=workers)
     with pytest.raises(UnsupportedError, match="one process"):
         vz.copy(group, tmp_path / "a.zip", parallel=workers)
@@ -206,6 +208,36 @@ def test_what_workers_cannot_write_to_is_refused(files, workers, tmp_path):
     with ThreadPoolExecutor(2) as threads:
         vz.copy(group, store, parallel=threads)
     np.testing.assert_array_equal(vz.open(store)["air"][...], group["air"][...])
+
+
+@pytest.mark.parametrize("options", [{}, {"chunks": (4, 2)}, {"shards": (4, 6)}], ids=str)
+def test_workers_that_cannot_see_the_source_do_not_take_it_for_missing(tmp_path, workers, options):
+    values = np.arange(1, 25).reshape(4, 6)
+    place = f"memory://{tmp_path.name}"  # which only this process sees
+    source = vz.create_array(place, data=values, chunks=(1, 6))
+    for parallel in (workers, 2):
+        with pytest.raises(AccessError, match="must be able to read it"):
+            vz.copy(source, tmp_path / "a", parallel=parallel, overwrite=True, **options)
+        with pytest.raises(VirtualZarrError):
+            vz.open(tmp_path / "a")
+    with ThreadPoolExecutor(2) as threads:
+        vz.copy(source, tmp_path / "a", parallel=threads, overwrite=True, **options)
+    assert vz.open(tmp_path / "a")[...].tolist() == values.tolist()
+
+
+@pytest.mark.parametrize("options", [{}, {"chunks": (4, 2)}, {"shards": (4, 6)}], ids=str)
+def test_chunks_that_vanish_meanwhile_are_not_taken_for_missing(tmp_path, monkeypatch, options):
+    source = vz.create_array(tmp_path / "s", data=np.arange(1, 25).reshape(4, 6), chunks=(1, 6))
+
+    def prepare(*args):
+        os.remove(tmp_path / "s/c/2/0")
+        return prepare_destination(*args)
+
+    monkeypatch.setattr(copying, "prepare_destination", prepare)
+    with pytest.raises(VirtualZarrError, match=r"the chunk is missing|is not there"):
+        vz.copy(source, tmp_path / "a", **options)
+    with pytest.raises(VirtualZarrError):
+        vz.open(tmp_path / "a")
 
 
 def die(part):
@@ -270,7 +302,7 @@ def test_workers_of_dask(files, tmp_path):
         part.publish(tmp_path / "refs.json", copy=True, inline=0, parallel=client)
         dataset = vz.create_dataset(tmp_path / "dataset", files / "0.h5", "time")
         dataset.compact({"time": 4}, parallel=client)
-        with pytest.raises(AccessError, match="did not arrive"):
+        with pytest.raises(AccessError, match="workers must be able to write"):
             vz.copy(group, {}, parallel=client)
     assert read_tree(tmp_path / "a.zarr") == read_tree(tmp_path / "serial.zarr")
     np.testing.assert_array_equal(vz.open(tmp_path / "refs.json")["air"][...], group["air"][1:])

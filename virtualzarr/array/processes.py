@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import pickle
 import queue
+import select
 import signal
 import struct
 import subprocess
@@ -249,12 +250,22 @@ def _call(request: bytes) -> bytes:
         return pickle.dumps((False, ExecutorError(problem)))
 
 
+def _end_with_parent(source: int) -> None:
+    """End this process once nobody can ask it for anything: others may write to the same then."""
+    poll = select.poll()
+    poll.register(source, 0)  # for nothing but the end of the other side
+    poll.poll()
+    os._exit(1)
+
+
 def serve() -> None:
     """Do tasks until the other side has closed: the main program of a worker."""
     # Of interrupts, the process that started this one decides what becomes.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     with suppress(EOFError, BrokenPipeError):  # who started this one may be killed at any moment
         source, sink = take_pipes()
+        if hasattr(select, "poll"):
+            threading.Thread(target=_end_with_parent, args=(source.fileno(),), daemon=True).start()
         while True:
             _send(sink, _call(_receive(source)))
 

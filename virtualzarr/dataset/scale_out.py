@@ -34,6 +34,7 @@ from virtualzarr.dataset.staged_records import Staged
 from virtualzarr.dataset.staging import NewSchemaError, StagedRows, request_commit
 from virtualzarr.errors import ExecutorError, warn_caller
 from virtualzarr.ingest.progress import show_progress
+from virtualzarr.ingest.scan_files import name_for_workers
 from virtualzarr.stores.uris import resolve_uri
 
 if TYPE_CHECKING:
@@ -200,7 +201,7 @@ def _select_sent(options: Mapping[str, Any]) -> dict[str, Any]:
 def _split(files: Sequence[str], **common: Any) -> list[Batch]:
     settings = settings_for_workers()
     common |= {"first": None, "settings": settings, "home": identify_process()}
-    size = config.tuning.staged_files
+    size, files = config.tuning.staged_files, [name_for_workers(file) for file in files]
     return [Batch(files=tuple(files[k : k + size]), **common) for k in range(0, len(files), size)]
 
 

@@ -9,7 +9,7 @@ import time
 import warnings
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from hashlib import blake2b
@@ -38,6 +38,7 @@ from virtualzarr.ingest.template_cache import TemplateCache, uses_templates
 from virtualzarr.stores.file_heads import iter_heads, use_heads
 from virtualzarr.stores.files import Location, is_url, resolve_uri
 from virtualzarr.stores.request_loop import SharedWork
+from virtualzarr.stores.uris import is_web
 
 _log = logging.getLogger(__name__)
 
@@ -282,6 +283,7 @@ def _scan_parallel(
     work = partial(shared_work.do, partial(
         _scan_batch, home=os.getpid(), settings=settings, options=options, reads_values=reads_values
     ))  # fmt: skip
+    files = [name_for_workers(file) for file in files]
     batches = [files[k : k + size] for k in range(0, len(files), size)]
     with name_deaths(), shared_work:
         for some, answer in zip_longest(batches, executor.map(work, batches), fillvalue=()):
@@ -289,6 +291,23 @@ def _scan_parallel(
             for message, category in caught:
                 warn_caller(message, category)
             yield from packed if isinstance(packed, list) else packed.items()
+
+
+def name_for_workers(file: str) -> str:
+    """Return the name by which processes elsewhere know a file: their folder may be another one.
+
+    Examples
+    --------
+    >>> name_for_workers("a.nc") == os.path.abspath("a.nc"), name_for_workers("s3://bucket/a.nc")
+    (True, 's3://bucket/a.nc')
+    """
+    with suppress(VirtualZarrError):  # a worker says what is wrong with it
+        name = resolve_uri(file)
+        chain, link, last = name.rpartition("::")
+        # A path at the end of a chain of protocols that fsspec knows.
+        is_whole = not chain or os.path.isabs(name) or is_web(name)
+        return name if is_whole else chain + link + resolve_uri(last)
+    return file
 
 
 Warnings = list[tuple[str, type[Warning]]]

@@ -17,6 +17,7 @@ from virtualzarr.metadata import GroupMetadata
 from virtualzarr.metadata.ome import find_ome_changes
 from virtualzarr.nodes.consolidated import consolidate
 from virtualzarr.nodes.documents import join, validate_path
+from virtualzarr.rechunk.claim import Claim
 from virtualzarr.rechunk.destination import (
     check_disjoint,
     finish_destination,
@@ -233,14 +234,15 @@ def copy(
                 target = Array.from_store(plan.metadata, store, below)
                 transfers[key] = _plan_transfer(node, target, plan, memory, write_empty_chunks, key)
         # Only now is anything deleted or written.
-        prepare_destination(store, start, zarr_format, overwrite)
-        counts = _run(transfers, plans, store, start, progress, parallel)
-        # Consolidated metadata repeat all documents, so they come last.
-        if isinstance(root, Group) and (
-            consolidated or (consolidated is None and _is_consolidated(root))
-        ):
-            consolidate(store, start)
-        finish_destination(store, start, zarr_format)
+        claim = prepare_destination(store, start, zarr_format, overwrite)
+        with claim.hold():
+            counts = _run(transfers, plans, store, start, progress, parallel, claim)
+            # Consolidated metadata repeat all documents, so they come last.
+            if isinstance(root, Group) and (
+                consolidated or (consolidated is None and _is_consolidated(root))
+            ):
+                consolidate(store, start)
+            finish_destination(store, start, zarr_format, claim)
     _log.info("copied %d arrays to %s", len(transfers), hide_in_url(uri))
     return CopyReport(
         len(transfers), len(nodes) - len(transfers), counts.copied, counts.repacked,
@@ -367,11 +369,14 @@ def _run(
     start: str,
     progress: bool | None,
     parallel: Any,
+    claim: Claim,
 ) -> TransferCounts:
     """Copy all chunks, and write the documents of each node after everything in it."""
     from tqdm import tqdm
 
     counts = TransferCounts()
+    for work in transfers.values():
+        work.claim = claim
     total = sum(work.nbytes for work in transfers.values())
     if progress is None:
         # A bar that flashes by, or ends up in a log file, is noise.
@@ -388,5 +393,6 @@ def _run(
                 bar.set_postfix_str(key, refresh=False)
                 transfers[key].run(counts, bar.update)
             path = validate_path(join(start, key), plan.metadata.zarr_format)
+            claim.check()
             write_documents(store, path, plan.metadata)
     return counts

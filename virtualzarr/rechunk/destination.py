@@ -27,15 +27,13 @@ from virtualzarr.nodes.documents import (
     find_node,
     join,
 )
+from virtualzarr.rechunk.claim import INCOMPLETE_KEY, Claim
 from virtualzarr.stores import Store, open_store
 from virtualzarr.stores.atomic_files import replace_atomically
 from virtualzarr.stores.files import is_url, resolve_uri
 from virtualzarr.stores.memory import MemoryStore
 from virtualzarr.stores.read_only import unwrap
 from virtualzarr.stores.zip import ZipStore
-
-INCOMPLETE_KEY = ".virtualzarr-copy"
-"""The key of the note, below the path of the copy."""
 
 
 @contextmanager
@@ -109,8 +107,8 @@ def _real_path(uri: str) -> str:
     return uri.rstrip("/") if is_url(uri) else os.path.realpath(uri)
 
 
-def prepare_destination(store: Store, path: str, zarr_format: int, overwrite: bool) -> None:
-    """See to it that nothing lies where a copy goes, and that there are groups above.
+def prepare_destination(store: Store, path: str, zarr_format: int, overwrite: bool) -> Claim:
+    """Claim the place of a copy, at which nothing lies then, and see to groups above.
 
     Raises
     ------
@@ -122,9 +120,13 @@ def prepare_destination(store: Store, path: str, zarr_format: int, overwrite: bo
     check_writable(store)
     # What is deleted must be known to be Zarr, or ours: never a folder of other files.
     node, note = find_node(store, path), join(path, INCOMPLETE_KEY)
-    interrupted = store.get(note) is not None
+    interrupted, claim = store.get(note) is not None, None
     if node is not None or interrupted:
-        existing = f"the {node[1]}" if node else "what is left of a copy that was interrupted"
+        existing = (
+            f"the {node[1]}"
+            if node
+            else "a copy that was interrupted, if it is not being made still"
+        )
         if not overwrite:
             raise NodeExistsError(
                 f"there is something already; overwrite=True replaces {existing}",
@@ -132,8 +134,9 @@ def prepare_destination(store: Store, path: str, zarr_format: int, overwrite: bo
                 variable=path or "/",
             )
         # First, so that whoever is cut short meanwhile leaves what overwrite=True begins anew.
-        _write_note(store, note)
-        _clear(store, path)
+        claim = Claim(store, path, overwrite=True)
+        with claim.hold():
+            _clear(store, path)
     # Also with overwrite=True: files that belong to no hierarchy are somebody's.
     if (key := next((key for key, _ in store.list(path) if key != note), None)) is not None:
         raise NodeExistsError(
@@ -146,11 +149,7 @@ def prepare_destination(store: Store, path: str, zarr_format: int, overwrite: bo
         from virtualzarr import open_group
 
         open_group(store, parent, mode="a", zarr_format=zarr_format)
-    _write_note(store, note)
-
-
-def _write_note(store: Store, note: str) -> None:
-    store.set(note, dumps_json({"note": "a copy that is not complete yet"}))
+    return claim or Claim(store, path, overwrite=False)
 
 
 def _clear(store: Store, path: str) -> None:
@@ -166,17 +165,16 @@ def _clear(store: Store, path: str) -> None:
         delete(join(path, name))
 
 
-def finish_destination(store: Store, path: str, zarr_format: int) -> None:
+def finish_destination(store: Store, path: str, zarr_format: int, claim: Claim) -> None:
     """Tell what lies above of a copy that is complete, and take its note away."""
     if path:
         documents = dict(iter_documents(store, path, zarr_format))
         refresh_consolidated(store, path, documents, zarr_format)
-    note = join(path, INCOMPLETE_KEY)
     try:
-        store.delete(note)
+        claim.release()
     except SourceError as error:
         raise WriteError(
-            f"the copy is complete, but {note} cannot be deleted, which says that it is not: "
+            f"the copy is complete, but {claim.key} cannot be deleted, which says that it is not: "
             f"{error.message}",
             file=store.uri,
         ) from error

@@ -13,6 +13,7 @@ from virtualzarr.array.cut_array import cut_array, cut_box
 from virtualzarr.array.executors import map_in_order
 from virtualzarr.errors import AccessError, UnsupportedError
 from virtualzarr.manifest.cut import Cells
+from virtualzarr.nodes.documents import join
 from virtualzarr.rechunk.stored_boxes import Boxes
 from virtualzarr.rechunk.transfer import (
     PROGRESS_STEP,
@@ -59,10 +60,14 @@ def run_parallel(
     UnsupportedError
         The store cannot be written to by several processes.
     AccessError
-        What a worker wrote is not in the store: its disk or its memory is another one.
+        What a worker wrote is not in the store, or it cannot see what is copied: its disk or its
+        memory is another one.
     """
     if isinstance(store, ZipStore):
         raise UnsupportedError("a zip file is written by one process", file=store.uri)
+    transfers = [*transfers]
+    for transfer in transfers:
+        transfer.document = _read_document(transfer.source)
     parts = (part for transfer in transfers for part in split(transfer))
     for report in map_in_order(copy_part, parts, parallel, name=_name):
         counts.add(**report.counts)
@@ -74,6 +79,15 @@ def run_parallel(
                 "where the copy is to be",
                 file=store.uri,
             )
+
+
+def _read_document(array: Array) -> bytes | None:
+    """Return the document of an array whose chunks are a store's own; None of others."""
+    chunks = array.chunk_source
+    if not isinstance(chunks, StoreChunks):
+        return None
+    name = "zarr.json" if array.metadata.zarr_format == 3 else ".zarray"
+    return chunks.store.get(join(chunks.path, name))
 
 
 def _name(part: ArrayTransfer) -> str:
@@ -133,7 +147,16 @@ def copy_part(part: ArrayTransfer) -> PartReport:
     part.target = part.target.replace(chunk_source=StoreChunks(store, chunks.path, chunks.encoding))
     counts = TransferCounts()
     done: list[int] = []
-    part.run(counts, done.append)
+    # Of chunks that a worker cannot see, nothing else tells it that they are not missing.
+    if part.document != _read_document(part.source):
+        raise AccessError(
+            "a worker does not see what is copied, or not as it was when the copy was planned: "
+            "workers must be able to read it where it is",
+            variable=part.source.path,
+        )
+    assert part.claim is not None
+    with part.claim.hold():
+        part.run(counts, done.append)
     numbers = {name: value for name, value in vars(counts).items() if name != "lock"}
     return PartReport(numbers, sum(done), store.last)
 

@@ -26,6 +26,7 @@ from virtualzarr.errors import (
     error_context,
 )
 from virtualzarr.rechunk.blocks import Blocks, Box, least_memory, plan_blocks, split_box
+from virtualzarr.rechunk.claim import Claim
 from virtualzarr.rechunk.node_plan import ArrayPlan, check_encodes
 from virtualzarr.rechunk.stored_boxes import (
     Boxes,
@@ -142,6 +143,8 @@ class ArrayTransfer:
         self.cells: Int64 | None = None if stored is None else stored[0]
         self.memory = DEFAULT_MEMORY if memory is None else memory
         self.fixed = memory is not None
+        self.claim: Claim | None = None
+        self.document: bytes | None = None  # of the source, for workers
         # Of a part of the work: the boxes that it copies, and the stored chunks in each.
         self.chosen: list[tuple[Box, Int64 | None]] | None = None
         if not source.size:
@@ -237,6 +240,10 @@ class ArrayTransfer:
         elif self.blocks is not None:
             self._copy_blocks(counts, progress)
 
+    def _check_claim(self) -> None:
+        if self.claim is not None and self.remote:
+            self.claim.check()
+
     def _copy_objects(
         self, cells: Int64, sizes: Int64, counts: TransferCounts, progress: Progress
     ) -> None:
@@ -247,15 +254,25 @@ class ArrayTransfer:
             tasks = [partial(self._copy_object, located, i, keys[int(located.cell[i])], counts)
                      for i in range(len(located))]  # fmt: skip
             self._run(tasks, int(sizes[first:last].sum()))
+            self._check_claim()
             progress(_element_bytes(self.source, cells[first:last]))
 
     def _copy_object(
         self, located: LocatedChunks, i: int, key: str, counts: TransferCounts
     ) -> None:
         data = self._read_stored(located, i)
-        if data is not None:
-            _target_store(self.target).set(key, data)
-            counts.add(copied=1, nbytes_copied=len(data))
+        if data is None:
+            raise self._vanished_error()
+        _target_store(self.target).set(key, data)
+        counts.add(copied=1, nbytes_copied=len(data))
+
+    def _vanished_error(self) -> SourceNotFoundError:
+        # It may be on the disk of another machine: that is no reason to take it for missing.
+        return SourceNotFoundError(
+            "a chunk that was stored when the copy was planned is not there: it was deleted, or "
+            "the worker cannot see it",
+            variable=self.source.path,
+        )
 
     def _read_stored(self, located: LocatedChunks, i: int) -> Any:
         """Return the bytes of a chunk, None where there is none any more."""
@@ -277,11 +294,15 @@ class ArrayTransfer:
             boxes = [(tuple(low), tuple(high)) for low, high in
                      zip(self.boxes.low[first:last].tolist(),
                          self.boxes.high[first:last].tolist(), strict=True)]  # fmt: skip
-            tasks = [partial(self._copy_shard, box, counts) for box in boxes]
+            nstored = np.diff(self.boxes.bounds)[first:last].tolist()
+            tasks = [partial(self._copy_shard, *each, counts)
+                     for each in zip(boxes, nstored, strict=True)]  # fmt: skip
             self._run(tasks, int(self.sizes[first:last].sum()))
+            self._check_claim()
             progress(sum(_box_size(box) for box in boxes) * self.itemsize)
 
-    def _copy_shard(self, box: Box, counts: TransferCounts) -> None:
+    def _copy_shard(self, box: Box, nstored: int, counts: TransferCounts) -> None:
+        """Copy what is stored in a box, in so many chunks or shards of the source."""
         metadata, chunks = self.source._resolve_shards()
         # On the grid of sub-chunks: only their bytes are fetched, by the index of the shard.
         projection = metadata.grid.project(_box_selection(box))
@@ -298,6 +319,8 @@ class ArrayTransfer:
         tasks: list[Task] = [partial(fetch, i) for i in range(len(located))]
         run_shared(tasks, remote=True) if self.remote else _run_in_turn(tasks)
         present = {i: data for i, data in enumerate(values) if data is not None}
+        if metadata is self.source.metadata and len(present) < nstored:
+            raise self._vanished_error()
         counts.add(repacked=len(present), nbytes_copied=sum(map(len, present.values())))
         store, codec = _target_store(self.target), find_sharding(self.target.metadata.pipeline)
         if codec is None:
@@ -324,7 +347,8 @@ class ArrayTransfer:
                 buffer = np.empty(math.prod(shape), self.source.dtype)
             # The same memory again and again: fresh pages cost more than most codecs.
             block = buffer[: math.prod(shape)].reshape(shape)
-            if self._read(box, block):
+            if self._read(box, block, rows):
+                self._check_claim()
                 self._write(box, block, rows)
             counts.add(nbytes_decoded=block.size * self.itemsize)
             progress(block.size * self.itemsize)
@@ -347,16 +371,21 @@ class ArrayTransfer:
             corners = self.boxes.low[i].tolist(), self.boxes.high[i].tolist()
             yield (tuple(corners[0]), tuple(corners[1])), self.cells[rows]
 
-    def _read(self, box: Box, block: NDArray[Any]) -> bool:
-        """Read a part of the source; return whether there is anything in it."""
+    def _read(self, box: Box, block: NDArray[Any], cells: Int64 | None) -> bool:
+        """Read a part of the source, in which these chunks are; return whether there are any."""
         assert self.blocks is not None
         metadata, chunks = self.source._resolve_shards()
         assert isinstance(metadata.grid, SeparableGrid)
         sharded = metadata is not self.source.metadata and not self.change.everything
         if sharded and not len(chunks.locate(metadata.grid.project(_box_selection(box)))):
             return False  # of a shard there may be only some chunks
+        source = self.source
+        if cells is not None and metadata is source.metadata:
+            bounds = zip(metadata.grid.axes, *box, strict=True)
+            every = math.prod(axis.cell_of(b - 1) + 1 - axis.cell_of(a) for axis, a, b in bounds)
+            source = source.replace(fill_missing=len(cells) < every)
         for part in split_box(metadata.grid, box, self.blocks.at_once):
-            self.source.read(_box_selection(part), out=_view_box(block, part, box))
+            source.read(_box_selection(part), out=_view_box(block, part, box))
         return True
 
     def _write(self, box: Box, block: NDArray[Any], cells: Int64 | None) -> None:

@@ -21,6 +21,7 @@ _FAR = 1 << 30
 if hasattr(fcntl, "F_OFD_SETLKW") and sys.maxsize > 2**32:
     # Locks of the open file, not of the process, so that they exclude threads, too.
     _TAKE = struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+    _SHARE = struct.pack("hhqqi4x", fcntl.F_RDLCK, os.SEEK_SET, 0, 0, 0)
     _GIVE = struct.pack("hhqqi4x", fcntl.F_UNLCK, os.SEEK_SET, 0, 0, 0)
 
     def lock_file(fd: int) -> None:
@@ -33,6 +34,10 @@ if hasattr(fcntl, "F_OFD_SETLKW") and sys.maxsize > 2**32:
             fcntl.fcntl(fd, fcntl.F_OFD_SETLK, _TAKE)
             return True
         return False
+
+    def share_file(fd: int) -> None:
+        """Wait for a lock of an open file that others may have, too, but for exclusive ones."""
+        fcntl.fcntl(fd, fcntl.F_OFD_SETLKW, _SHARE)
 
     def unlock_file(fd: int) -> None:
         """Give the lock of an open file back."""
@@ -51,12 +56,17 @@ elif fcntl is not None:
             return True
         return False
 
+    def share_file(fd: int) -> None:
+        """Wait for a lock of an open file that others may have, too, but for exclusive ones."""
+        fcntl.flock(fd, fcntl.LOCK_SH)
+
     def unlock_file(fd: int) -> None:
         """Give the lock of an open file back."""
         fcntl.flock(fd, fcntl.LOCK_UN)
 
 else:
     _msvcrt: Any = import_module("msvcrt")
+    share_file = None  # there are no such locks
 
     def lock_file(fd: int) -> None:
         """Wait for the exclusive lock of an open file, which excludes threads, too."""

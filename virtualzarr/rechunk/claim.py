@@ -1,0 +1,172 @@
+"""Claims: the place of a copy is one copy's, until it is complete or another one is begun there.
+
+A note lies there meanwhile, with a text that no other copy has. In a directory, whoever writes for
+the copy shares the lock of the note's file, also a worker whose parent was killed: another copy
+begins only when none of them is at work, and none of them begins work when it is another's.
+Elsewhere, whoever writes looks into the note now and then.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from secrets import token_hex
+from typing import Any
+
+from virtualzarr.errors import AccessError, MismatchError, NodeExistsError
+from virtualzarr.metadata import dumps_json
+from virtualzarr.nodes.documents import join
+from virtualzarr.stores import Store
+from virtualzarr.stores.file_locks import share_file, try_lock_file, unlock_file
+from virtualzarr.stores.forks import reset_in_forks
+from virtualzarr.stores.locks import local_folder
+
+INCOMPLETE_KEY = ".virtualzarr-copy"
+"""The key of the note, below the path of the copy."""
+
+
+class Claim:
+    """That a place is one copy's: in each process that writes for it.
+
+    Parameters
+    ----------
+    store : Store
+    path : str
+        Where the copy goes.
+
+    Raises
+    ------
+    NodeExistsError
+        Another copy is being made there, or one is left that may not be replaced.
+    """
+
+    def __init__(self, store: Store, path: str, *, overwrite: bool) -> None:
+        self.store, self.path = store, path
+        self.key = join(path, INCOMPLETE_KEY)
+        self._note = dumps_json({"note": "a copy that is not complete yet", "id": token_hex(16)})
+        with self._exclude_others():
+            store.update(self.key, self._replace if overwrite else self._create)
+        self._begin()
+
+    def _begin(self) -> None:
+        self._files: set[int] = set()
+        reset_in_forks(self)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "_files"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self._begin()
+
+    def reset_after_fork(self) -> None:
+        """Let the locks be the parent's alone: they end with it."""
+        for file in self._files:
+            os.close(file)
+        self._files = set()
+
+    def _create(self, old: bytes | None) -> bytes:
+        if old is not None:
+            raise self._exists("there is a copy already that is being made, or was interrupted; "
+                               "overwrite=True begins it anew")  # fmt: skip
+        return self._note
+
+    def _replace(self, old: bytes | None) -> bytes:
+        return self._note
+
+    def _exists(self, problem: str) -> NodeExistsError:
+        return NodeExistsError(problem, file=self.store.uri, variable=self.path or "/")
+
+    @contextmanager
+    def hold(self) -> Iterator[None]:
+        """Keep others from beginning a copy there, within a with statement.
+
+        Raises
+        ------
+        MismatchError
+            Another one has been begun already.
+        """
+        file = self._open()
+        if file is None:
+            self.check()
+            yield
+            return
+        self._files.add(file)
+        try:
+            share_file(file)
+            self.check()
+            if not _is_at(file, self._local_path()):
+                raise self._lost()
+            yield
+        finally:
+            if file in self._files:  # not in a forked process
+                self._files.discard(file)
+                unlock_file(file)
+                os.close(file)
+
+    def check(self) -> None:
+        """Raise a `MismatchError` if another copy has been begun there.
+
+        An `AccessError` says that nothing of this one is there, as for workers on other machines.
+        """
+        note = self.store.get(self.key)
+        if note is None:
+            raise AccessError(
+                f"the note of this copy, {self.key}, is not there: workers must be able to write "
+                "where the copy is to be, and nobody may delete it meanwhile",
+                file=self.store.uri,
+            )
+        if note != self._note:
+            raise self._lost()
+
+    def release(self) -> None:
+        """Let the place be complete: the note goes."""
+        self.store.delete(self.key)
+
+    def _lost(self) -> MismatchError:
+        return MismatchError(
+            "another copy was begun here while this one was being made, which is given up",
+            file=self.store.uri,
+            variable=self.path or "/",
+        )
+
+    @contextmanager
+    def _exclude_others(self) -> Iterator[None]:
+        """Refuse to go on where a copy is being made."""
+        file = self._open()
+        if file is None:
+            yield
+            return
+        try:
+            if not try_lock_file(file):
+                raise self._exists("another copy is being made there: wait for it, or end it, with "
+                                   "its workers")  # fmt: skip
+            yield
+        finally:
+            unlock_file(file)
+            os.close(file)
+
+    def _local_path(self) -> str | None:
+        folder = local_folder(self.store, self.path)
+        return None if folder is None else os.path.join(folder, INCOMPLETE_KEY)
+
+    def _open(self) -> int | None:
+        """Return the note's file; None if there is none, or no lock that can be shared."""
+        path = self._local_path()
+        if path is None or share_file is None:
+            return None
+        try:
+            return os.open(path, os.O_RDWR)
+        except FileNotFoundError:
+            return None
+
+
+def _is_at(file: int, path: str | None) -> bool:
+    """Tell whether an open file is the one that has a path now."""
+    try:
+        at = os.stat(path or "")
+    except FileNotFoundError:
+        return False
+    opened = os.fstat(file)
+    return (at.st_ino, at.st_dev) == (opened.st_ino, opened.st_dev)
