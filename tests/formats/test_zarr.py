@@ -12,6 +12,7 @@ import zarr
 
 import virtualzarr as vz
 from tests.formats.damage import flip_everywhere, truncate_everywhere
+from tests.stores.webserver import web_server
 from virtualzarr.errors import (
     AccessError,
     MetadataError,
@@ -323,6 +324,37 @@ def test_a_server_that_does_not_list_is_asked_for_each_chunk(
         group["a"].chunk_exists()
     with pytest.raises(UnsupportedError, match="does not list which chunks"):
         vz.concat([group["a"]])
+
+
+PAGES = {
+    "the first": lambda names: names[:4],
+    "no slashes": lambda names: [name.rstrip("/") for name in names],
+    "all": None,
+}
+
+
+@pytest.mark.parametrize("options", [{}, {"shards": (4, 4)}, {"zarr_format": 2}], ids=str)
+@pytest.mark.parametrize("links", PAGES.values(), ids=PAGES)
+def test_pages_that_leave_chunks_out_are_not_believed(tmp_path, monkeypatch, links, options):
+    values = np.arange(1.0, 65.0).reshape(16, 4)
+    array = vz.create_array(tmp_path / "a", shape=(16, 4), chunks=(2, 4), dtype="f8", **options)
+    array[:12] = values[:12]
+    values[12:] = 0
+    with web_server(tmp_path, lists=True, links=links) as server:
+        there = vz.open(f"{server.url}/a")
+        np.testing.assert_array_equal(there[...], values)
+        np.testing.assert_array_equal(vz.concat([there, there])[...], np.concatenate([values] * 2))
+        there.publish(tmp_path / "a.json")
+        (published,) = dict(vz.open(tmp_path / "a.json").arrays()).values()
+        np.testing.assert_array_equal(published[...], values)
+        for chunks in ("keep", (4, 1)):
+            vz.copy(there, tmp_path / "copied", overwrite=True, chunks=chunks)
+            np.testing.assert_array_equal(vz.open(tmp_path / "copied")[...], values)
+        monkeypatch.setattr(vz.config.limits, "chunk_queries", 0)
+        with pytest.raises(UnsupportedError, match=r"may leave some out.*chunk_queries"):
+            vz.concat([there])
+        vz.copy(there, tmp_path / "copied", overwrite=True)
+        np.testing.assert_array_equal(vz.open(tmp_path / "copied")[...], values)
 
 
 def test_a_server_that_shows_nothing_is_not_believed(tmp_path, http_server):

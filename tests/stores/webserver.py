@@ -28,6 +28,8 @@ class Handler(http.server.SimpleHTTPRequestHandler):
         Statuses, "reset" (the connection is closed before an answer) and "cut" (within it).
     tags, dates, lists, head : bool
         Whether there are entity tags, dates and listings, and whether HEAD is understood.
+    links : callable, optional
+        Returns which links a listing has, given those that it should have.
     before : callable, optional
         Called with each request's method and path.
     rewrite : callable, optional
@@ -90,6 +92,7 @@ class Handler(http.server.SimpleHTTPRequestHandler):
             names = sorted(
                 name + "/" * os.path.isdir(os.path.join(path, name)) for name in os.listdir(path)
             )
+            names = names if self.server.links is None else self.server.links(names)
             body = "".join(f'<a href="{name}">{name}</a>\n' for name in names).encode()
             return 200, {"Content-Type": "text/html"}, b"<html>" + body + b"</html>"
         try:
@@ -131,7 +134,7 @@ def web_server(folder, host="127.0.0.1", family=socket.AF_INET, **settings):
     server = kind((host, 0), handler)
     server.lock, server.requests, server.count = threading.Lock(), [], Counter()
     start = {"rate": 0.0, "seed": 0, "faults": FAULTS, "tags": True, "dates": True, "lists": False,
-             "head": True, "before": None, "rewrite": None}  # fmt: skip
+             "head": True, "links": None, "before": None, "rewrite": None}  # fmt: skip
     for name, value in (start | settings).items():
         setattr(server, name, value)
     server.url = f"http://{host}:{server.server_address[1]}"

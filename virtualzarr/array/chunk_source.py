@@ -31,6 +31,7 @@ from virtualzarr.stores.files import (
     is_url,
 )
 from virtualzarr.stores.upgraded import check_not_upgraded
+from virtualzarr.stores.uris import is_web
 
 _NO_CHUNK = -2
 
@@ -260,34 +261,64 @@ class StoreChunks:
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return the cells within a grid that have a chunk, and the bytes of each (-1: unknown).
 
-        Where a server does not list, each chunk is queried.
+        Each chunk is queried where a server does not list; and each that is not on its page where
+        it is a web server, whose pages may leave out what they please.
 
         Raises
         ------
         UnsupportedError
-            The server does not list, and there are more cells than `config.limits.chunk_queries`.
+            There are more cells to query than `config.limits.chunk_queries`.
         """
+        count = math.prod(shape)
         try:
             cells, sizes = self.list_cells(len(shape))
         except UnsupportedError as error:
-            query_size: Any = getattr(self.store, "size", None)
-            if query_size is None or math.prod(shape) > config.limits.chunk_queries:
-                raise
-            # The reshape keeps two axes also where the array has no axes, or no cells.
-            cells = np.array([*np.ndindex(*shape)], np.int64).reshape(math.prod(shape), len(shape))
-            sizes, keys = np.full(len(cells), _NO_CHUNK), self.keys(cells)
-
-            def query(i: int) -> None:
-                size = query_size(keys[i])
-                sizes[i] = _NO_CHUNK if size is None else size
-
-            run_shared([partial(query, i) for i in range(len(keys))], remote=True)
-            inside = sizes != _NO_CHUNK
-            if len(keys) and not inside.any():
+            self._check_queries(count, error)
+            cells, sizes = self._query_cells(np.arange(count), shape)
+            if count and not len(cells):
                 # A server that denies every chunk may deny whatever it is asked for.
                 raise error.at(variable=self.path) from None
-            return cells[inside], sizes[inside]
+            return cells, sizes
         inside = np.asarray((cells < np.array(shape, np.int64)).all(axis=1))
+        cells, sizes = cells[inside], sizes[inside]
+        if not self.lists_pages or len(cells) == count:
+            return cells, sizes
+        problem = (
+            f"the server's page lists {len(cells)} of {count} chunks, and may leave some out; to "
+            "ask for each of the others is more than config.limits.chunk_queries"
+        )
+        self._check_queries(count - len(cells), UnsupportedError(problem, file=self.store.uri))
+        listed = np.ravel_multi_index(tuple(cells.T), shape) if shape else np.zeros(len(cells), int)
+        others = self._query_cells(np.setdiff1d(np.arange(count), listed), shape)
+        return np.concatenate([cells, others[0]]), np.concatenate([sizes, others[1]])
+
+    @property
+    def lists_pages(self) -> bool:
+        """Whether what the store lists is what links on a web page say."""
+        # Behind a cache of fsspec, too.
+        return is_web(re.sub(r"^(\w+::)+", "", self.store.uri))
+
+    def _check_queries(self, count: int, error: UnsupportedError) -> None:
+        """Raise an error if so many chunks cannot be queried."""
+        if not hasattr(self.store, "size") or count > config.limits.chunk_queries:
+            raise error.at(variable=self.path)
+
+    def _query_cells(
+        self, numbers: NDArray[np.int64], shape: Sequence[int]
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return which of some cells, numbered in C order, have a chunk, and the bytes of each."""
+        query_size: Any = self.store.size  # type: ignore[attr-defined]
+        # The reshape keeps two axes also where the array has no axes, or no cells.
+        cells = np.array(np.unravel_index(numbers, shape) if shape else [], np.int64).T
+        cells = cells.reshape(len(numbers), len(shape))
+        sizes, keys = np.full(len(cells), _NO_CHUNK), self.keys(cells)
+
+        def query(i: int) -> None:
+            size = query_size(keys[i])
+            sizes[i] = _NO_CHUNK if size is None else size
+
+        run_shared([partial(query, i) for i in range(len(keys))], remote=True)
+        inside = sizes != _NO_CHUNK
         return cells[inside], sizes[inside]
 
     def find_unlisted_cells(self, grid: ChunkGrid, axes: Sequence[int]) -> NDArray[np.int64]:

@@ -12,6 +12,7 @@ from grids import ChunkGrid, SeparableGrid
 from grids.grouping import group_keys, rank_rows
 from virtualzarr.array import Array
 from virtualzarr.array.chunk_source import LocatedChunks, ManifestChunks, StoreChunks
+from virtualzarr.errors import UnsupportedError
 from virtualzarr.manifest.manifest import CANONICAL
 from virtualzarr.rechunk.blocks import Box
 
@@ -59,7 +60,11 @@ def list_stored_cells(array: Array) -> tuple[Int64, Int64] | None:
         return cells, _fill_unknown_sizes(sizes, array)
     if not isinstance(source, StoreChunks) or not source.is_listable:
         return None
-    cells, sizes = source.list_cells(array.ndim)
+    try:
+        whole = source.list_cells_within if source.lists_pages else None
+        cells, sizes = whole(grid.grid_shape) if whole else source.list_cells(array.ndim)
+    except UnsupportedError:  # there are too many that a page leaves out
+        return None
     # Arrays may have shrunk: chunks behind the end are not part of them.
     within = (cells < np.array(grid.grid_shape, np.int64)).all(axis=1)
     cells, sizes = cells[within], _fill_unknown_sizes(sizes[within], array)
