@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 from itertools import count
 
 import numpy as np
@@ -10,8 +12,14 @@ import zarr
 
 import virtualzarr as vz
 from tests.references.native.failing import Broken, Failing
-from virtualzarr.errors import SourceError, WriteError
-from virtualzarr.stores import MemoryStore
+from virtualzarr.errors import (
+    NodeExistsError,
+    NodeNotFoundError,
+    SourceError,
+    VirtualZarrError,
+    WriteError,
+)
+from virtualzarr.stores import LocalStore, MemoryStore
 
 VALUES = np.arange(24).reshape(6, 4)
 
@@ -52,6 +60,23 @@ def set_attributes_of_new_group(group):
     group.require_group("new").attrs["t"] = 3
 
 
+def require(group):
+    group.require_group("new").require_array("c", shape=(4,), dtype="i4", chunks=(2,))
+
+
+def make_again(group):
+    for path in ("new", "new/c"):
+        with contextlib.suppress(NodeExistsError):
+            create = group.create_group if path == "new" else group.create_array
+            create(path, **({} if path == "new" else {"shape": 4, "dtype": "i4", "chunks": 2}))
+
+
+def resize_and_set_attributes(group):
+    if group["a"].shape[0] < 10:
+        group["a"].resize((10, 4))
+    group["a"].attrs["units"] = "m"
+
+
 def write_below(group):
     array = group["in"]["b"]
     if array.shape[0] < 10:
@@ -86,6 +111,9 @@ def read(store):
         write_beyond,
         write_to_new,
         write_to_new_in_new_group,
+        require,
+        make_again,
+        resize_and_set_attributes,
         set_attributes_of_new_group,
         write_below,
         delete,
@@ -213,3 +241,109 @@ def test_a_move_whose_source_stays_says_so():
     with pytest.raises(WriteError, match=r"'moved' is complete, but .* no rights"):
         vz.open(Keeping(store), mode="r+").move("a", "moved")
     assert vz.open(store)["moved"][...].tolist() == VALUES.tolist()
+
+
+@pytest.mark.parametrize("zarr_format", [2, 3])
+@pytest.mark.parametrize("path", ["a", "in"])
+def test_a_move_in_a_directory_that_is_cut_short(tmp_path, zarr_format, path):
+    inner = "" if path == "a" else "/b"
+    for allowed in count():
+        folder = tmp_path / f"{allowed}"
+        vz.copy(vz.open(make(zarr_format)), folder)
+        try:
+            vz.open(Failing(LocalStore(folder), allowed), mode="r+").move(path, "moved")
+            break
+        except Broken:
+            group = vz.open(folder, use_consolidated=True)
+            for there in (path + inner, "moved" + inner):
+                if there in group:
+                    assert group[there][...].tolist() == VALUES.tolist()
+            with contextlib.suppress(NodeNotFoundError):
+                vz.open(folder, mode="r+").move(path, "moved")
+            group = vz.open(folder, use_consolidated=True)
+            assert path not in group
+            assert group["moved" + inner][...].tolist() == VALUES.tolist()
+    assert allowed > 2
+
+
+def test_a_move_that_readers_are_not_told_of_says_so(tmp_path):
+    class Untold(LocalStore):
+        left = 1
+
+        def update(self, key, change):
+            self.left -= 1
+            if self.left < 0:
+                raise SourceError("no space left")
+            super().update(key, change)
+
+    vz.copy(vz.open(make(3)), tmp_path / "a")
+    with pytest.raises(WriteError, match=r"it is at 'moved' now, but consolidated .* no space"):
+        vz.open(Untold(tmp_path / "a"), mode="r+").move("a", "moved")
+    assert "a" not in vz.open(tmp_path / "a")
+    vz.open(tmp_path / "a", mode="r+").consolidate_metadata()
+    assert vz.open(tmp_path / "a")["moved"][...].tolist() == VALUES.tolist()
+
+
+def make_deep(zarr_format):
+    store = {}
+    group = vz.create_group(store, zarr_format=zarr_format)
+    for path in ("h/a", "h/in/b"):
+        group.create_array(path, data=VALUES + 1, chunks=(2, 4))
+    group["h/in"].consolidate_metadata()
+    group.consolidate_metadata()
+    return store
+
+
+@pytest.mark.parametrize("zarr_format", [2, 3])
+def test_what_was_deleted_in_part_comes_back_whole_or_not_at_all(zarr_format):
+    for allowed in count():
+        store = make_deep(zarr_format)
+        try:
+            del vz.open(Failing(MemoryStore(store), allowed), mode="r+")["h"]
+            break
+        except Broken:
+            group = vz.open(store, mode="r+")
+            group.require_group("h/in")
+            group.consolidate_metadata()
+            for reader in (vz.open(store), vz.open(store, use_consolidated=False)):
+                for path in ("h/a", "h/in/b"):
+                    if path in reader:
+                        assert reader[path][...].tolist() == (VALUES + 1).tolist()
+            for path in ("h/a", "h/in/b"):
+                new = {"shape": (6, 4), "dtype": "i8", "chunks": (2, 4), "fill_value": 7}
+                try:
+                    group.create_array(path, **new)
+                except NodeExistsError:
+                    group.create_array(path, overwrite=True, **new)
+                assert (vz.open(store)[path][...] == 7).all()
+            del group["h"]
+            assert not [key for key in store if key.startswith("h/")]
+    assert allowed > 10
+
+
+def test_chunks_of_no_array_are_not_those_of_a_new_one(tmp_path):
+    for root in (tmp_path / "r", tmp_path / "g/a"):
+        vz.create_array(root, data=VALUES + 1, chunks=(2, 4))
+        (root / "zarr.json").unlink()
+        with pytest.raises(NodeExistsError, match="a chunk of no array"):
+            vz.create_array(root, shape=(6, 4), dtype="i8")
+    group = vz.create_group(tmp_path / "g")
+    with pytest.raises(VirtualZarrError, match="overwrite=True deletes them"):
+        group.create_array("a", shape=(6, 4), dtype="i8")
+    assert not group.create_array("a", shape=(6, 4), dtype="i8", overwrite=True)[...].any()
+
+
+def test_a_lock_file_that_cannot_be_deleted_locks_nobody_out(tmp_path, monkeypatch):
+    array = vz.create_array(tmp_path / "a", data=VALUES)
+    unlink, refused = os.unlink, []
+
+    def refuse(path, *args, **options):
+        if str(path).endswith("lock") and not refused:
+            refused.append(path)
+            raise OSError(5, "Input/output error")
+        unlink(path, *args, **options)
+
+    monkeypatch.setattr(os, "unlink", refuse)
+    array.resize((8, 4))
+    array.resize((9, 4))
+    assert vz.open(tmp_path / "a").shape == (9, 4)

@@ -218,21 +218,11 @@ class StoreChunks:
         UnsupportedError
             The store cannot be listed.
         """
-        # Nothing but chunk keys begins with "c" or a digit and has so many numbers.
-        # Greater numbers than these may not fit into int64, and no grid has them.
-        number = "(0|[1-9][0-9]{0,17}|[1-8][0-9]{18})"
-        separator = re.escape(self.encoding.separator)
-        is_default = self.encoding.name == "default"
-        parts = ["c"] * is_default + [number] * ndim
-        pattern = re.compile(separator.join(parts) or "0")
-        start = len(self.path) + 1 if self.path else 0
-        prefix = f"{self.path}/c" if self.path else "c"
-        # Listing `c/` alone spares the array's other objects; with other separators nothing but a
-        # prefix of names is common to chunks, which not every store can list by.
-        nested = is_default and self.encoding.separator == "/" and ndim
+        pattern, start = self.encoding.pattern(ndim), len(self.path) + 1 if self.path else 0
+        folder = "/".join(filter(None, [self.path, self.encoding.folder(ndim)]))
         listed = [
             (key[start:], size)
-            for key, size in self.store.list(prefix if nested else self.path)
+            for key, size in self.store.list(folder)
             if pattern.fullmatch(key, start)
         ]
         self.check_missing()

@@ -313,9 +313,14 @@ class Group(Mapping[str, "Array | Group"], Publishable):
             It is there, but not as asked for; the message has both values of whatever differs.
         """
         params.setdefault("zarr_format", self.zarr_format)
-        return self._with_cache_policy(
-            open_array(self.store, self._member_path(name), mode="a", **params)
-        )
+        array = open_array(self.store, self._member_path(name), mode="a", **params)
+        self._repair(array.path, array.metadata.zarr_format)
+        return self._with_cache_policy(array)
+
+    def _repair(self, path: str, zarr_format: int) -> None:
+        """Let readers find a member: who made it may have been cut short."""
+        if getattr(self.store, "writable", False):
+            write_nodes.complete_node(self.store, path, zarr_format)
 
     def _with_cache_policy(self, node: T) -> T:
         """Let an array or group be read with what this group was opened with."""
@@ -337,6 +342,7 @@ class Group(Mapping[str, "Array | Group"], Publishable):
         # None if nothing is there; an array there is an error, and never replaced.
         if resolved.read("group") is None:
             return self.create_group(name, attributes=attributes, zarr_format=zarr_format)
+        self._repair(resolved.path, zarr_format)
         return self._group_at(resolved.path)
 
     def _group_at(self, path: str) -> Group:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -85,6 +86,26 @@ class KeyEncoding:
             words = np.array([f"{lead}{value}" for value in values], dtype=object)
             total = total + words[inverse]
         return total.tolist()
+
+    def pattern(self, ndim: int) -> re.Pattern[str]:
+        """Return what matches the keys of an array's chunks, and no others.
+
+        Examples
+        --------
+        >>> [bool(KeyEncoding().pattern(1).fullmatch(key)) for key in ("c/12", "c/01", "c/1/2")]
+        [True, False, False]
+        """
+        # Nothing but chunk keys begins with "c" or a digit and has so many numbers.
+        # Greater numbers than these may not fit into int64, and no grid has them.
+        number = "(0|[1-9][0-9]{0,17}|[1-8][0-9]{18})"
+        parts = ["c"] * (self.name == "default") + [number] * ndim
+        return re.compile(re.escape(self.separator).join(parts) or "0")
+
+    def folder(self, ndim: int) -> str:
+        """Return the folder in which all chunks of an array are; empty where it is the array's."""
+        # Listing `c/` alone spares the array's other objects; with other separators nothing but a
+        # prefix of names is common to chunks, which not every store can list by.
+        return "c" if self.name == "default" and self.separator == "/" and ndim else ""
 
     def parse(self, keys: Sequence[str], ndim: int) -> npt.NDArray[np.int64]:
         """Return the cells that `keys` name, as an int64 array of shape (k, ndim).

@@ -118,6 +118,9 @@ def refresh_consolidated(
         # A search for the text is far cheaper than parsing: most groups are not consolidated.
         if data is None or (zarr_format == 3 and b'"consolidated_metadata"' not in data):
             continue
+        if zarr_format == 2 and not subtree:
+            # Others than the one that changed may have been left behind, too.
+            documents = own_documents(store, path, 2) | dict(documents)
         relative = path[len(parent) :].strip("/")
         new = {join(relative, name): document for name, document in documents.items()}
         stale = relative if subtree else None

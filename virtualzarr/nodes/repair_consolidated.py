@@ -1,8 +1,14 @@
-"""Consolidated metadata that somebody left behind who changed an array, and was cut short."""
+"""Consolidated metadata that somebody left behind who changed a node, and was cut short."""
 
 from __future__ import annotations
 
-from virtualzarr.nodes.consolidated import by_path, members_of, own_documents, replace_members
+from virtualzarr.nodes.consolidated import (
+    by_path,
+    iter_documents,
+    members_of,
+    own_documents,
+    replace_members,
+)
 from virtualzarr.nodes.documents import ancestors, join, load_document
 from virtualzarr.nodes.replace_documents import PENDING, settle
 from virtualzarr.stores import Store
@@ -10,10 +16,11 @@ from virtualzarr.stores.locks import hierarchy_lock
 
 
 def repair_consolidated(store: Store, path: str, zarr_format: int) -> None:
-    """Bring consolidated metadata above an array up to date, if they are not.
+    """Bring consolidated metadata above a node up to date, if they are not.
 
-    Who changed its document before may have died, or had an error, before it did so; whoever reads
-    would not see what is written to the array from now on.
+    Who made it, or changed its document, may have died, or had an error, before it did so; whoever
+    reads would not see what is written to it from now on. Of a group that they do not know, they
+    get all that is in it; of one that they know, others keep its document up to date.
     """
     if getattr(store, "metadata_key", None) is not None:
         return
@@ -40,13 +47,18 @@ def repair_consolidated(store: Store, path: str, zarr_format: int) -> None:
 def _with_own_documents(
     old: bytes | None, store: Store, path: str, parent: str, zarr_format: int
 ) -> bytes | None:
-    """Return the document above an array with the array's own in it; `old` if they are."""
+    """Return the document above a node with the node's own in it; `old` if they are."""
     document = None if old is None else load_document(old, store, parent)
     members = None if document is None else members_of(document, zarr_format)
     if members is None or (document is not None and PENDING in document):
         return old
     relative = path[len(parent) :].strip("/")
     own = own_documents(store, path, zarr_format)
+    is_group = ".zgroup" in own or own.get("zarr.json", {}).get("node_type") == "group"
+    if is_group:
+        if (relative if zarr_format == 3 else join(relative, ".zgroup")) in members:
+            return old
+        own = dict(iter_documents(store, path, zarr_format))
     new = {join(relative, name): each for name, each in own.items()}
     new = by_path(new) if zarr_format == 3 else new
     # Of v2, empty attributes need not be told.

@@ -6,10 +6,12 @@ from collections.abc import Callable, Mapping
 from functools import partial
 
 from virtualzarr.errors import (
+    AccessError,
     MetadataError,
     NodeExistsError,
     NodeNotFoundError,
     SourceError,
+    UnsupportedError,
     WriteError,
     error_context,
 )
@@ -18,6 +20,7 @@ from virtualzarr.metadata.node_documents import to_documents
 from virtualzarr.nodes.consolidated import iter_documents, refresh_consolidated
 from virtualzarr.nodes.documents import (
     DOCUMENT_NAMES,
+    MARKERS,
     NodeKind,
     ancestors,
     check_writable,
@@ -25,6 +28,7 @@ from virtualzarr.nodes.documents import (
     join,
     node_exists_error,
 )
+from virtualzarr.nodes.repair_consolidated import repair_consolidated
 from virtualzarr.stores import Store
 from virtualzarr.stores.upgraded import check_not_upgraded
 
@@ -60,12 +64,50 @@ def write_node(
     if overwrite:
         delete_node(store, path, missing_ok=True)
     elif (node := find_node(store, path)) is not None:
-        raise node_exists_error(store, path, node.node_type)
+        raise _exists(store, path, node)
+    if isinstance(metadata, ArrayMetadata):
+        _check_no_chunks(store, path, metadata)
     for i, (name, data) in enumerate(encoded.items()):
         # The first document decides which of several processes creates the node.
         refusal = node_exists_error(store, path, "node") if i == 0 else None
         store.update(join(path, name), partial(_write_document, data=data, refusal=refusal))
     refresh_consolidated(store, path, documents, metadata.zarr_format)
+
+
+def _exists(store: Store, path: str, node: NodeKind) -> NodeExistsError:
+    """Return the error for a node that is there, which readers shall see from now on."""
+    # Who made it may have been cut short, and does it again.
+    repair_consolidated(store, path, node.zarr_format)
+    return node_exists_error(store, path, node.node_type)
+
+
+def complete_node(store: Store, path: str, zarr_format: int) -> None:
+    """See to groups above a node, and to consolidated metadata that know of it.
+
+    Who made it, or deleted what is above it, may have been cut short.
+    """
+    for parent in ancestors(path):
+        _ensure_group(store, parent, path, zarr_format)
+    repair_consolidated(store, path, zarr_format)
+
+
+def _check_no_chunks(store: Store, path: str, metadata: ArrayMetadata) -> None:
+    """Refuse chunks of an array that was deleted in part: they would be those of the new one."""
+    encoding, ndim = metadata.key_encoding, len(metadata.shape)
+    pattern, start = encoding.pattern(ndim), len(path) + 1 if path else 0
+    try:
+        keys = (key for key, _ in store.list(join(path, encoding.folder(ndim))))
+        key = next((key for key in keys if pattern.fullmatch(key, start)), None)
+    except (UnsupportedError, AccessError):
+        return  # it does not list, or not for everybody
+    if key is not None:
+        way_out = "overwrite=True deletes them" if path else "remove them"
+        raise NodeExistsError(
+            f"there is {key!r}, a chunk of no array, as an array leaves them that was deleted in "
+            f"part; {way_out}",
+            file=store.uri,
+            variable=path or "/",
+        )
 
 
 def write_hierarchy(
@@ -127,6 +169,11 @@ def delete_node(store: Store, path: str, *, missing_ok: bool = False) -> None:
     # Without documents chunks are nothing: a reader sees the whole node, or none.
     for name in DOCUMENT_NAMES:
         store.delete(join(path, name))
+    if node is None or node.node_type == "group":
+        # Nor shall what is in it come back without its chunks, if this is cut short.
+        inner = [key for key, _ in store.list(path) if key.rpartition("/")[2] in MARKERS]
+        for key in sorted(inner, key=lambda key: key.count("/")):
+            store.delete(key)
     store.delete_dir(path)
 
 
@@ -149,8 +196,7 @@ def move_node(store: Store, source: str, target: str) -> None:
     """
     # A local rename is atomic and copies nothing; object stores have no such operation.
     node = _prepare_target(store, source, target)
-    rename: Callable[[str, str], bool] | None = getattr(store, "rename", None)
-    if rename is None or not rename(source, target):
+    if not _rename(store, source, target, node.zarr_format):
         _copy_keys(store, source, target)
         _refresh_subtree(store, target, node.zarr_format)
         try:
@@ -162,9 +208,27 @@ def move_node(store: Store, source: str, target: str) -> None:
                 file=store.uri,
                 variable=source,
             ) from error
-        return
-    _refresh_subtree(store, target, node.zarr_format)
-    refresh_consolidated(store, source, {}, node.zarr_format)
+
+
+def _rename(store: Store, source: str, target: str, zarr_format: int) -> bool:
+    """Move a node in one step, and tell whether that could be done."""
+    rename: Callable[[str, str], bool] | None = getattr(store, "rename", None)
+    if rename is None:
+        return False
+    # First: readers of consolidated metadata would take chunks that are gone for missing ones.
+    refresh_consolidated(store, source, {}, zarr_format)
+    is_done = rename(source, target)
+    try:
+        _refresh_subtree(store, target if is_done else source, zarr_format)
+    except SourceError as error:
+        where = f"it is at {target!r} now" if is_done else "it was not moved"
+        raise WriteError(
+            f"{where}, but consolidated metadata do not say so, and have to be made anew: "
+            f"{error.message}",
+            file=store.uri,
+            variable=source,
+        ) from error
+    return is_done
 
 
 def _prepare_target(store: Store, source: str, target: str) -> NodeKind:
@@ -172,9 +236,12 @@ def _prepare_target(store: Store, source: str, target: str) -> NodeKind:
     check_writable(store)
     node = find_node(store, source)
     if node is None:
+        # Who moved it before may have been cut short.
+        if (moved := find_node(store, target)) is not None:
+            repair_consolidated(store, target, moved.zarr_format)
         raise NodeNotFoundError(f"no Zarr array or group at {source!r}", file=store.uri)
     if (existing := find_node(store, target)) is not None:
-        raise node_exists_error(store, target, existing.node_type)
+        raise _exists(store, target, existing)
     if not source or f"{target}/".startswith(f"{source}/"):
         raise MetadataError(f"{source or '/'!r} cannot go into itself, to {target!r}")
     for parent in ancestors(target):

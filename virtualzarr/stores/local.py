@@ -274,13 +274,15 @@ class _KeyLock:
             raise _as_source_error(error, self.path) from error
 
     def __exit__(self, *error: object) -> None:
-        if not self.renamed:
-            with suppress(FileNotFoundError):
-                os.unlink(self.name)
-        notify_change(self.path)
-        # Closing is not enough: a process forked meanwhile has the same open file.
-        unlock_file(self.fd)
-        os.close(self.fd)
+        try:
+            if not self.renamed:
+                with suppress(OSError):  # one that stays blocks nobody
+                    os.unlink(self.name)
+            notify_change(self.path)
+        finally:
+            # Closing is not enough: a process forked meanwhile has the same open file.
+            unlock_file(self.fd)
+            os.close(self.fd)
 
 
 class _WindowsKeyLock(_KeyLock):

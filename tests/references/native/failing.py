@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from functools import partial
 
 
 class Broken(Exception):
@@ -19,7 +20,12 @@ class Failing:
     def __getattr__(self, name):
         if name in ("store", "left"):
             raise AttributeError(name)
-        return getattr(self.store, name)
+        found = getattr(self.store, name)
+        return partial(self._rename, found) if name == "rename" else found
+
+    def _rename(self, rename, source, target):
+        self._count()
+        return rename(source, target)
 
     def _count(self):
         with self.lock:
@@ -36,7 +42,8 @@ class Failing:
         self.store.delete(key)
 
     def delete_dir(self, prefix):
-        self._count()
+        for key, _ in [*self.store.list(prefix)]:  # one by one, as stores do
+            self.delete(key)
         self.store.delete_dir(prefix)
 
     def update(self, key, change):
