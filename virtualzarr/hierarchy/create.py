@@ -46,7 +46,8 @@ def create_array(
     name : str, optional
         Path within the store; groups above it that are not there are made. The root by default.
     data : array-like, optional
-        What the array is filled with; it gives the shape and the data type.
+        What the array is filled with, once it is there; it gives the shape and the data type. Who
+        is interrupted leaves an array in which chunks are missing; `copy` is all or nothing.
     overwrite : bool
         Whether a node that is there already is deleted, with everything in it.
     write_empty_chunks : bool
@@ -103,7 +104,7 @@ def create_array(
     Raises
     ------
     NodeExistsError
-        There is a node already.
+        There is a node already, or chunks of an array that was deleted in part.
     MetadataError, UnsupportedError, CodecError
         What is asked for cannot be had; the message names the argument.
     AccessError
