@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from secrets import token_hex
 from typing import Any
 
-from virtualzarr.errors import AccessError, MismatchError, NodeExistsError
+from virtualzarr.errors import AccessError, MismatchError, NodeExistsError, SourceError
 from virtualzarr.metadata import dumps_json
 from virtualzarr.nodes.documents import join
 from virtualzarr.stores import Store
@@ -158,8 +158,11 @@ class Claim:
             return None
         try:
             return os.open(path, os.O_RDWR)
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return None
+        except OSError as error:
+            problem = f"the note of a copy cannot be opened: {error.strerror}"
+            raise SourceError(problem, file=path) from error
 
 
 def _is_at(file: int, path: str | None) -> bool:
