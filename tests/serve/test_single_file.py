@@ -12,6 +12,7 @@ import pytest
 
 import virtualzarr as vz
 from tests.serve.browser import CHROMIUM, open_tab
+from tests.stores.webserver import web_server
 from virtualzarr.cli import main
 from virtualzarr.cli.samples import Part, write_archive
 from virtualzarr.errors import SourceError
@@ -133,6 +134,35 @@ def test_the_command_writes_it(source, tmp_path, capsys):
     path = tmp_path / "a.json"
     assert main(["scan", str(source), "-o", str(path), "--page", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["page"] == str(path.with_suffix(".html"))
+
+
+@pytest.mark.parametrize("name", ["a.json", "a.parq"])
+def test_ranges_are_read_with_the_credentials_of_the_files(source, tmp_path, monkeypatch, name):
+    pytest.importorskip("aiohttp")
+    if name.endswith("parq"):
+        pytest.importorskip("pyarrow")
+    secret = "Basic PLANTED"
+    monkeypatch.setenv("LOGIN_OF_ARCHIVE", secret)
+    refused = []
+
+    def ask_for_login(request, *answer):
+        if request.headers.get("Authorization") == secret:
+            return answer
+        refused.append(request.path)
+        return 401, {}, b""
+
+    with web_server(source.parent, rewrite=ask_for_login) as server:
+        login = {server.url: {"headers": {"Authorization": "env:LOGIN_OF_ARCHIVE"}}}
+        group = vz.open(f"{server.url}/a.nc", storage_options={"credentials": login})
+        small = vz.Group(group.attributes, {each: group[each] for each in ("time", "wave")})
+        small.publish(tmp_path / name, page=True, inline=0)
+    text = (tmp_path / "a.html").read_text(encoding="utf-8")
+    assert not refused
+    assert "2020-06-01 … 2020-06-02 15:00" in text
+    assert "<img" in text
+    assert "cannot be read" not in text
+    assert "PLANTED" not in text
+    assert "LOGIN_OF_ARCHIVE" not in text
 
 
 def test_its_lines_to_copy_run(source, tmp_path, monkeypatch):

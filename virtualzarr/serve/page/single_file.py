@@ -151,10 +151,17 @@ def make_page(
     paths = sorted(arrays, key=lambda path: path != chosen)
     figures = {path: pictures.draw(path, arrays[path]) for path in paths}
     ids = {path: f"v{number}" for number, path in enumerate(arrays)}
+
+    def describe(path: str, array: Array) -> str:
+        chunks = _count(array, opened)
+        return html.variable_html(
+            pictures.root_of(path), path, array, figures[path], chunks, show_sources=True
+        )
+
     sections = "".join(
         f'<details class="variable" id="{ids[path]}"{" open" if path == chosen else ""}>'
         f"<summary>{html.name_html(path or '/')}</summary>"
-        f"{html.variable_html(root, path, array, figures[path], _count(array, opened), True)}"
+        f"{describe(path, array)}"
         "</details>"
         for path, array in arrays.items()
     )
@@ -243,10 +250,17 @@ class _Pictures:
             f"drawn within {SECONDS:.0f} seconds{left_out}."
         )
 
+    def root_of(self, path: str) -> Group | Array:
+        """Return the hierarchy from which a variable and its coordinates are read.
+
+        It is what was published, which knows how its files are opened: the references have no
+        credentials.
+        """
+        return self.node if path in self.arrays or self.opened is None else self.opened
+
     def draw(self, path: str, array: Array) -> str:
         """Return the pictures of a variable, or some of its values, or why there is neither."""
-        root = self.node if path in self.arrays or self.opened is None else self.opened
-        # Read from what was published, which knows how its files are opened.
+        root = self.root_of(path)
         array = self.arrays.get(path, array)
         if self.is_over:
             self.left_out += 1
