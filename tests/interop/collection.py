@@ -117,7 +117,7 @@ class Collection:
             kind = form.partition("-")[0]
             request = {
                 "target": str(target), "form": {"portable": "json"}.get(kind, kind),
-                "zarr_format": report.zarr_format, "remote_protocol": "file",
+                "zarr_format": report.zarr_format, "sources": {"file": {}},
             }  # fmt: skip
             yield self._target(name, form, request, vz.open(target))
 

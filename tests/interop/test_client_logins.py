@@ -71,6 +71,54 @@ def test_what_clients_say_is_without_secrets(private, tmp_path):
         assert report.exit_code == 1
         assert SECRET not in str(report) + str(asdict(report))
         assert ("[secret]" in str(report.clients[0].refused)) == is_given
+        assert ("gdal is given no login: " in report.clients[0].refused[""]) != is_given
+
+
+def test_a_login_that_clients_are_not_given_is_named(private, tmp_path, monkeypatch):
+    """A server that wants a signature, which is added to each request, and none in a header."""
+    pytest.importorskip("xarray")
+    server, _ = private
+    monkeypatch.setenv("SIGNATURE_OF_ARCHIVE", f"sig={SECRET}")
+
+    def want_signature(request, *answer):
+        return answer if f"sig={SECRET}" in request.path else (403, {}, b"")
+
+    server.rewrite = want_signature
+    options = {"credentials": {server.url: {"sas": "env:SIGNATURE_OF_ARCHIVE"}}}
+    vz.virtualize(f"{server.url}/a.h5", storage_options=options).publish(tmp_path / "refs.json")
+    report = vz.verify(
+        tmp_path / "refs.json", clients=["zarr", "xarray"], timeout=300, storage_options=options
+    )
+    assert report.exit_code == 1
+    for result in report.clients:
+        why = f"clients are not given the login of {server.url}, as it is a signature: "
+        assert result.refused["v"].startswith(why)
+        assert "asynchronous" not in result.refused["v"]
+    assert SECRET not in str(report) + str(asdict(report))
+
+
+def test_each_protocol_has_its_login_and_options(private, tmp_path):
+    """Sources behind a login, beside chunks that were copied to a local file."""
+    pytest.importorskip("xarray")
+    pytest.importorskip("dask")
+    server, options = private
+    remote = vz.virtualize(f"{server.url}/a.h5", storage_options=options)["v"]
+    with h5py.File(tmp_path / "b.h5", "w") as file:
+        file["w"] = DATA
+    local = vz.open(tmp_path / "b.h5")["w"]
+    vz.Group({}, {"v": remote, "w": local}).publish(tmp_path / "refs.json", inline=0)
+    clients = ["zarr", "dask", "xarray", "kerchunk"]
+    for client in clients:
+        pytest.importorskip(client)
+    report = vz.verify(
+        tmp_path / "refs.json", clients=clients, timeout=300, storage_options=options
+    )
+    statuses = {result.client: result.status for result in report.clients}
+    assert statuses == dict.fromkeys(clients[:3], "equal") | {"kerchunk": "refused"}
+    kerchunk = report.clients[3]
+    assert kerchunk.equal == ("v",)
+    assert "sources of one protocol, not of http and file" in kerchunk.refused["w"]
+    assert SECRET not in str(report)
 
 
 def test_one_login_is_for_all_sources_or_for_none(monkeypatch):
@@ -88,14 +136,24 @@ def test_one_login_is_for_all_sources_or_for_none(monkeypatch):
         return find_client_login(target, sources, options)
 
     bearer = {"headers": {"Authorization": f"Bearer {SECRET}-a"}}
-    assert find("https://a.org/x/1", "https://a.org/x/2").options == bearer
-    assert find("s3://bucket/1").options == {"key": f"{SECRET}-a", "secret": f"{SECRET}-a"}
+    key = {"key": f"{SECRET}-a", "secret": f"{SECRET}-a"}
+    assert find("https://a.org/x/1", "https://a.org/x/2").options == {"https": bearer}
+    assert find("s3://bucket/1").options == {"s3": key}
+    # Each protocol has a file system of its own, and so a login.
+    both = find("https://a.org/x/1", "s3://bucket/1", "/local")
+    assert both.options == {"https": bearer, "s3": key, "file": {}}
+    assert not both.withheld
     assert find("/local", target="https://a.org/x/refs.json").target_options == bearer
     # A login for all of HTTP would go to both; other headers go wherever a redirect leads.
-    for sources in (
-        ["https://a.org/x/1", "https://a.org/y"], ["https://a.org/x/1", "s3://bucket/1"],
-        ["https://b.org/1"], ["https://c.org/1"], ["/local"], [],
+    for sources, why in (
+        (["https://a.org/x/1", "https://a.org/y"], "no login for https, as one is not for all"),
+        (["https://b.org/1"], "login of https://b.org, as it is not the header Authorization"),
+        (["https://c.org/1"], "login of https://c.org, as it is a signature"),
+        (["/local"], None), ([], None),
     ):  # fmt: skip
-        assert find(*sources).options == {}
+        found = find(*sources)
+        assert not any(found.options.values())
+        assert [why in each for each in found.withheld] == [True] * (why is not None)
+    assert find("/local", target="https://c.org/refs.json").withheld
     assert find("s3://bucket/1").variables == {"A"}
     assert find("s3://bucket/1").redact(f"no {SECRET}-a") == "no [secret]"

@@ -183,6 +183,17 @@ def is_web(uri: str) -> bool:
     return uri.lower().startswith(("http://", "https://"))
 
 
+def protocol_of(uri: str) -> str:
+    """Return the protocol of a URL, ``"file"`` of a local path.
+
+    Examples
+    --------
+    >>> protocol_of("s3://bucket/a.nc"), protocol_of("/data/a.nc")
+    ('s3', 'file')
+    """
+    return uri.partition("://")[0] if is_url(uri) else "file"
+
+
 def from_name(name: str, folder: str) -> str:
     """Return a relative name as the end of a URL that begins as `folder` does.
 

@@ -43,14 +43,13 @@ def as_text(item: Any) -> bytes:
 
 
 class Target:
-    """What is opened: a path or URL, its form, and how the sources are reached."""
+    """What is opened: a path or URL, its form, and how the sources are reached, by protocol."""
 
     def __init__(self, request: Any) -> None:
         self.path: str = request["target"]
         self.form: str = request["form"]
         self.zarr_format: int = request["zarr_format"]
-        self.remote_protocol: str | None = request.get("remote_protocol")
-        self.options: dict[str, Any] = request.get("options") or {}
+        self.sources: dict[str, dict[str, Any]] = request.get("sources") or {}
         self.login: dict[str, Any] = request.get("login") or {}
         self._datasets: dict[str | None, Any] = {}
 
@@ -60,22 +59,54 @@ class Target:
         endings = {".json.zst": "zstd", ".json.zstd": "zstd", ".json.gz": "gzip"}
         return next((endings[e] for e in endings if self.path.endswith(e)), None)
 
-    def reference_arguments(self) -> dict[str, Any]:
-        """Return the arguments of fsspec's file system of references."""
-        import fsspec  # noqa: F401
+    @property
+    def target_options(self) -> dict[str, Any]:
+        """How fsspec opens the references themselves."""
+        compression = {"compression": self.compression} if self.compression else {}
+        return {**compression, **self.login}
 
+    def reference_arguments(self, *, asynchronous: bool = False) -> dict[str, Any]:
+        """Return the arguments of fsspec's file system of references.
+
+        Those below it must be asynchronous if it is.
+        """
         fo: Any = self.path
         if self.form == "parquet":
             from fsspec.implementations.reference import LazyReferenceMapper
 
             fo = LazyReferenceMapper(self.path)
-        protocol: dict[str, Any] = {}
-        if self.remote_protocol:
-            protocol["remote_protocol"] = self.remote_protocol
-        if self.compression or self.login:
-            compression = {"compression": self.compression} if self.compression else {}
-            protocol["target_options"] = {**compression, **self.login}
-        return {"fo": fo, "remote_options": self.options, **protocol}
+        target = {"target_options": self.target_options} if self.target_options else {}
+        return {"fo": fo, **self.source_arguments(asynchronous), **target}
+
+    def source_arguments(self, asynchronous: bool) -> dict[str, Any]:
+        """Return how fsspec opens the sources: options of one protocol, or several file systems."""
+        if len(self.sources) > 1:
+            opened = {p: self.open_files(p, asynchronous) for p in self.sources}
+            # Local files are named by paths, in which there is no protocol.
+            return {"fs": {**opened, **({None: opened["file"]} if "file" in opened else {})}}
+        arguments: dict[str, Any] = {}
+        for protocol in self.sources:
+            arguments["remote_protocol"] = protocol
+            arguments["remote_options"] = self.file_options(protocol, asynchronous)
+        return arguments
+
+    def file_options(self, protocol: str, asynchronous: bool) -> dict[str, Any]:
+        """Return the options of a file system: asynchronous ones have to be told which they are."""
+        import fsspec
+
+        is_both = asynchronous and fsspec.get_filesystem_class(protocol).async_impl
+        return {**self.sources[protocol], **({"asynchronous": True} if is_both else {})}
+
+    def open_files(self, protocol: str, asynchronous: bool) -> Any:
+        """Return a file system; where several are handed over, fsspec wraps none of them itself."""
+        import fsspec
+
+        files = fsspec.filesystem(protocol, **self.file_options(protocol, asynchronous))
+        if files.async_impl or not asynchronous:
+            return files
+        from fsspec.implementations.asyn_wrapper import AsyncFileSystemWrapper
+
+        return AsyncFileSystemWrapper(files, asynchronous=True)
 
     @cached_property
     def zarr_root(self) -> Any:
@@ -103,9 +134,7 @@ class Target:
 
         if zarr.__version__.startswith("2."):
             return fsspec.get_mapper("reference://", **self.reference_arguments())
-        arguments = self.reference_arguments()
-        if self.options:  # without any, it opens the file systems of sources as its own
-            arguments["remote_options"] = {**self.options, "asynchronous": True}
+        arguments = self.reference_arguments(asynchronous=True)
         fs = fsspec.filesystem("reference", asynchronous=True, **arguments)
         return zarr.storage.FsspecStore(fs, read_only=True, path="")
 
@@ -130,9 +159,14 @@ class Target:
             how |= self.store_arguments
             dataset = xarray.open_dataset(self.zarr_store(), engine="zarr", chunks=None, **how)
         else:
-            arguments = self.reference_arguments()
-            names = ("remote_protocol", "remote_options", "target_options")
-            options: Any = {name: arguments[name] for name in names if arguments.get(name)}
+            # It has one file system for sources, which it makes asynchronous itself.
+            remote = next((p for p in self.sources if p != "file"), "file")
+            arguments = {
+                "target_options": self.target_options,
+                "remote_protocol": remote if self.sources else None,
+                "remote_options": self.sources.get(remote),
+            }
+            options = {name: value for name, value in arguments.items() if value}
             dataset = xarray.open_dataset(
                 self.path, engine=engine, storage_options=options, open_dataset_options=how
             )

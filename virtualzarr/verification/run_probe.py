@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +55,21 @@ def run_client(
     start = time.monotonic()
     targets = [as_target(login.add_to(request, client), samples)]
     answers, end = run_probe(client, python, targets, timeout=timeout, memory=memory, login=login)
-    return judge(client, python, answers, end, samples, time.monotonic() - start)
+    result = judge(client, python, answers, end, samples, time.monotonic() - start)
+    lacks = [login.explain(client), _explain_protocols(client, request)]
+    if not (reason := "; ".join(filter(None, lacks))):
+        return result
+    # What it lacked comes first: what it says itself may be of something that follows from that.
+    refused = {path: f"{reason}: {why}" for path, why in result.refused.items()}
+    return replace(result, refused=refused)
+
+
+def _explain_protocols(client: str, request: Mapping[str, Any]) -> str:
+    """Return why a client does not reach some sources; "" if it can reach all."""
+    protocols = request.get("sources") or {}
+    if client != "kerchunk" or len(protocols) < 2:
+        return ""
+    return f"the engine kerchunk opens sources of one protocol, not of {' and '.join(protocols)}"
 
 
 def as_target(request: Mapping[str, Any], samples: Sequence[Sample]) -> dict[str, Any]:

@@ -16,10 +16,11 @@ from virtualzarr.hierarchy.inventory import (
 )
 from virtualzarr.ingest.open_target import open as open_node
 from virtualzarr.keywords import strict_keywords
+from virtualzarr.manifest import Source
 from virtualzarr.references.clients import name_form, predict_refusals
 from virtualzarr.references.registry import locate_target, match_form
 from virtualzarr.stores.credentials import without_keyring
-from virtualzarr.stores.files import is_url
+from virtualzarr.stores.uris import protocol_of
 from virtualzarr.verification.logins import find_client_login
 from virtualzarr.verification.report import VerifyReport
 from virtualzarr.verification.run_probe import all_clients, find_default, python_clients, run_client
@@ -85,15 +86,14 @@ def verify(
         with error_context(variable=path or "/"):
             samples.append(take_sample(path, array, full=full, seed=seed))
     zarr_format = _zarr_format(node)
+    sources = list_sources(node)
     request: dict[str, Any] = {
         "target": location.uri,
         "form": "zarr" if form is None or file_format == "zarr" else form.name,
         "zarr_format": zarr_format,
-        "remote_protocol": _find_protocol(node),
-        "options": without_keyring(storage_options),
+        "sources": _options_by_protocol(sources),
     }
-    sources = [source.uri for source in list_sources(node)]
-    login = find_client_login(location.uri, sources, storage_options)
+    login = find_client_login(location.uri, [source.uri for source in sources], storage_options)
     others = [python] if isinstance(python, str) else list(python)
     results = [
         run_client(name, where, request, samples, timeout=timeout, memory=memory, login=login)
@@ -138,8 +138,17 @@ def _zarr_format(node: Any) -> int:
     return max(list_zarr_formats(node), default=2)
 
 
-def _find_protocol(node: Any) -> str | None:
-    """Return the one protocol of all sources, which readers of groups in groups need."""
-    uris = [source.uri for source in list_sources(node)]
-    protocols = {uri.partition("://")[0] if is_url(uri) else "file" for uri in uris}
-    return protocols.pop() if len(protocols) == 1 else None
+def _options_by_protocol(sources: Iterable[Source]) -> dict[str, dict[str, Any]]:
+    """Return by protocol the options that we open all of its sources with, without credentials.
+
+    Clients have one file system for each protocol: what only some of its hosts are to get is not
+    for it.
+    """
+    options: dict[str, dict[str, Any]] = {}
+    for source in sources:
+        ours = without_keyring(source.storage_options)
+        common = options.setdefault(protocol_of(source.uri), ours)
+        differing = [name for name in common if name not in ours or ours[name] != common[name]]
+        for name in differing:
+            del common[name]
+    return options
