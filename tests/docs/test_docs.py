@@ -72,6 +72,7 @@ def folder(tmp_path, monkeypatch):
     write_archive(tmp_path / "partial", PARTIAL, "air")
     write_stacks(tmp_path)
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("EXAMPLE_TOKEN", "secret")
     return tmp_path
 
 

@@ -242,13 +242,17 @@ class ReferenceForm(ABC):
         """Return name, time, verb and message of the last versions; none where none are kept."""
         return []
 
-    def show_opening(self, name: str, zarr_format: int) -> dict[str, str]:
+    def show_opening(
+        self, name: str, zarr_format: int, protocols: Sequence[str] = ()
+    ) -> dict[str, str]:
         """Return code that opens references, by title.
 
         Parameters
         ----------
         name : str
             Of the references.
+        protocols : sequence of str
+            Of their sources, each once; ``"file"`` for local paths.
         """
         quoted = json.dumps(name)
         return {

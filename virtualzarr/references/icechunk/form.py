@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import secrets
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -56,7 +57,9 @@ class IcechunkForm(PortableForm):
         """Return the last commits of the branch."""
         return list_commits(location)
 
-    def show_opening(self, name: str, zarr_format: int) -> dict[str, str]:
+    def show_opening(
+        self, name: str, zarr_format: int, protocols: Sequence[str] = ()
+    ) -> dict[str, str]:
         """Return code that opens the main branch, with access to the files of virtual chunks."""
         icechunk = (
             "import icechunk\nimport xarray as xr\n\n"

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import secrets
 import shlex
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -20,6 +20,7 @@ from virtualzarr.references.kerchunk.compressed import (
 )
 from virtualzarr.references.kerchunk.copies import COPIES_TEMPLATE, name_copies
 from virtualzarr.references.kerchunk.scan import open_references
+from virtualzarr.references.kerchunk.show_opening import show_kerchunk, show_zarr
 from virtualzarr.references.kerchunk.write_json import replace_json, write_json
 from virtualzarr.references.overwrite import read_head
 from virtualzarr.references.parquet_folder import is_folder
@@ -78,28 +79,19 @@ class JsonForm(PortableForm):
         """Read the file."""
         return open_references(location)
 
-    def show_opening(self, name: str, zarr_format: int) -> dict[str, str]:
+    def show_opening(
+        self, name: str, zarr_format: int, protocols: Sequence[str] = ()
+    ) -> dict[str, str]:
         """Return code that opens a file: by fsspec, and by what knows kerchunk's v2."""
-        quoted = json.dumps(name)
-        # From version 3.2 on, zarr-python reads chunks of several shapes where it is told to.
-        flag = 'zarr.config.set({"array.rectilinear_chunks": True})\n' if zarr_format == 3 else ""
         snippets = {
-            "Python: zarr": (
-                f"import fsspec\nimport zarr\n\n{flag}"
-                f'fs = fsspec.filesystem("reference", fo={quoted}, asynchronous=True)\n'
-                'group = zarr.open(zarr.storage.FsspecStore(fs, read_only=True, path=""))\ngroup'
-            ),
+            "Python: zarr": show_zarr(name, zarr_format, protocols),
             **super().show_opening(name, zarr_format),
         }
         if zarr_format == 3:
             return snippets
-        kerchunk = (
-            "import xarray as xr\n\n"
-            f'ds = xr.open_dataset({quoted}, engine="kerchunk", chunks={{}})\nds'
-        )
         source = f'ZARR:"/vsikerchunk_json_ref/{{{name}}}"'
         return {
-            "Python: xarray, with kerchunk": kerchunk,
+            **show_kerchunk(name, protocols),
             **snippets,
             "GDAL": f"gdalmdiminfo {shlex.quote(source)}",
         }

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -24,6 +23,7 @@ from virtualzarr.references.form import Capabilities, OpenedReferences, PublishO
 from virtualzarr.references.kerchunk.create_folder import explain
 from virtualzarr.references.kerchunk.read_parquet import FINGERPRINTS
 from virtualzarr.references.kerchunk.scan import open_references
+from virtualzarr.references.kerchunk.show_opening import show_kerchunk
 from virtualzarr.references.kerchunk.write_parquet import write_parquet
 from virtualzarr.references.materialize import is_copy
 from virtualzarr.references.parquet_folder import METADATA, is_folder
@@ -74,15 +74,13 @@ class ParquetForm(PortableForm):
         foreign = (n for n in names if n not in own and not (own and _RECORD.search(n)))
         return next(foreign, None)
 
-    def show_opening(self, name: str, zarr_format: int) -> dict[str, str]:
+    def show_opening(
+        self, name: str, zarr_format: int, protocols: Sequence[str] = ()
+    ) -> dict[str, str]:
         """Return code that opens a folder: by kerchunk's engine, and by GDAL."""
-        kerchunk = (
-            "import xarray as xr\n\n"
-            f'ds = xr.open_dataset({json.dumps(name)}, engine="kerchunk", chunks={{}})\nds'
-        )
         gdal = shlex.quote(f'ZARR:"/vsikerchunk_parquet_ref/{{{name}}}"')
         others = super().show_opening(name, zarr_format)
-        return {"Python: xarray, with kerchunk": kerchunk, **others, "GDAL": f"gdalmdiminfo {gdal}"}
+        return {**show_kerchunk(name, protocols), **others, "GDAL": f"gdalmdiminfo {gdal}"}
 
     def state(self, location: Location) -> object:
         """Return that of the file that is written last."""

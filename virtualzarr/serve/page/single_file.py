@@ -24,7 +24,7 @@ from virtualzarr.errors import (
     VirtualZarrError,
 )
 from virtualzarr.hierarchy.group import Group
-from virtualzarr.hierarchy.inventory import iter_arrays
+from virtualzarr.hierarchy.inventory import iter_arrays, list_uris
 from virtualzarr.references.form import ReferenceForm
 from virtualzarr.references.overwrite import COMPANIONS, check_companion
 from virtualzarr.references.report import PublishReport
@@ -42,7 +42,7 @@ from virtualzarr.serve.page.values import is_drawable, sample_text
 from virtualzarr.serve.page.view import View, make_view
 from virtualzarr.stores.atomic_files import AtomicFile
 from virtualzarr.stores.location import Location
-from virtualzarr.stores.uris import ANYWHERE
+from virtualzarr.stores.uris import ANYWHERE, protocol_of
 
 _log = logging.getLogger(__name__)
 
@@ -169,11 +169,13 @@ def make_page(
     attributes = ""
     if isinstance(root, Group):
         attributes = html.attributes_html("Attributes of the dataset", root.attributes)
+    protocols = _list_protocols(root, pictures.arrays, report)
+    snippets = form.show_opening(name, report.zarr_format, protocols)
     body = (
         f"<header><h1>{html.name_html(title)}</h1>{html.facts_html(listed)}</header><main>"
         f"{html.variables_html(listed, chosen, lambda path: '#' + ids.get(path, ''))}"
         f"<section>{sections}</section>"
-        f"{html.snippets_html(form.show_opening(name, report.zarr_format).items())}"
+        f"{html.snippets_html(snippets.items())}"
         f"{attributes}{html.history_html(history)}"
         f"{html.skipped_html('Not published', report.skipped)}"
         f'<p class="note">{html.text(pictures.summary())}</p></main>'
@@ -206,6 +208,18 @@ def _count(array: Array, opened: Group | Array | None) -> Chunks | None:
     except PublishError:
         return None  # Chunks that no references point at are not counted.
     return describe_chunks(array, manifest, isinstance(array.chunk_source, StoreChunks))
+
+
+def _list_protocols(
+    root: Group | Array, published: Mapping[str, Array], report: PublishReport
+) -> list[str]:
+    """Return the protocols of the files that references point into."""
+    uris = {report.copied_to} if report.copied_to else set()
+    for path, array in iter_arrays(root):
+        # References to many chunks are not read only to find their files.
+        is_large = array.nchunks > _MOST_CHUNKS
+        uris.update(list_uris(published.get(path, array) if is_large else array))
+    return sorted({protocol_of(uri) for uri in uris})
 
 
 @dataclass(frozen=True)
