@@ -179,7 +179,9 @@ right, say so with allowed= [file /etc/passwd]
                 )
         elif not self._is_usable(uri):
             raise AccessError(
-                "references may not use this protocol unless allowed= says so", file=reference
+                "references may not use this protocol unless allowed= names what they reach, or "
+                "the folder it is in; of members of archives, that is the archive",
+                file=reference,
             )
         else:
             self._usable.add(uri[: uri.index(":") + 3])
