@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Protocol
 
@@ -349,3 +349,38 @@ class StoreChunks:
             check_missing=self.check_missing,
             read_small=read_many if read_small else None,
         )
+
+
+class ListedChunks(StoreChunks):
+    """Chunks of a store of which it is known which there are.
+
+    One of these that is not found has vanished, or cannot be seen from where it is read: an error.
+
+    Parameters
+    ----------
+    chunks : StoreChunks
+    shape : tuple of int
+        That of the grid.
+    cells : int64 array, shape (chunks, ndim)
+        Those that have a chunk.
+    """
+
+    def __init__(
+        self, chunks: StoreChunks, shape: tuple[int, ...], cells: NDArray[np.int64]
+    ) -> None:
+        super().__init__(chunks.store, chunks.path, chunks.encoding)
+        self.shape, self.cells = shape, cells
+
+    def locate(self, projection: Projection) -> LocatedChunks:
+        """Return the keys of the chunks that a projection touches."""
+        located = super().locate(projection)
+        rows = np.flatnonzero(np.isin(self._number(projection.cells()), self._number(self.cells)))
+        nothing = np.zeros(len(rows), np.int64)
+        return replace(
+            located, cell=rows, file=rows, offset=nothing, length=nothing - 1, may_be_missing=False
+        )
+
+    def _number(self, cells: NDArray[np.int64]) -> NDArray[np.int64]:
+        if not self.shape:
+            return np.zeros(len(cells), np.int64)
+        return np.asarray(np.ravel_multi_index(tuple(cells.T), self.shape))

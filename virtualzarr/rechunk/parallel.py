@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from virtualzarr.array import Array
-from virtualzarr.array.chunk_source import StoreChunks
+from virtualzarr.array.chunk_source import ListedChunks, StoreChunks
 from virtualzarr.array.cut_array import cut_array, cut_box
 from virtualzarr.array.executors import map_in_order
 from virtualzarr.errors import AccessError, UnsupportedError
@@ -104,7 +104,7 @@ def split(transfer: ArrayTransfer) -> Iterator[ArrayTransfer]:
         objects, sizes = transfer.objects
         for first, last in split_batches(sizes, min(transfer.memory, PROGRESS_STEP)):
             some = objects[first:last]
-            source = cut_array(transfer.source, _bound(some))
+            source = _keep(cut_array(transfer.source, _bound(some)), some)
             yield _cut(transfer, source, objects=(some, sizes[first:last]))
     if transfer.repack:
         assert transfer.boxes is not None
@@ -116,12 +116,21 @@ def split(transfer: ArrayTransfer) -> Iterator[ArrayTransfer]:
             boxes = Boxes(low[first:last], high[first:last], rows, ends)
             # Between stored chunks there may be missing ones.
             box = boxes.low.min(axis=0).tolist(), boxes.high.max(axis=0).tolist()
-            source = cut_box(transfer.source, *box)
+            assert transfer.cells is not None
+            source = _keep(cut_box(transfer.source, *box), transfer.cells[rows])
             yield _cut(transfer, source, repack=True, boxes=boxes, sizes=sizes[first:last])
     elif transfer.blocks is not None:
         for box, stored in transfer.iter_boxes():
-            source = cut_box(transfer.source, *box)
+            source = _keep(cut_box(transfer.source, *box), stored)
             yield _cut(transfer, source, blocks=transfer.blocks, chosen=[(box, stored)])
+
+
+def _keep(source: Array, cells: Int64 | None) -> Array:
+    """Return an array that knows of some stored chunks, and of no others."""
+    chunks = source.chunk_source
+    if cells is None or not isinstance(chunks, ListedChunks):
+        return source
+    return source.replace(chunk_source=ListedChunks(chunks, chunks.shape, cells))
 
 
 def _bound(cells: Int64) -> Cells:

@@ -15,7 +15,12 @@ from numpy.typing import NDArray
 
 from grids import ChunkGrid, SeparableGrid
 from virtualzarr.array import Array
-from virtualzarr.array.chunk_source import LocatedChunks, ManifestChunks, StoreChunks
+from virtualzarr.array.chunk_source import (
+    ListedChunks,
+    LocatedChunks,
+    ManifestChunks,
+    StoreChunks,
+)
 from virtualzarr.array.read.shards import ShardedChunks
 from virtualzarr.array.thread_pools import Task, run_shared, run_tasks
 from virtualzarr.codecs.sharding import find_sharding
@@ -131,6 +136,9 @@ class ArrayTransfer:
         self.remote = any(_is_remote(array) for array in (source, target))
         # A listing instead of a request for every cell: sparse arrays cost what they hold.
         stored = list_stored_cells(source)
+        chunks, shape = source.chunk_source, source.grid.grid_shape
+        if stored is not None and isinstance(chunks, StoreChunks) and math.prod(shape) < 2**62:
+            self.source = self.source.replace(chunk_source=ListedChunks(chunks, shape, stored[0]))
         # Missing chunks have to be written with another value: then all cells are copied.
         if change.everything and not _is_complete(source, stored):
             stored = None
@@ -261,18 +269,9 @@ class ArrayTransfer:
         self, located: LocatedChunks, i: int, key: str, counts: TransferCounts
     ) -> None:
         data = self._read_stored(located, i)
-        if data is None:
-            raise self._vanished_error()
-        _target_store(self.target).set(key, data)
-        counts.add(copied=1, nbytes_copied=len(data))
-
-    def _vanished_error(self) -> SourceNotFoundError:
-        # It may be on the disk of another machine: that is no reason to take it for missing.
-        return SourceNotFoundError(
-            "a chunk that was stored when the copy was planned is not there: it was deleted, or "
-            "the worker cannot see it",
-            variable=self.source.path,
-        )
+        if data is not None:
+            _target_store(self.target).set(key, data)
+            counts.add(copied=1, nbytes_copied=len(data))
 
     def _read_stored(self, located: LocatedChunks, i: int) -> Any:
         """Return the bytes of a chunk, None where there is none any more."""
@@ -294,15 +293,12 @@ class ArrayTransfer:
             boxes = [(tuple(low), tuple(high)) for low, high in
                      zip(self.boxes.low[first:last].tolist(),
                          self.boxes.high[first:last].tolist(), strict=True)]  # fmt: skip
-            nstored = np.diff(self.boxes.bounds)[first:last].tolist()
-            tasks = [partial(self._copy_shard, *each, counts)
-                     for each in zip(boxes, nstored, strict=True)]  # fmt: skip
+            tasks = [partial(self._copy_shard, box, counts) for box in boxes]
             self._run(tasks, int(self.sizes[first:last].sum()))
             self._check_claim()
             progress(sum(_box_size(box) for box in boxes) * self.itemsize)
 
-    def _copy_shard(self, box: Box, nstored: int, counts: TransferCounts) -> None:
-        """Copy what is stored in a box, in so many chunks or shards of the source."""
+    def _copy_shard(self, box: Box, counts: TransferCounts) -> None:
         metadata, chunks = self.source._resolve_shards()
         # On the grid of sub-chunks: only their bytes are fetched, by the index of the shard.
         projection = metadata.grid.project(_box_selection(box))
@@ -319,8 +315,6 @@ class ArrayTransfer:
         tasks: list[Task] = [partial(fetch, i) for i in range(len(located))]
         run_shared(tasks, remote=True) if self.remote else _run_in_turn(tasks)
         present = {i: data for i, data in enumerate(values) if data is not None}
-        if metadata is self.source.metadata and len(present) < nstored:
-            raise self._vanished_error()
         counts.add(repacked=len(present), nbytes_copied=sum(map(len, present.values())))
         store, codec = _target_store(self.target), find_sharding(self.target.metadata.pipeline)
         if codec is None:
@@ -347,7 +341,7 @@ class ArrayTransfer:
                 buffer = np.empty(math.prod(shape), self.source.dtype)
             # The same memory again and again: fresh pages cost more than most codecs.
             block = buffer[: math.prod(shape)].reshape(shape)
-            if self._read(box, block, rows):
+            if self._read(box, block):
                 self._check_claim()
                 self._write(box, block, rows)
             counts.add(nbytes_decoded=block.size * self.itemsize)
@@ -371,21 +365,16 @@ class ArrayTransfer:
             corners = self.boxes.low[i].tolist(), self.boxes.high[i].tolist()
             yield (tuple(corners[0]), tuple(corners[1])), self.cells[rows]
 
-    def _read(self, box: Box, block: NDArray[Any], cells: Int64 | None) -> bool:
-        """Read a part of the source, in which these chunks are; return whether there are any."""
+    def _read(self, box: Box, block: NDArray[Any]) -> bool:
+        """Read a part of the source; return whether there is anything in it."""
         assert self.blocks is not None
         metadata, chunks = self.source._resolve_shards()
         assert isinstance(metadata.grid, SeparableGrid)
         sharded = metadata is not self.source.metadata and not self.change.everything
         if sharded and not len(chunks.locate(metadata.grid.project(_box_selection(box)))):
             return False  # of a shard there may be only some chunks
-        source = self.source
-        if cells is not None and metadata is source.metadata:
-            bounds = zip(metadata.grid.axes, *box, strict=True)
-            every = math.prod(axis.cell_of(b - 1) + 1 - axis.cell_of(a) for axis, a, b in bounds)
-            source = source.replace(fill_missing=len(cells) < every)
         for part in split_box(metadata.grid, box, self.blocks.at_once):
-            source.read(_box_selection(part), out=_view_box(block, part, box))
+            self.source.read(_box_selection(part), out=_view_box(block, part, box))
         return True
 
     def _write(self, box: Box, block: NDArray[Any], cells: Int64 | None) -> None:
