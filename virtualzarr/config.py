@@ -23,8 +23,8 @@ class Config(Settings):
         seconds, and nothing else is said (`parallel`); by default as many as there are processors
         for this process, 8 at most. With 1, no process is ever started for that.
     requests : int
-        Requests under way at once to remote files; fewer at a host that has not answered as many
-        yet, closes connections, or refuses more than a quarter of them (429 and 503).
+        Requests under way at once to remote files, at most; fewer at a host that has not answered
+        as many yet, closes connections, or refuses more than a quarter of them (429 and 503).
     retries : int
         How often a request is repeated that a busy or failing server did not answer: one that was
         cut off, or answered by 408, 425, 429, 500, 502, 503 or 504.

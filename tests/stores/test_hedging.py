@@ -13,6 +13,7 @@ from virtualzarr.stores import hedging
 from virtualzarr.stores.files import RemoteFile
 from virtualzarr.stores.hedging import Hedge, send_hedged
 from virtualzarr.stores.location import Location
+from virtualzarr.stores.request_window import RequestWindow
 
 
 @pytest.fixture(autouse=True)
@@ -55,7 +56,7 @@ class Requests:
 
     def run(self):
         async def run():
-            result = await send_hedged(Hedge(), self.send, self.discarded.append)
+            result = await send_hedged(Hedge(), self.send, self.discarded.append, RequestWindow())
             for _ in range(50):  # nobody cancels what comes after
                 await asyncio.sleep(0)
             return result
@@ -101,7 +102,9 @@ def test_whoever_waits_may_be_cancelled(steps):
     requests = Requests(None, 4)
 
     async def run():
-        task = asyncio.ensure_future(send_hedged(Hedge(), requests.send, requests.discarded.append))
+        task = asyncio.ensure_future(
+            send_hedged(Hedge(), requests.send, requests.discarded.append, RequestWindow())
+        )
         for _ in range(steps):
             await asyncio.sleep(0)
         task.cancel()

@@ -4,13 +4,18 @@ import asyncio
 import http.server
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 import zarr
 
 import virtualzarr as vz
+from tests.dataset.s3_server import running
 from virtualzarr.stores import request_window
+from virtualzarr.stores.files import RemoteFile
+from virtualzarr.stores.hedging import Hedge
+from virtualzarr.stores.location import Location
 from virtualzarr.stores.request_window import FIRST_REQUESTS, RequestWindow
 
 pytest.importorskip("aiohttp")
@@ -75,6 +80,59 @@ def test_settings_bound_the_window():
 
     with vz.config.set(requests=8):
         assert asyncio.run(widen()) == 8
+    window = RequestWindow()
+    for number in range(300):
+        window.note_answer(keeps_open=True, is_busy=50 < number < 100)
+        with vz.config.set(requests=1 + number % 2):
+            assert window.size <= vz.config.requests
+
+
+@pytest.mark.parametrize(("requests", "hedges"), [(1, True), (1, False), (2, False)])
+def test_settings_bound_requests_under_way(server, requests, hedges, monkeypatch):
+    """Also at the beginning, from several threads, and those that are sent a second time."""
+    url, handler = server
+    handler.most = 0
+    if hedges:
+        monkeypatch.setattr(Hedge, "delay", property(lambda hedge: 0.001))
+        monkeypatch.setattr(Hedge, "take", lambda hedge: True)
+    with vz.config.set(requests=requests, hedge_requests=hedges), ThreadPoolExecutor(3) as pool:
+        array = vz.open(url)
+        for values in pool.map(lambda _: array[:10], range(3)):
+            np.testing.assert_array_equal(values, VALUES[:10])
+    assert handler.most <= requests
+
+
+@pytest.mark.parametrize("requests", [1, 3])
+def test_settings_bound_requests_to_object_stores(requests):
+    """All threads together, each of which reads a file of its own."""
+    pytest.importorskip("s3fs")
+    lock, running_now, most = threading.Lock(), 0, 0
+    with running() as server:
+        perform = server.perform
+
+        def count(*request):
+            nonlocal running_now, most
+            with lock:
+                running_now += 1
+                most = max(most, running_now)
+            time.sleep(0.01)
+            with lock:
+                running_now -= 1
+            return perform(*request)
+
+        server.perform = count
+        options = {"key": "a", "secret": "b", "client_kwargs": {"endpoint_url": server.url}}
+        urls = [f"s3://bucket/{number}" for number in range(12)]
+        for url in urls:
+            server.store(url.removeprefix("s3://"), b"12345678", {})
+
+        def read(url):
+            file = RemoteFile(Location.of(url, options))
+            return file.read(0, 4) + file.read(4, 8)
+
+        with vz.config.set(requests=requests), ThreadPoolExecutor(12) as pool:
+            assert {*pool.map(read, urls)} == {b"12345678"}
+    assert most == requests
 
 
 @pytest.mark.parametrize("seed", range(10))

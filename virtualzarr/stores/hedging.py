@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
 from virtualzarr.config import config
+from virtualzarr.stores.request_window import RequestWindow
 
 T = TypeVar("T")
 
@@ -83,7 +84,10 @@ def hedge_of(client: Any, host: Hashable = None) -> Hedge:
 
 
 async def send_hedged(
-    hedge: Hedge, send: Callable[[], Awaitable[T]], discard: Callable[[T], object]
+    hedge: Hedge,
+    send: Callable[[], Awaitable[T]],
+    discard: Callable[[T], object],
+    window: RequestWindow,
 ) -> T:
     """Return the first of at most two answers to a request.
 
@@ -94,11 +98,13 @@ async def send_hedged(
         Sends the request, which may be sent twice: it changes nothing.
     discard : callable
         Gives up an answer that nobody needs.
+    window : RequestWindow
+        In which the first request has a slot already; the second one waits for another.
     """
     if not config.hedge_requests:
         return await send()
     begun, delay = time.perf_counter(), hedge.delay
-    answer = await (send() if delay is None else _Race(hedge, send, discard).run(delay))
+    answer = await (send() if delay is None else _Race(hedge, send, discard, window).run(delay))
     hedge.note_answer(time.perf_counter() - begun)
     return answer
 
@@ -107,9 +113,13 @@ class _Race:
     """A request, and maybe a second one after a while: only a late one costs a task."""
 
     def __init__(
-        self, hedge: Hedge, send: Callable[[], Awaitable[Any]], discard: Callable[[Any], object]
+        self,
+        hedge: Hedge,
+        send: Callable[[], Awaitable[Any]],
+        discard: Callable[[Any], object],
+        window: RequestWindow,
     ) -> None:
-        self._hedge, self._send, self._discard = hedge, send, discard
+        self._hedge, self._send, self._discard, self._window = hedge, send, discard, window
         self._second: asyncio.Task[Any] | None = None
         self._is_over = self._is_won = False
 
@@ -143,7 +153,9 @@ class _Race:
             self._second.add_done_callback(self._end)
 
     async def _run_second(self) -> Any:
-        return await self._send()
+        # Until its answer begins: what follows is read in the slot of the first.
+        async with self._window.slot():
+            return await self._send()
 
     def _end(self, second: asyncio.Task[Any]) -> None:
         if second.cancelled() or second.exception() is not None:

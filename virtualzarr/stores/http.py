@@ -245,7 +245,7 @@ async def _send(
 ) -> Any:
     """Return the response to a request, of which its host's window has taken note."""
     try:
-        response = await send_hedged(hedge, send, lambda answer: answer.close())
+        response = await send_hedged(hedge, send, lambda answer: answer.close(), window)
     except Exception:  # entered only now: each of thousands of requests would pay for it
         with window.note_failures(), _translate_errors(url):
             raise

@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from contextlib import contextmanager
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -38,17 +38,20 @@ _PATIENCE = 5.0
 class RequestWindow:
     """How many requests may be under way at one host, all files together.
 
-    Each answer over a connection that stays open makes room for one more request, up to
-    `config.requests`: twice as many in each round trip. A host that closes connections gets no more
-    than at first, as each of its requests is a new connection. One that refuses more than a quarter
-    gets half as many, then slowly more; at one request, pauses between them that double; and none
-    for the time that it asks to be left alone for. Single failures, which any host has, change
-    nothing.
+    Each answer over a connection that stays open makes room for one more request: twice as many in
+    each round trip. `config.requests` bounds them at any time. A host that closes connections gets
+    no more than at first, as each of its requests is a new connection. One that refuses more than a
+    quarter gets half as many, then slowly more; at one request, pauses between them that double;
+    and none for the time that it asks to be left alone for. Single failures, which any host has,
+    change nothing.
+
+    Parameters
+    ----------
+    first : int
+        Requests that may be under way before it has answered any.
 
     Attributes
     ----------
-    size : int
-        Requests that may be under way.
     is_limited : bool
         Whether the host has refused so many requests that it must have a limit.
     answered : int
@@ -63,8 +66,8 @@ class RequestWindow:
     13
     """
 
-    def __init__(self) -> None:
-        self.size = FIRST_REQUESTS
+    def __init__(self, first: int = FIRST_REQUESTS) -> None:
+        self._size = first
         self.is_limited = False
         self.answered = 0
         self._answers = self._refusals = 0  # since its size was looked at
@@ -74,6 +77,16 @@ class RequestWindow:
         self._timer: asyncio.TimerHandle | None = None
         self._waiting: deque[asyncio.Future[None]] = deque()
 
+    @property
+    def size(self) -> int:
+        """Requests that may be under way."""
+        return min(self._size, config.requests)
+
+    @property
+    def has_room(self) -> bool:
+        """Whether one more request may be sent, beside those that are under way."""
+        return self._running < self.size
+
     def slot(self) -> _Slot:
         """Wait until one more request may be sent, and count it until the end of the block."""
         return _Slot(self)
@@ -81,7 +94,7 @@ class RequestWindow:
     def _enter(self) -> asyncio.Future[None] | None:
         """Count one more request at once, or return a turn to wait for."""
         loop = asyncio.get_running_loop()
-        if not self._waiting and self._running < self.size and self._resume <= (now := loop.time()):
+        if not self._waiting and self.has_room and self._resume <= (now := loop.time()):
             self._running += 1
             self._resume = now + self._pause
             return None
@@ -113,9 +126,9 @@ class RequestWindow:
         elif is_refused:
             self._narrow()
         elif not keeps_open:
-            self.size = min(self.size, FIRST_REQUESTS)
+            self._size = min(self.size, FIRST_REQUESTS)
         elif not self.is_limited or (self.size < self._known_size and not self._pause):
-            self.size += not is_busy and self.size < config.requests
+            self._size = self.size + (not is_busy)
         elif is_round and 8 * self._refusals <= self._answers:
             self._widen()
         if self.is_limited and 4 * self._refusals > self._answers:
@@ -149,18 +162,18 @@ class RequestWindow:
             self._known_size = self.size // 2
         if self.size == 1:
             self._pause = min(max(2 * self._pause, _LEAST_PAUSE), _LONGEST_PAUSE)
-        self.size, self.is_limited = max(self.size // 2, 1), True
+        self._size, self.is_limited = max(self.size // 2, 1), True
 
     def _forget_limit(self) -> None:
         if self.is_limited:
-            self.size, self.is_limited = max(self._known_size, FIRST_REQUESTS), False
+            self._size, self.is_limited = max(self._known_size, FIRST_REQUESTS), False
             self._pause = self._resume = 0.0
 
     def _widen(self) -> None:
         if self._pause:
             self._pause = 0.0 if self._pause <= _LEAST_PAUSE else self._pause / 2
         elif self.size < config.requests:
-            self.size += max(1, self.size // _ROUNDS)
+            self._size = self.size + max(1, self.size // _ROUNDS)
         else:
             self.is_limited = False
 
@@ -171,7 +184,7 @@ class RequestWindow:
 
     def _grant(self) -> None:
         """Let those in that have waited longest, as far as there is room, after a pause."""
-        while self._waiting and self._running < self.size:
+        while self._waiting and self.has_room:
             loop = asyncio.get_running_loop()
             if self._resume > loop.time():
                 self._grant_later(loop)
@@ -212,12 +225,10 @@ class _Slot:
         self._window._leave(self._turn)
 
 
-_windows: WeakKeyDictionary[Any, dict[tuple[str, str, int | None], RequestWindow]] = (
-    WeakKeyDictionary()
-)
+_windows: WeakKeyDictionary[Any, dict[Hashable, RequestWindow]] = WeakKeyDictionary()
 
 
-def window_of(session: Any, origin: tuple[str, str, int | None]) -> RequestWindow:
-    """Return the window for a host, given as scheme, name and port, in a session's event loop."""
-    windows = _windows.setdefault(session, {})
-    return windows.setdefault(origin, RequestWindow())
+def window_of(client: Any, host: Hashable = None, first: int = FIRST_REQUESTS) -> RequestWindow:
+    """Return the window for a host that a client, in its event loop, sends requests to."""
+    windows = _windows.setdefault(client, {})
+    return windows.setdefault(host, RequestWindow(first))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
@@ -17,6 +18,7 @@ from virtualzarr.stores.fingerprints import (
     to_nanoseconds,
 )
 from virtualzarr.stores.hedging import hedge_of, send_hedged
+from virtualzarr.stores.request_window import RequestWindow, window_of
 from virtualzarr.stores.retry import (
     TRANSIENT_STATUSES,
     TransientError,
@@ -93,7 +95,8 @@ class S3Transport(AsyncTransport):
         """Request what tells the version of an object."""
 
         async def head() -> Fingerprint:
-            response = await self._call("head_object", self._parameters(path))
+            async with self._window.slot():
+                response = await self._call("head_object", self._parameters(path))
             return _fingerprint(response, response["ContentLength"])
 
         return await retry(head)
@@ -102,23 +105,29 @@ class S3Transport(AsyncTransport):
         self, path: str, start: int, stop: int | None, limit: int | None
     ) -> tuple[bytes, Fingerprint]:
         parameters = self._parameters(path) | range_header(start, stop)
-        # `cat_file` of s3fs returns bytes alone: the entity tag of this very response would be
-        # lost, and a second request may be answered for a newer version.
-        response = await self._call("get_object", parameters)
-        body, length = response["Body"], response["ContentLength"]
-        try:
-            size = _size_of(response, start, stop) if "Range" in parameters else length
-            check_length(path, length, limit)
-            data = await _read_body(body, length)
-        finally:
-            body.close()
+        async with self._window.slot():
+            # `cat_file` of s3fs returns bytes alone: the entity tag of this very response would be
+            # lost, and a second request may be answered for a newer version.
+            response = await self._call("get_object", parameters)
+            body, length = response["Body"], response["ContentLength"]
+            try:
+                size = _size_of(response, start, stop) if "Range" in parameters else length
+                check_length(path, length, limit)
+                data = await _read_body(body, length)
+            finally:
+                body.close()
         return data, _fingerprint(response, size)
+
+    @property
+    def _window(self) -> RequestWindow:
+        """What bounds the requests under way: `config.requests` alone, from the first one on."""
+        return window_of(self._fs, first=sys.maxsize)
 
     async def _call(self, method: str, parameters: dict[str, str]) -> Any:
         hedge = hedge_of(self._fs)
         try:
             return await send_hedged(
-                hedge, lambda: self._fs._call_s3(method, **parameters), _discard
+                hedge, lambda: self._fs._call_s3(method, **parameters), _discard, self._window
             )
         except Exception as error:
             transient, status = self.as_transient(error), _status_of(error)
