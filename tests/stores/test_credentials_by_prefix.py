@@ -5,7 +5,9 @@ from __future__ import annotations
 import base64
 import json
 import logging
+import os
 import pickle
+import threading
 import time
 import zlib
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
@@ -75,6 +77,7 @@ def server(tmp_path):
         file["v"].dims[0].attach_scale(file["time"])
     zarr.create_array(folder / "a.zarr", data=DATA, chunks=(2, 5))
     with web_server(tmp_path / "served") as server:
+        server.folder = str(folder)
         yield server
 
 
@@ -289,6 +292,65 @@ def test_tokens_that_die_are_renewed(server, monkeypatch, status, requests):
     # Of several requests that are refused together, one asks for another token.
     assert issued.count == len(counts) >= 3
     assert sum(counts.values()) <= 30 + len(counts) * requests
+
+
+@pytest.mark.parametrize("uses", [3, 20])
+@pytest.mark.parametrize("is_slow", [False, True])
+def test_tokens_for_few_requests_are_renewed_while_many_are_under_way(server, uses, is_slow):
+    """Also where refusals come sooner than what is accepted: a few calls more than are needed."""
+    array = zarr.create_array(
+        os.path.join(server.folder, "many.zarr"), shape=(400, 2), chunks=(1, 2), dtype="i4"
+    )
+    array[...] = values = np.arange(800, dtype="i4").reshape(400, 2)
+    counts, lock = {}, threading.Lock()
+
+    def rewrite(request, *answer):
+        token = request.headers.get("Authorization")
+        with lock:
+            counts[token] = counts.get(token, 0) + 1
+            is_refused = counts[token] > uses
+        if is_refused:
+            return 401, {}, b"expired"
+        time.sleep(0.01 * is_slow)
+        return answer
+
+    server.rewrite = rewrite
+    login = {"credentials": {f"{server.url}/private": f"{HERE}:give_token"}}
+    opened = vz.open(f"{server.url}/private/many.zarr", storage_options=login)
+    assert np.array_equal(opened[...], values)
+    assert issued.count == len(counts) <= 1.2 * 402 / uses + 2
+
+
+@pytest.mark.parametrize("requests", [1, 16])
+def test_tokens_that_are_never_accepted_are_not_asked_for_without_end(server, requests):
+    """A function that gives another one each time, and files that it has no rights for."""
+    array = vz.open(
+        f"{server.url}/private/a.zarr",
+        storage_options={"credentials": {server.url: f"{HERE}:give_token"}},
+    )
+    expire_after(server, 0)
+    refused = r"answered 401.*: the credentials for http.* were renewed, and were not accepted"
+    with pytest.raises(SourceError, match=refused) as raised:
+        array[...]
+    assert SECRET not in shown(raised.value)
+    assert issued.count <= 7
+    server.rewrite = lambda request, *answer: (
+        (403, {}, b"") if request.path.endswith("a.h5") else answer
+    )
+    login = {"credentials": {server.url: f"{HERE}:give_token"}}
+    file = RemoteFile(Location.of(f"{server.url}/private/a.h5", login))
+    count = issued.count
+    with pytest.raises(SourceError, match=refused.replace("401", "403")):
+        file.read(0, 4)
+    assert issued.count <= count + 2
+    # Whatever others do meanwhile.
+    with ThreadPoolExecutor(requests) as pool:
+        others = [pool.submit(lambda: [array[...] for _ in range(10)]) for _ in range(requests - 1)]
+        with pytest.raises(SourceError, match=refused.replace("401", "403")):
+            file.read(0, 4)
+        for other in others:
+            assert np.array_equal(other.result()[-1], DATA)
+    assert issued.count <= count + 25
 
 
 def test_a_token_that_stays_the_same_is_asked_for_once(server):

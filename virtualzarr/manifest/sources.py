@@ -67,6 +67,7 @@ class Source:
     digest: str | None = field(default=None, repr=False, compare=False)
     redirects: tuple[str, ...] | None = field(default=None, repr=False, compare=False)
     pins: Pins | None = field(default=None, repr=False, compare=False)
+    withheld: bool = field(default=False, repr=False, compare=False)
 
     def __repr__(self) -> str:
         version = f"size={self.size}, mtime_ns={self.mtime_ns}, etag={self.etag!r}"
@@ -92,7 +93,7 @@ class Source:
         return cls(
             location.uri, fingerprint.size, fingerprint.mtime_ns, fingerprint.etag,
             storage_options=location.storage_options, not_after_ns=fingerprint.not_after_ns,
-            redirects=location.redirects,
+            redirects=location.redirects, withheld=location.withheld,
         )  # fmt: skip
 
     @classmethod
@@ -124,7 +125,9 @@ class Source:
     @property
     def location(self) -> Location:
         """Where the file is and how it is opened."""
-        return Location(self.uri, self.storage_options, redirects=self.redirects)
+        return Location(
+            self.uri, self.storage_options, redirects=self.redirects, withheld=self.withheld
+        )
 
     @property
     def fingerprint(self) -> Fingerprint:

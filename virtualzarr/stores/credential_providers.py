@@ -19,6 +19,7 @@ from typing import Any, NoReturn
 from virtualzarr.errors import AccessError
 from virtualzarr.redaction import find_secrets
 from virtualzarr.stores.forks import ForkSafeLock
+from virtualzarr.stores.refusals import Uses
 from virtualzarr.stores.uris import is_web, origin_of
 
 RENEWAL = 0.8
@@ -51,11 +52,13 @@ class Credential:
         Of fsspec's file systems.
     renew_at : float
         When it is to be renewed, in seconds since 1970.
+    uses : Uses
+        Requests that were sent with it.
     """
 
-    __slots__ = ("headers", "options", "query", "renew_at")
+    __slots__ = ("headers", "options", "query", "renew_at", "uses")
 
-    def __init__(self, values: Mapping[str, Any], now: float) -> None:
+    def __init__(self, values: Mapping[str, Any], now: float, uses: Uses) -> None:
         values = dict(values)
         expires_at = values.pop("expires_at", None)
         self.renew_at = _UNKNOWN if expires_at is None else now + RENEWAL * (expires_at - now)
@@ -64,6 +67,7 @@ class Credential:
         if "bearer" in values:
             self.headers["Authorization"] = f"Bearer {values.pop('bearer')}"
         self.options = values
+        self.uses = uses
 
     def as_options(self) -> dict[str, Any]:
         """Return options of fsspec's file systems of object stores."""
@@ -121,6 +125,7 @@ class Provider:
         self._credential: Credential | None = None
         self._problem: str | None = None
         self.lookups = 0
+        self._uses = Uses()
         self._recent = deque[Credential](maxlen=_RECENT)
 
     def __repr__(self) -> str:
@@ -216,7 +221,7 @@ class Provider:
             raise AccessError(f"expires_at is no date or number: credentials for {self.prefix}")
         if not isinstance(values.get("bearer", ""), str):
             raise AccessError(f"the bearer token is no text: credentials for {self.prefix}")
-        return Credential(values, time.time())
+        return Credential(values, time.time(), Uses(self._uses))
 
     def _read(self, value: Any) -> Any:
         """Return the secret that a value is, or names."""

@@ -7,11 +7,16 @@ import os
 import threading
 from collections.abc import Awaitable, Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, NoReturn, TypeVar
 from urllib.parse import urlsplit
 from weakref import WeakKeyDictionary
 
-from virtualzarr.errors import MissingDependencyError, UnsupportedError, VirtualZarrError
+from virtualzarr.errors import (
+    MissingDependencyError,
+    SourceError,
+    UnsupportedError,
+    VirtualZarrError,
+)
 from virtualzarr.stores.access import describe_access, login_of
 from virtualzarr.stores.archive_members import open_members
 from virtualzarr.stores.async_transport import AsyncTransport
@@ -26,6 +31,7 @@ from virtualzarr.stores.fingerprints import Fingerprint, as_source_error, check_
 from virtualzarr.stores.foreign_errors import hide_requests
 from virtualzarr.stores.listing import Entry, glob
 from virtualzarr.stores.location import Location
+from virtualzarr.stores.refusals import Refusals
 from virtualzarr.stores.request_loop import with_request_loop
 from virtualzarr.stores.retry import retry_blocking
 from virtualzarr.stores.s3 import without_own_retries
@@ -83,6 +89,30 @@ def _check_headers(options: Mapping[str, Any]) -> None:
                 raise ValueError(
                     f"storage_options: the header{shown} has to be text, not {type(value).__name__}"
                 )
+
+
+@contextmanager
+def _used(credential: Credential | None) -> Iterator[None]:
+    """Note that a request is under way with a credential, and that it was accepted."""
+    if credential is None:
+        yield
+        return
+    number, is_accepted = credential.uses.begin(), False
+    try:
+        yield
+        is_accepted = True
+    finally:
+        credential.uses.end(number, is_accepted=is_accepted)
+
+
+def _raise_refused(error: Exception, provider: Provider, refusals: Refusals) -> NoReturn:
+    """Raise what a service said, and whether others than the first credentials were refused."""
+    if refusals.count < 2:
+        raise error
+    text = as_source_error(error, "").message
+    raise SourceError(
+        f"{text}: the credentials for {provider.prefix} were renewed, and were not accepted"
+    ) from error
 
 
 class Connection:
@@ -197,26 +227,30 @@ class Connection:
     def _retry(self, work: Callable[[Transport], T], uri: str) -> T:
         if self._process != os.getpid():
             self._connect()
-        provider, is_renewed = self._find_provider(uri), False
+        provider, refusals = self._find_provider(uri), Refusals()
 
         def attempt() -> T:
-            nonlocal is_renewed
-            credential = None if provider is None else provider.get()
-            transport = self._transport_by(credential)
-            # Who waits for the next attempt keeps nobody else out; who connects anew does.
-            with self._guard:
-                try:
-                    return work(transport)
-                except Exception as error:
-                    if provider is None or is_renewed or not transport.is_refusal(error):
-                        transient = transport.as_transient(error)
-                        if transient is None:
-                            raise
-                        raise transient from error
-                    is_renewed = True
-                    if provider.renew(credential) is credential:
-                        raise
-            return attempt()
+            while True:
+                credential = None if provider is None else provider.get()
+                transport = self._transport_by(credential)
+                # Who waits for the next attempt keeps nobody else out; who connects anew does.
+                with self._guard:
+                    try:
+                        with _used(credential):
+                            return work(transport)
+                    except Exception as error:
+                        if (
+                            provider is None
+                            or credential is None
+                            or not transport.is_refusal(error)
+                        ):
+                            transient = transport.as_transient(error)
+                            if transient is None:
+                                raise
+                            raise transient from error
+                        is_last = not refusals.note(credential.uses)
+                        if is_last or provider.renew(credential) is credential:
+                            _raise_refused(error, provider, refusals)
 
         return retry_blocking(attempt)
 
@@ -269,20 +303,20 @@ class Connection:
 
     async def _ask_in_loop(self, ask: Callable[[AsyncTransport], Awaitable[T]], uri: str) -> T:
         try:
-            provider = self._find_provider(uri)
-            credential = None if provider is None else await get_credential(provider)
-            transport = self._transport_by(credential)
-            assert isinstance(transport, AsyncTransport)
-            try:
-                return await ask(transport)
-            except Exception as error:
-                if provider is None or not transport.is_refusal(error):
-                    raise
-                if not await renew_credential(provider, credential):
-                    raise
-            transport = self._transport_by(await get_credential(provider))
-            assert isinstance(transport, AsyncTransport)
-            return await ask(transport)
+            provider, refusals = self._find_provider(uri), Refusals()
+            while True:
+                credential = None if provider is None else await get_credential(provider)
+                transport = self._transport_by(credential)
+                assert isinstance(transport, AsyncTransport)
+                try:
+                    with _used(credential):
+                        return await ask(transport)
+                except Exception as error:
+                    if provider is None or credential is None or not transport.is_refusal(error):
+                        raise
+                    is_last = not refusals.note(credential.uses)
+                    if is_last or not await renew_credential(provider, credential):
+                        _raise_refused(error, provider, refusals)
         except Exception:  # entered only now: each of thousands of requests would pay for it
             with self._errors(uri):
                 raise

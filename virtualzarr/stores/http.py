@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import lru_cache, partial
@@ -30,6 +31,7 @@ from virtualzarr.stores.fingerprints import (
 from virtualzarr.stores.hedging import Hedge, hedge_of, send_hedged
 from virtualzarr.stores.listing import Entry, walk_entries
 from virtualzarr.stores.location import Location, without_credentials
+from virtualzarr.stores.refusals import Refusals
 from virtualzarr.stores.request_window import RequestWindow, window_of
 from virtualzarr.stores.retry import (
     BUSY_STATUSES,
@@ -49,9 +51,9 @@ MISSING_STATUSES = (404, 410)
 MAX_REDIRECTS = 10
 _REDIRECT_STATUSES = (301, 302, 303, 307, 308)
 _REFUSALS = (401, 403)
-_CREDENTIALS = (
-    "; it wants other credentials (storage_options of a remote reference file go to its own host "
-    "only, those of a local one to hosts that allowed= names)"
+_WITHHELD = (
+    "; what else is in storage_options was not sent: that of a remote reference file goes to its "
+    "own host only, that of a local one to hosts that allowed= names"
 )
 _MAX_LISTING_BYTES = 256 * 1024 * 1024
 
@@ -77,6 +79,7 @@ class HttpTransport(AsyncTransport):
         self._origin = origin_of(location.uri)
         self._options = location.storage_options or {}
         self._prefixes = location.redirects
+        self._is_withheld = location.withheld
         self._keyring = keyring
         prefixes = () if keyring is None else keyring.prefixes
         self._redirected_session = SessionMaker(name_login(fs._fs_token), prefixes)
@@ -178,39 +181,32 @@ class HttpTransport(AsyncTransport):
         fs, target = self._fs, self._fs.encode_url(url)
         # aiohttp would follow redirects with all headers but those it knows to be secret, and past
         # `allowed`: each hop is checked here instead.
-        hops, renewed = 0, set[Provider]()
+        hops, refusals = 0, defaultdict[Provider | None, Refusals](Refusals)
         # The library resolves `.` and `..` before it asks, which is more than the prefix says.
         is_plain = self._keyring is not None and split_url(url) is not None
         while hops <= MAX_REDIRECTS:
             provider = None
             if self._keyring is not None and (hops or is_plain):
                 provider = self._keyring.find(str(target))
-            credential = None if provider is None else await get_credential(provider)
-            options = dict(fs.kwargs)
-            # The bytes of references are those stored: a compressed answer has other offsets.
-            common = {**(options.pop("headers", None) or {}), "Accept-Encoding": "identity"}
-            if credential is not None:
-                common |= credential.headers
-            for name in ("allow_redirects", "max_redirects", "raise_for_status"):
-                options.pop(name, None)
+            if provider is not None:
+                await get_credential(provider)  # it is looked up before it takes a slot
             session = await fs.set_session()
-            options.setdefault("timeout", _timeout_of(session))
             origin = target.scheme, target.raw_host, target.port
             window, hedge = window_of(session, origin), hedge_of(session, origin)
-            send = partial(
-                session.request, method, _sign(target, credential), headers={**common, **headers},
-                allow_redirects=False, raise_for_status=False, **options,
-            )  # fmt: skip
+            send = partial(_send_with, fs, session, method, target, headers)
             async with window.slot():
-                response = await _send(send, hedge, window, url)
+                response = await _send_until_accepted(
+                    send, provider, refusals[provider], hedge, window, url
+                )
                 try:
-                    if response.status in _REFUSALS and provider and provider not in renewed:
-                        renewed.add(provider)
-                        if await renew_credential(provider, credential):
-                            continue
                     redirect = response.headers.get("Location")
                     if response.status not in _REDIRECT_STATUSES or redirect is None:
                         return await _read_answer(response, read, window, url)
+                except StatusError as error:
+                    if error.status not in _REFUSALS:
+                        raise
+                    host = str(target.origin()) if hops else ""
+                    raise self._refused(error, host, provider, refusals[provider]) from None
                 finally:
                     response.release()
             try:
@@ -221,6 +217,27 @@ class HttpTransport(AsyncTransport):
             fs = self._file_system_for(expand_address(str(target)), url)
             hops += 1
         raise SourceError(f"more than {MAX_REDIRECTS} redirects", file=url)
+
+    def _refused(
+        self, error: StatusError, host: str, provider: Provider | None, refusals: Refusals
+    ) -> StatusError:
+        """Return the error of an answer that no credentials, or not these, are accepted."""
+        who = f"{host}, to which a redirect leads," if host else "the server"
+        text = error.message.replace("the server", who, 1)
+        if provider is not None:
+            renewed = " were renewed, and" if refusals.count > 1 else ""
+            text += f": the credentials for {provider.prefix}{renewed} were not accepted"
+        else:
+            prefix = host or "https://host/folder"
+            text += (
+                ": credentials are given by storage_options="
+                f"{{'credentials': {{'{prefix}': ...}}}}, see docs/credentials.md"
+            )
+        if self._is_withheld:
+            text += _WITHHELD
+        refused = StatusError(text, file=error.file)
+        refused.status = error.status
+        return refused
 
     def _file_system_for(self, target: str, url: str) -> Any:
         """Return what may ask the URL to which a redirect leads."""
@@ -238,6 +255,60 @@ class HttpTransport(AsyncTransport):
         # Shared by requests of one file system, which is that of one login, and by no others.
         options = {**without_credentials(self._options), "get_client": self._redirected_session}
         return HTTPFileSystem(**options, loop=self._fs.loop)
+
+
+async def _send_until_accepted(
+    send: Callable[[Credential | None], Awaitable[Any]],
+    provider: Provider | None,
+    refusals: Refusals,
+    hedge: Hedge,
+    window: RequestWindow,
+    url: str,
+) -> Any:
+    """Return the response to a request with the credentials that its provider has by then.
+
+    It is sent again at once where there are others than were refused: in its turn, or it would find
+    these used up, too.
+    """
+    if provider is None:
+        return await _send(partial(send, None), hedge, window, url)
+    while True:
+        credential, is_accepted = await get_credential(provider), False
+        number = credential.uses.begin()
+        try:
+            response = await _send(partial(send, credential), hedge, window, url)
+            is_accepted = 200 <= response.status < 300
+        finally:
+            credential.uses.end(number, is_accepted=is_accepted)
+        if response.status not in _REFUSALS:
+            return response
+        response.release()  # of which nothing but the head is read
+        is_last = not refusals.note(credential.uses)
+        if is_last or not await renew_credential(provider, credential):
+            return response
+
+
+async def _send_with(
+    fs: Any,
+    session: Any,
+    method: str,
+    target: Any,
+    headers: Mapping[str, str],
+    credential: Credential | None,
+) -> Any:
+    """Send a request once, with the options of a file system and a credential."""
+    options = dict(fs.kwargs)
+    # The bytes of references are those stored: a compressed answer has other offsets.
+    common = {**(options.pop("headers", None) or {}), "Accept-Encoding": "identity"}
+    if credential is not None:
+        common |= credential.headers
+    for name in ("allow_redirects", "max_redirects", "raise_for_status"):
+        options.pop(name, None)
+    options.setdefault("timeout", _timeout_of(session))
+    return await session.request(
+        method, _sign(target, credential), headers={**common, **headers},
+        allow_redirects=False, raise_for_status=False, **options,
+    )  # fmt: skip
 
 
 async def _send(
@@ -358,9 +429,8 @@ class StatusError(SourceError):
     @classmethod
     def of(cls, response: Any, url: str) -> StatusError:
         """Return the error for an response."""
-        hint = _CREDENTIALS if response.status in (401, 403) else ""
         text = f"the server answered {response.status} {response.reason or ''}".rstrip()
-        error = cls(text + hint, file=url)
+        error = cls(text, file=url)
         error.status = response.status
         return error
 

@@ -77,6 +77,8 @@ class Location:
         remote file name no local one.
     redirects : tuple of str, optional
         Prefixes that redirects of a server must lead below; anywhere, if there are none.
+    withheld : bool
+        Whether a reference led here, and `storage_options` were given that are not for this host.
 
     Examples
     --------
@@ -92,6 +94,7 @@ right, say so with allowed= [file /etc/passwd]
     storage_options: Mapping[str, Any] | None = field(default=None, repr=False, compare=False)
     allowed: tuple[str, ...] | None = field(default=None, repr=False)
     redirects: tuple[str, ...] | None = field(default=None, repr=False)
+    withheld: bool = field(default=False, repr=False, compare=False)
     # "s3://" and the like, once a URL of that protocol was allowed: documents name many.
     _usable: set[str] = field(default_factory=set, init=False, repr=False, compare=False)
     # Of files that references in a document at this location name.
@@ -127,7 +130,7 @@ right, say so with allowed= [file /etc/passwd]
 
     def with_uri(self, uri: str) -> Location:
         """Return another file of the same service, opened in the same way."""
-        return Location(uri, self.storage_options, self.allowed, self.redirects)
+        return Location(uri, self.storage_options, self.allowed, self.redirects, self.withheld)
 
     def resolve(self, reference: Any) -> Location:
         """Return the location that a reference in this file names.
@@ -144,7 +147,12 @@ right, say so with allowed= [file /etc/passwd]
     def locate(self, uri: str) -> Location:
         """Return the location of a URL or absolute path that `resolve_uri` returned."""
         options, redirects = self.options_for(uri)
-        return Location(uri, options, redirects=redirects)
+        return Location(uri, options, redirects=redirects, withheld=self.withholds(uri))
+
+    def withholds(self, uri: str) -> bool:
+        """Tell whether a URL that a reference names gets less than `storage_options` have."""
+        options = self.storage_options
+        return bool(options) and is_url(uri) and self.options_for(uri)[0] != options
 
     def options_for(self, uri: str) -> tuple[Mapping[str, Any] | None, tuple[str, ...] | None]:
         """Return `storage_options` and `redirects` of a URI that `resolve_uri` returned."""

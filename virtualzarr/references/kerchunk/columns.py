@@ -54,6 +54,7 @@ def resolve_source(location: Location, reference: str, fingerprints: Fingerprint
     return Source(
         uri, fingerprint.size, fingerprint.mtime_ns, fingerprint.etag, None, options,
         digest=fingerprints.digest_of(reference), redirects=redirects, pins=location.pins,
+        withheld=location.withholds(uri),
     )  # fmt: skip
 
 
