@@ -19,12 +19,16 @@ class Session(socketserver.StreamRequestHandler):
 
     def handle(self):
         self.folder, self.start, self.data = "/", 0, None
+        self.user, self.is_known = "", self.server.logins is None
         # Clients send the end of ABOR as urgent data.
         self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_OOBINLINE, 1)
         self.say(220, "ready")
         while line := self.rfile.readline():
             name, _, argument = line.decode("latin-1").strip().lstrip("\xff\xf2\xf4").partition(" ")
             self.server.commands.append(name.upper())
+            if not self.is_known and name.upper() not in ("USER", "PASS", "QUIT"):
+                self.say(530, "log in first")
+                continue
             fault = self.server.fault(name.upper(), argument)
             if fault == "reset":
                 return
@@ -45,7 +49,16 @@ class Session(socketserver.StreamRequestHandler):
         return Path(self.server.root + joined)
 
     def do_USER(self, name):
-        self.say(230, "welcome")
+        self.user = name
+        self.server.users.append(name)
+        self.say(230, "welcome") if self.is_known else self.say(331, "and the password")
+
+    def do_PASS(self, password):
+        self.is_known = self.server.logins.get(self.user) == password
+        if self.is_known:
+            self.say(230, "welcome")
+        else:
+            self.say(530, f"{password} is not the password of {self.user}")
 
     def do_TYPE(self, kind):
         self.say(200, "all the same")
@@ -167,8 +180,11 @@ class Session(socketserver.StreamRequestHandler):
 class Server(socketserver.ThreadingTCPServer):
     """A server with a `url`; `fault` and `cut` are given commands and their arguments.
 
-    `tells_dates` is how it writes dates, or False if it does not.
+    `tells_dates` is how it writes dates, or False if it does not; `logins` are passwords by names,
+    or None if it asks for none, and `users` the names that were sent.
     """
+
+    logins = None
 
     tells_dates = "%Y%m%d%H%M%S"
 
@@ -183,7 +199,7 @@ class Server(socketserver.ThreadingTCPServer):
 def ftp_server(folder):
     """Serve a folder within a with statement."""
     server = Server(("127.0.0.1", 0), Session)
-    server.root, server.commands = str(folder), []
+    server.root, server.commands, server.users = str(folder), [], []
     server.fault, server.cut = lambda *command: None, lambda *command: False
     server.url = f"ftp://127.0.0.1:{server.server_address[1]}"
     threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
 
 import h5py
 import numpy as np
@@ -12,11 +13,13 @@ import zarr
 
 import virtualzarr as vz
 from tests.stores.ftp_server import ftp_server
+from tests.stores.test_credentials import shown
 from virtualzarr.errors import SourceChangedError, SourceError
 from virtualzarr.stores import FsspecStore
 from virtualzarr.stores.files import RemoteFile, take_fingerprint
 from virtualzarr.stores.location import Location
 
+SECRET = "PLANTED"
 DATA = np.arange(40, dtype="i4").reshape(4, 10)
 
 
@@ -45,6 +48,73 @@ def test_keys_are_set_and_deleted(server):
     store.delete("a/b")
     store.delete("a/b")
     assert [*store.list_dir("a")] == ["c"]
+
+
+def name_login(kind, tmp_path, monkeypatch):
+    """Name a login by one of the ways in which it can be."""
+    monkeypatch.setenv("FTP_USER", "me")
+    monkeypatch.setenv("FTP_PASSWORD", SECRET)
+    monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
+    (tmp_path / "netrc").write_text(f"machine 127.0.0.1 login me password {SECRET}\n")
+    (tmp_path / "netrc").chmod(0o600)
+    return {
+        "netrc": {"netrc": True},
+        "variables": {"username": "env:FTP_USER", "password": "env:FTP_PASSWORD"},
+        "function": f"{__name__}:give_login",
+    }[kind]
+
+
+def give_login():
+    return {"username": "me", "password": SECRET}
+
+
+@pytest.mark.parametrize("kind", ["netrc", "variables", "function"])
+@pytest.mark.parametrize("is_needed", [True, False])
+def test_logins_by_prefix(server, tmp_path, monkeypatch, kind, is_needed):
+    """Also by servers that let anybody in, and after a connection broke."""
+    server.logins = {"me": SECRET} if is_needed else None
+    options = {"credentials": {server.url: name_login(kind, tmp_path, monkeypatch)}}
+    group = vz.virtualize(f"{server.url}/a.h5", storage_options=options)
+    assert np.array_equal(group["v"][...], DATA)
+    assert SECRET.encode() not in pickle.dumps(group)
+    assert np.array_equal(vz.open(f"{server.url}/a.zarr", storage_options=options)[...], DATA)
+    assert np.array_equal(
+        vz.virtualize(f"{server.url}/*.h5", storage_options=options)["v"][...], DATA
+    )
+    store = FsspecStore(f"{server.url}/store", options)
+    store.set("a", b"one")
+    connections, failed = len(server.users), []
+
+    def fail_first(name, argument):
+        if name == "RETR" and not failed:
+            failed.append(name)
+            return "reset"
+        return None
+
+    server.fault = fail_first
+    assert store.get("a") == b"one"
+    assert {*server.users} == {"me"}
+    assert len(server.users) == connections + 1
+
+
+def test_logins_that_are_missing_or_wrong_are_errors_that_say_so(server, tmp_path, monkeypatch):
+    server.logins = {"me": "another"}
+    names = name_login("variables", tmp_path, monkeypatch)
+    for options, message in (
+        ({}, "credentials are given by storage_options="),
+        ({"credentials": {server.url: names}}, f"the credentials for {server.url} were not"),
+    ):
+        with pytest.raises(SourceError, match=f"answered 530 .*{message}") as raised:
+            vz.virtualize(f"{server.url}/a.h5", storage_options=options)
+        assert SECRET not in shown(raised.value)
+    for names, message in (
+        ({"bearer": "env:FTP_PASSWORD"}, "'bearer' is for HTTP alone"),
+        ({"user": "env:FTP_USER"}, "FTP takes no option 'user'; username, password"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            vz.virtualize(
+                f"{server.url}/a.h5", storage_options={"credentials": {server.url: names}}
+            )
 
 
 @pytest.mark.parametrize("fault", ["reset", 421, 425, 450])

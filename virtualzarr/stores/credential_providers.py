@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from datetime import datetime
+from difflib import get_close_matches
 from importlib import import_module
 from netrc import NetrcParseError, netrc
 from typing import Any, NoReturn
@@ -19,13 +20,15 @@ from typing import Any, NoReturn
 from virtualzarr.errors import AccessError
 from virtualzarr.redaction import find_secrets
 from virtualzarr.stores.forks import ForkSafeLock
+from virtualzarr.stores.option_names import S3_NAMES
 from virtualzarr.stores.refusals import Uses
 from virtualzarr.stores.uris import is_web, origin_of
 
 RENEWAL = 0.8
 """The part of its lifetime after which a credential is renewed."""
 
-_WEB = frozenset(["bearer", "headers", "sas", "earthdata", "netrc", "call"])
+_WEB = ("bearer", "headers", "username", "password", "sas", "earthdata", "netrc", "call")
+_WEB_ALONE = frozenset(["bearer", "headers", "earthdata"])
 _PUBLIC = frozenset(
     ["profile", "anon", "requester_pays", "earthdata", "netrc", "call", "account_name",
      "endpoint_url", "region_name", "project", "expires_at"]
@@ -101,11 +104,11 @@ class Provider:
 
     def __init__(self, prefix: str, names: object, may_have_secrets: bool) -> None:
         self.prefix = prefix
-        self._names = {"call": names} if isinstance(names, str) else names
+        self._is_called = not isinstance(names, str)  # by the name `call`, not as a text alone
+        self._names = names if self._is_called else {"call": names}
         if not isinstance(self._names, Mapping) or not all(map(_is_text, self._names)):
             raise _spec_error(prefix, "a mapping, or module:function, is needed")
-        if is_web(prefix) and (unknown := {*self._names} - _WEB):
-            raise _spec_error(prefix, f"there is no {sorted(unknown)[0]!r} for HTTP")
+        self._check_names(self._names)
         headers = self._names.get("headers", {})
         if not isinstance(headers, Mapping) or not all(map(_is_text, headers.values())):
             raise _spec_error(prefix, "headers is a mapping of names to texts")
@@ -127,6 +130,21 @@ class Provider:
         self.lookups = 0
         self._uses = Uses()
         self._recent = deque[Credential](maxlen=_RECENT)
+
+    def _check_names(self, names: Mapping[str, Any]) -> None:
+        """Refuse names that would have no effect for the protocol of the prefix."""
+        if is_web(self.prefix):
+            if unknown := {*names}.difference(_WEB):
+                raise _spec_error(
+                    self.prefix,
+                    f"there is no {sorted(unknown)[0]!r} for HTTP, but {', '.join(_WEB)}",
+                )
+            if ("username" in names) != ("password" in names):
+                raise _spec_error(self.prefix, "username and password belong together")
+        elif useless := _WEB_ALONE.intersection(names):
+            raise _spec_error(self.prefix, f"{sorted(useless)[0]!r} is for HTTP alone")
+        elif self.prefix.startswith("s3") and (keys := [n for n in names if n.startswith("aws_")]):
+            raise _spec_error(self.prefix, f"there is no {keys[0]!r} for S3, but {S3_NAMES}")
 
     def __repr__(self) -> str:
         return f"Provider({self.prefix!r})"
@@ -217,6 +235,8 @@ class Provider:
                 values = _merge(values, {name: headers})
             else:
                 values[name] = self._read(value)
+        if is_web(self.prefix):
+            values = self._as_basic(values)
         if not isinstance(values.get("expires_at", 0), int | float):
             raise AccessError(f"expires_at is no date or number: credentials for {self.prefix}")
         if not isinstance(values.get("bearer", ""), str):
@@ -249,20 +269,26 @@ class Provider:
         if entry is None:
             raise AccessError(f"netrc has nothing for the host of {self.prefix}", file=path)
         login, _, password = entry
-        if not is_web(self.prefix):
-            return {"username": login, "password": password}
-        if kind == "bearer":
+        if kind == "bearer" and is_web(self.prefix):
             return {"bearer": password}
-        text = base64.b64encode(f"{login}:{password}".encode()).decode()
-        return {"headers": {"Authorization": f"Basic {text}"}}
+        return {"username": login, "password": password}
+
+    def _as_basic(self, values: dict[str, Any]) -> dict[str, Any]:
+        """Return values with the header of basic authentication for a name and a password."""
+        login = values.pop("username", None), values.pop("password", None)
+        if login == (None, None):
+            return values
+        if not all(map(_is_text, login)):
+            raise AccessError(f"username and password are texts: credentials for {self.prefix}")
+        text = base64.b64encode(":".join(login).encode()).decode()
+        return _merge(values, {"headers": {"Authorization": f"Basic {text}"}})
 
     def _call(self, name: str) -> dict[str, Any]:
         module, _, function = name.partition(":")
         # Named once it is known to be a function: it may be a login, where its name is meant.
-        problem, shown = "", "the function that is named"
+        called = self._import(module, function)
+        problem = ""
         try:
-            called = getattr(import_module(module), function)
-            shown = name
             result = called()
             values = {"bearer": result} if isinstance(result, str) else dict(result)
             if isinstance(expires_at := values.get("expires_at"), datetime):
@@ -274,7 +300,28 @@ class Provider:
         except (Exception, SystemExit) as error:  # programs of the command line end so
             problem = type(error).__name__
         # Neither quoted nor chained, not even as context: what it says may have secrets in it.
-        raise AccessError(f"{shown} failed with {problem}: credentials for {self.prefix}")
+        raise AccessError(f"{name} failed with {problem}: credentials for {self.prefix}")
+
+    def _import(self, module: str, function: str) -> Any:
+        """Return a function by its name, of which errors show what is surely no password.
+
+        A text alone may be a login, user:password, where the name of a function is meant.
+        """
+        shown, problem = "that is named", ""
+        if self._is_called:
+            shown = f"{module}:{function}"
+        try:
+            found = import_module(module)
+            if callable(called := getattr(found, function, None)):
+                return called
+            problem = f"the module {module} has no function {shown}"
+            if close := get_close_matches(function, vars(found), 1):
+                problem += f" (is {module}:{close[0]} meant?)"
+        except ModuleNotFoundError as error:
+            problem = f"there is no module {error.name} for the function {shown}"
+        except (Exception, SystemExit) as error:
+            problem = f"the module {module} failed with {type(error).__name__}"
+        raise AccessError(f"{problem}: credentials for {self.prefix}")
 
 
 async def get_credential(provider: Provider) -> Credential:

@@ -157,11 +157,35 @@ def find_keyring(options: Mapping[str, Any] | None) -> Keyring | None:
         return None
     if named is not None and not isinstance(named, Mapping):
         raise ValueError("credentials are a mapping of prefixes of URLs")
-    ours = _keyring_of(json.dumps(named, sort_keys=True)) if named else _EMPTY
+    ours = _keyring_of(_as_json(named)) if named else _EMPTY
     if not path:
         return ours
     status = check_private(path)
     return _keyring_of_file(path, status.st_mtime_ns) | ours
+
+
+def _as_json(named: Mapping[str, Any]) -> str:
+    for prefix, names in named.items():
+        shown = hide_in_url(str(prefix))
+        values = [names, *names.values()] if isinstance(names, Mapping) else [names]
+        if functions := [value for value in values if callable(value)]:
+            raise ValueError(f"credentials for {shown}: {_ask_for_name(functions[0])}")
+        try:
+            json.dumps(names)
+        except (TypeError, ValueError):
+            raise ValueError(
+                f"credentials for {shown}: they are named by a mapping of texts, or module:function"
+            ) from None
+    return json.dumps(named, sort_keys=True)
+
+
+def _ask_for_name(function: Any) -> str:
+    module, name = (getattr(function, each, "") for each in ("__module__", "__qualname__"))
+    is_named = module != "__main__" and str(name).isidentifier()
+    return (
+        f"a function is named {f'{module}:{name}' if is_named else 'module:function'!r}, as a text "
+        "by which other processes import it"
+    )
 
 
 # Shared, so that all files below a prefix have one token, which is renewed once.
@@ -192,6 +216,35 @@ def secrets_of(options: Mapping[str, Any] | None, url: str) -> frozenset[str]:
     keyring = find_keyring(options)
     known = find_secrets(without_keyring(options), url)
     return known if keyring is None else known | keyring.secrets
+
+
+def advise_login(
+    provider: Provider | None, host: str = "https://host", *, is_renewed: bool = False
+) -> str:
+    """Return what to do about an answer that credentials are missing, or not accepted.
+
+    Parameters
+    ----------
+    provider : Provider, optional
+        Whose credentials were sent.
+    host : str
+        What is a prefix for which they can be given.
+    is_renewed : bool
+        Whether others were sent when the first were not accepted.
+
+    Examples
+    --------
+    >>> advise_login(None, "https://host")
+    "credentials are given by storage_options={'credentials': {'https://host': ...}}, see \
+docs/credentials.md"
+    """
+    if provider is None:
+        return (
+            f"credentials are given by storage_options={{{OPTION!r}: {{{host!r}: ...}}}}, "
+            "see docs/credentials.md"
+        )
+    renewed = " were renewed, and" if is_renewed else ""
+    return f"the credentials for {provider.prefix}{renewed} were not accepted"
 
 
 def names_of(options: Mapping[str, Any] | None) -> dict[str, Any]:

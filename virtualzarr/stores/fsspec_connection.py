@@ -26,11 +26,18 @@ from virtualzarr.stores.credential_providers import (
     get_credential,
     renew_credential,
 )
-from virtualzarr.stores.credentials import find_keyring, names_of, secrets_of, without_keyring
+from virtualzarr.stores.credentials import (
+    advise_login,
+    find_keyring,
+    names_of,
+    secrets_of,
+    without_keyring,
+)
 from virtualzarr.stores.fingerprints import Fingerprint, as_source_error, check_unchanged
 from virtualzarr.stores.foreign_errors import hide_requests
 from virtualzarr.stores.listing import Entry, glob
 from virtualzarr.stores.location import Location
+from virtualzarr.stores.option_names import check_options
 from virtualzarr.stores.refusals import Refusals
 from virtualzarr.stores.request_loop import with_request_loop
 from virtualzarr.stores.retry import retry_blocking
@@ -43,15 +50,25 @@ T = TypeVar("T")
 
 _UNKNOWN = b"?"
 
+_LOGGED_IN = ("ftp://", "ftps://", "sftp://", "ssh://", "smb://")
+
 _TRANSPORTS = 16
 """Transports of one connection, each by a credential of its own."""
 
 
-def filesystem(location: Location) -> tuple[Any, str]:
+def filesystem(location: Location, credential: Credential | None = None) -> tuple[Any, str]:
     """Return fsspec's file system for a location, and the path within it.
+
+    Parameters
+    ----------
+    location : Location
+    credential : Credential, optional
+        By default that of its prefix, if the file system logs in when it is made.
 
     Raises
     ------
+    ValueError
+        If it takes no such options.
     UnsupportedError
         If fsspec knows no such protocol.
     MissingDependencyError
@@ -62,11 +79,18 @@ def filesystem(location: Location) -> tuple[Any, str]:
     import fsspec
 
     uri, options = location.uri, without_keyring(location.storage_options)
+    keyring = find_keyring(location.storage_options)
+    provider = None if keyring is None or not _logs_in_at_once(uri) else keyring.find(uri)
+    if credential is None and provider is not None:
+        credential = provider.get()
+    if credential is not None:
+        options |= credential.as_options()
+    check_options(uri, options)
     if uri.startswith(("s3://", "s3a://")) and "::" not in uri:
         options = without_own_retries(options)
     if is_web(uri) and "::" not in uri:
         _check_headers(options)
-        options = with_own_session(options, find_keyring(location.storage_options), uri)
+        options = with_own_session(options, keyring, uri)
     try:
         fs, path = fsspec.core.url_to_fs(uri, **with_request_loop(uri, options))
     except ImportError as error:
@@ -76,8 +100,18 @@ def filesystem(location: Location) -> tuple[Any, str]:
     except ValueError as error:
         raise UnsupportedError(f"cannot open the URL: {error}", file=uri) from error
     except Exception as error:
-        raise as_source_error(error, uri) from error
+        hide_requests(error, secrets_of(location.storage_options, uri))
+        source_error = as_source_error(error, uri)
+        if type(error).__module__ == "ftplib" and str(error).startswith("530"):
+            advice = advise_login(provider, f"{uri.partition('://')[0]}://host")
+            source_error = SourceError(f"the server answered {error}: {advice}", file=uri)
+        raise source_error from error
     return fs, path
+
+
+def _logs_in_at_once(uri: str) -> bool:
+    """Tell whether the file system of a URL logs in when it is made, and not by each request."""
+    return uri.lower().startswith(_LOGGED_IN) and "::" not in uri
 
 
 def _check_headers(options: Mapping[str, Any]) -> None:
@@ -110,9 +144,7 @@ def _raise_refused(error: Exception, provider: Provider, refusals: Refusals) -> 
     if refusals.count < 2:
         raise error
     text = as_source_error(error, "").message
-    raise SourceError(
-        f"{text}: the credentials for {provider.prefix} were renewed, and were not accepted"
-    ) from error
+    raise SourceError(f"{text}: {advise_login(provider, is_renewed=True)}") from error
 
 
 class Connection:
@@ -151,6 +183,10 @@ class Connection:
             if self.archive is None
             else MemberTransport(self._fs, self.archive)
         )
+        if _logs_in_at_once(self.location.uri):
+            provider = self._find_provider(self.location.uri)
+            if provider is not None:
+                self._by_credential[provider.get()] = self._transport
         self._process = os.getpid()
         self._access: bytes | None = _UNKNOWN
         self._login = login_of(self._keyring)
@@ -264,8 +300,7 @@ class Connection:
             return self._transport
         transport = self._by_credential.get(credential)
         if transport is None:
-            options = without_keyring(self.location.storage_options) | credential.as_options()
-            fs, _ = filesystem(Location(self.location.uri, options))
+            fs, _ = filesystem(self.location, credential)
             transport = transport_for(fs, self.location)
             while len(self._by_credential) >= _TRANSPORTS:  # of those that have expired
                 self._by_credential.pop(next(iter(self._by_credential)), None)

@@ -21,7 +21,7 @@ from virtualzarr.stores.credential_providers import (
     get_credential,
     renew_credential,
 )
-from virtualzarr.stores.credentials import Keyring, split_url
+from virtualzarr.stores.credentials import Keyring, advise_login, split_url
 from virtualzarr.stores.fingerprints import (
     Fingerprint,
     as_source_error,
@@ -224,15 +224,7 @@ class HttpTransport(AsyncTransport):
         """Return the error of an answer that no credentials, or not these, are accepted."""
         who = f"{host}, to which a redirect leads," if host else "the server"
         text = error.message.replace("the server", who, 1)
-        if provider is not None:
-            renewed = " were renewed, and" if refusals.count > 1 else ""
-            text += f": the credentials for {provider.prefix}{renewed} were not accepted"
-        else:
-            prefix = host or "https://host/folder"
-            text += (
-                ": credentials are given by storage_options="
-                f"{{'credentials': {{'{prefix}': ...}}}}, see docs/credentials.md"
-            )
+        text += f": {advise_login(provider, host, is_renewed=refusals.count > 1)}"
         if self._is_withheld:
             text += _WITHHELD
         refused = StatusError(text, file=error.file)
