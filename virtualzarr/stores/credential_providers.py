@@ -39,6 +39,7 @@ _RECENT = 4
 """Credentials of one provider that are known, the newest of them in use."""
 
 _UNKNOWN = float("inf")
+_WORDS = re.compile(r"[a-z]{1,20}(?:[_.][a-z]{1,20})*")
 _FUNCTION = re.compile(r"[^\W\d][\w.]*:[^\W\d]\w*")
 
 
@@ -303,13 +304,13 @@ class Provider:
         raise AccessError(f"{name} failed with {problem}: credentials for {self.prefix}")
 
     def _import(self, module: str, function: str) -> Any:
-        """Return a function by its name, of which errors show what is surely no password.
+        """Return a function by its name, of which errors show what is surely no secret.
 
-        A text alone may be a login, user:password, where the name of a function is meant.
+        A text alone may be a login, user:password or key:secret, where a function is meant.
         """
-        shown, problem = "that is named", ""
-        if self._is_called:
-            shown = f"{module}:{function}"
+        is_plain = self._is_called or _WORDS.fullmatch(module)
+        place = f" {module}" if is_plain else ""
+        shown = f"{module}:{function}" if self._is_called else "that is named"
         try:
             found = import_module(module)
             if callable(called := getattr(found, function, None)):
@@ -318,9 +319,11 @@ class Provider:
             if close := get_close_matches(function, vars(found), 1):
                 problem += f" (is {module}:{close[0]} meant?)"
         except ModuleNotFoundError as error:
-            problem = f"there is no module {error.name} for the function {shown}"
+            if not f"{module}.".startswith(f"{error.name}."):  # one that it imports itself
+                place = f" {error.name}"
+            problem = f"there is no module{place} for the function {shown}"
         except (Exception, SystemExit) as error:
-            problem = f"the module {module} failed with {type(error).__name__}"
+            problem = f"the module{place} failed with {type(error).__name__}"
         raise AccessError(f"{problem}: credentials for {self.prefix}")
 
 

@@ -165,18 +165,28 @@ def find_keyring(options: Mapping[str, Any] | None) -> Keyring | None:
 
 
 def _as_json(named: Mapping[str, Any]) -> str:
+    try:
+        return json.dumps(named, sort_keys=True)
+    except (TypeError, ValueError):
+        problem = _find_odd_value(named)
+    # Not chained: what is no text may show itself.
+    raise ValueError(problem)
+
+
+def _find_odd_value(named: Mapping[str, Any]) -> str:
+    """Return what is wrong with names that are not all of JSON."""
+    problem = "they are named by a mapping of texts, or module:function"
     for prefix, names in named.items():
-        shown = hide_in_url(str(prefix))
         values = [names, *names.values()] if isinstance(names, Mapping) else [names]
-        if functions := [value for value in values if callable(value)]:
-            raise ValueError(f"credentials for {shown}: {_ask_for_name(functions[0])}")
+        functions = [value for value in values if callable(value)]
         try:
             json.dumps(names)
         except (TypeError, ValueError):
-            raise ValueError(
-                f"credentials for {shown}: they are named by a mapping of texts, or module:function"
-            ) from None
-    return json.dumps(named, sort_keys=True)
+            problem = _ask_for_name(functions[0]) if functions else problem
+            # Any other name may be a secret in the wrong place.
+            is_prefix = isinstance(prefix, str) and split_url(prefix) is not None
+            return f"credentials{f' for {hide_in_url(prefix)}' if is_prefix else ''}: {problem}"
+    return f"credentials: {problem}"
 
 
 def _ask_for_name(function: Any) -> str:
@@ -218,9 +228,7 @@ def secrets_of(options: Mapping[str, Any] | None, url: str) -> frozenset[str]:
     return known if keyring is None else known | keyring.secrets
 
 
-def advise_login(
-    provider: Provider | None, host: str = "https://host", *, is_renewed: bool = False
-) -> str:
+def advise_login(provider: Provider | None, host: str, *, is_renewed: bool = False) -> str:
     """Return what to do about an answer that credentials are missing, or not accepted.
 
     Parameters

@@ -43,7 +43,7 @@ from virtualzarr.stores.request_loop import with_request_loop
 from virtualzarr.stores.retry import retry_blocking
 from virtualzarr.stores.s3 import without_own_retries
 from virtualzarr.stores.transport import Answer, MemberTransport, Transport, transport_for
-from virtualzarr.stores.uris import is_web, split_archives
+from virtualzarr.stores.uris import is_web, origin_of, split_archives
 from virtualzarr.stores.web_sessions import with_own_session
 
 T = TypeVar("T")
@@ -103,7 +103,8 @@ def filesystem(location: Location, credential: Credential | None = None) -> tupl
         hide_requests(error, secrets_of(location.storage_options, uri))
         source_error = as_source_error(error, uri)
         if type(error).__module__ == "ftplib" and str(error).startswith("530"):
-            advice = advise_login(provider, f"{uri.partition('://')[0]}://host")
+            protocol, host, port = origin_of(uri)
+            advice = advise_login(provider, f"{protocol}://{host}:{port}")
             source_error = SourceError(f"the server answered {error}: {advice}", file=uri)
         raise source_error from error
     return fs, path
@@ -144,7 +145,7 @@ def _raise_refused(error: Exception, provider: Provider, refusals: Refusals) -> 
     if refusals.count < 2:
         raise error
     text = as_source_error(error, "").message
-    raise SourceError(f"{text}: {advise_login(provider, is_renewed=True)}") from error
+    raise SourceError(f"{text}: {advise_login(provider, '', is_renewed=True)}") from error
 
 
 class Connection:

@@ -205,8 +205,10 @@ class HttpTransport(AsyncTransport):
                 except StatusError as error:
                     if error.status not in _REFUSALS:
                         raise
-                    host = str(target.origin()) if hops else ""
-                    raise self._refused(error, host, provider, refusals[provider]) from None
+                    advice = advise_login(
+                        provider, str(target.origin()), is_renewed=refusals[provider].count > 1
+                    )
+                    raise self._refused(error, target if hops else None, advice) from None
                 finally:
                     response.release()
             try:
@@ -218,15 +220,19 @@ class HttpTransport(AsyncTransport):
             hops += 1
         raise SourceError(f"more than {MAX_REDIRECTS} redirects", file=url)
 
-    def _refused(
-        self, error: StatusError, host: str, provider: Provider | None, refusals: Refusals
-    ) -> StatusError:
-        """Return the error of an answer that no credentials, or not these, are accepted."""
-        who = f"{host}, to which a redirect leads," if host else "the server"
-        text = error.message.replace("the server", who, 1)
-        text += f": {advise_login(provider, host, is_renewed=refusals.count > 1)}"
-        if self._is_withheld:
-            text += _WITHHELD
+    def _refused(self, error: StatusError, target: Any, advice: str) -> StatusError:
+        """Return the error of a refusal with what to do about it, and who it was after a redirect.
+
+        Parameters
+        ----------
+        target : yarl.URL, optional
+            Where a redirect has led. Of this only the host is shown.
+        """
+        text = error.message
+        if target is not None:
+            who = f"{target.origin()}, to which a redirect leads,"
+            text = text.replace("the server", who, 1)
+        text += f": {advice}{_WITHHELD if self._is_withheld else ''}"
         refused = StatusError(text, file=error.file)
         refused.status = error.status
         return refused

@@ -14,6 +14,7 @@ _COMMON = frozenset(
 )  # fmt: skip
 """Options that fsspec itself takes, or leaves out."""
 
+_OTHERS = (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
 _MAPPINGS = ("headers", "client_kwargs", "config_kwargs", "s3_additional_kwargs")
 
 _KINDS = {
@@ -83,5 +84,6 @@ def _find_names(protocol: str) -> tuple[str | None, frozenset[str]]:
         from aiobotocore.session import AioSession
 
         takers.append(AioSession.__init__)
-    names = {name for taker in takers for name in inspect.signature(taker).parameters}
+    parameters = [each for taker in takers for each in inspect.signature(taker).parameters.values()]
+    names = {each.name for each in parameters if each.kind not in _OTHERS}
     return kind, _COMMON | names | {protocol}
