@@ -167,11 +167,11 @@ def test_names_that_nobody_takes(names, said):
     ("names", "said"),
     [
         ("no_such_module:give", "there is no module no_such_module for the function that"),
-        ({"call": "no_such_module:give"}, "for the function no_such_module:give"),
-        ({"call": f"{HERE}:give_logn"}, f"no function {HERE}:give_logn (is {HERE}:give_"),
-        (f"{HERE}:give_logn", f"no function that is named (is {HERE}:give_login meant?)"),
+        ({"call": f"{HERE}:give_logn"}, f"module {HERE} has no function of the name"),
+        (f"{HERE}:give_logn", f"name that is given (is {HERE}:give_login meant?)"),
         # A login, where the name of a function is meant.
-        (f"test:{SECRET}", "the module test has no function that is named: credentials for"),
+        (f"test:{SECRET}", "the module test has no function of the name that is given: cred"),
+        ({"call": f"test:{SECRET}"}, "the module test has no function of the name"),
         (f"me:{SECRET}", "there is no module me for"),
         (f"{SECRET}.{SECRET}:me", "there is no module for the function that is named"),
         (f"{SECRET}:me", "there is no module for the function that is named"),

@@ -105,8 +105,7 @@ class Provider:
 
     def __init__(self, prefix: str, names: object, may_have_secrets: bool) -> None:
         self.prefix = prefix
-        self._is_called = not isinstance(names, str)  # by the name `call`, not as a text alone
-        self._names = names if self._is_called else {"call": names}
+        self._names = {"call": names} if isinstance(names, str) else names
         if not isinstance(self._names, Mapping) or not all(map(_is_text, self._names)):
             raise _spec_error(prefix, "a mapping, or module:function, is needed")
         self._check_names(self._names)
@@ -306,22 +305,20 @@ class Provider:
     def _import(self, module: str, function: str) -> Any:
         """Return a function by its name, of which errors show what is surely no secret.
 
-        A text alone may be a login, user:password or key:secret, where a function is meant.
+        It may be a login, user:password or key:secret, where the name of a function is meant.
         """
-        is_plain = self._is_called or _WORDS.fullmatch(module)
-        place = f" {module}" if is_plain else ""
-        shown = f"{module}:{function}" if self._is_called else "that is named"
+        place = f" {module}" if _WORDS.fullmatch(module) else ""
         try:
             found = import_module(module)
             if callable(called := getattr(found, function, None)):
                 return called
-            problem = f"the module {module} has no function {shown}"
+            problem = f"the module {module} has no function of the name that is given"
             if close := get_close_matches(function, vars(found), 1):
                 problem += f" (is {module}:{close[0]} meant?)"
         except ModuleNotFoundError as error:
             if not f"{module}.".startswith(f"{error.name}."):  # one that it imports itself
                 place = f" {error.name}"
-            problem = f"there is no module{place} for the function {shown}"
+            problem = f"there is no module{place} for the function that is named"
         except (Exception, SystemExit) as error:
             problem = f"the module{place} failed with {type(error).__name__}"
         raise AccessError(f"{problem}: credentials for {self.prefix}")
