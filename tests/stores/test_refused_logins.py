@@ -8,6 +8,7 @@ import pytest
 import zarr
 
 import virtualzarr as vz
+from tests.dataset.s3_server import running
 from tests.stores.test_credentials import refs_to, shown
 from tests.stores.webserver import web_server
 from virtualzarr.cli import main
@@ -15,6 +16,7 @@ from virtualzarr.errors import AccessError, SourceError
 from virtualzarr.stores.credentials import find_keyring
 from virtualzarr.stores.files import RemoteFile
 from virtualzarr.stores.location import Location
+from virtualzarr.stores.refusals import Refusals, Uses
 
 pytest.importorskip("aiohttp")
 SECRET = "PLANTED"
@@ -121,7 +123,7 @@ def test_options_that_s3_does_not_take(monkeypatch):
     monkeypatch.setenv("KEY", SECRET)
     for options, said in (
         ({"aws_access_key_id": SECRET}, "S3 takes no option 'aws_access_key_id'; key, secret"),
-        ({"region_name": SECRET}, "region_name is one of client_kwargs"),
+        ({"region": SECRET}, "S3 takes no option 'region'; key, secret"),
         ({"config_kwargs": SECRET}, "config_kwargs has to be a mapping"),
         ({"credentials": {"s3://bucket": {"aws_access_key_id": "env:KEY"}}},
          "credentials for s3://bucket: there is no 'aws_access_key_id' for S3, but key, secret"),
@@ -130,6 +132,23 @@ def test_options_that_s3_does_not_take(monkeypatch):
             vz.open("s3://bucket/a.zarr", storage_options=options)
         assert said in str(raised.value)
         assert SECRET not in shown(raised.value)
+
+
+def test_regions_of_s3_are_named_for_files_as_for_datasets():
+    pytest.importorskip("s3fs")
+    with running() as s3:
+        s3.store("bucket/a.bin", DATA.tobytes(), {})
+        options = {"key": "a", "secret": "b", "endpoint_url": s3.url, "region_name": "eu-here-1"}
+        signatures, perform = [], s3.perform
+
+        def note(method, path, headers, body):
+            signatures.append(headers["Authorization"])
+            return perform(method, path, headers, body)
+
+        s3.perform = note
+        file = RemoteFile(Location.of("s3://bucket/a.bin", options))
+        assert file.read(0, 4) == DATA.tobytes()[:4]
+    assert all("/eu-here-1/s3/" in text for text in signatures)
 
 
 @pytest.mark.parametrize(
@@ -183,6 +202,38 @@ def test_functions_that_are_not_there(server, names, said):
         vz.open(f"{server.url}/a.zarr", storage_options={"credentials": {server.url: names}})
     assert said in raised.value.message
     assert SECRET not in shown(raised.value)
+
+
+def test_requests_are_refused_for_good_where_others_are_still_accepted():
+    """Or where nobody is: then new credentials help nobody."""
+    everyone = Uses()
+    first, second = Uses(everyone), Uses(everyone)
+    refusals = Refusals()
+    first.end(first.begin(), is_accepted=True)
+    assert refusals.note(first)
+    other = second.begin()
+    assert refusals.note(second)  # the other one may be accepted
+    second.end(other, is_accepted=True)
+    assert refusals.note(second)
+    second.end(second.begin(), is_accepted=True)  # which was sent after that refusal
+    assert not refusals.note(Uses(everyone))
+    refusals = Refusals()
+    assert refusals.note(first)
+    assert not refusals.note(Uses(everyone))
+
+
+@pytest.mark.parametrize("is_accepted", [False, True])
+def test_requests_are_sent_again_so_often_and_not_for_ever(is_accepted):
+    everyone, refusals, count = Uses(), Refusals(), 0
+    while True:
+        uses = Uses(everyone)
+        number = uses.begin()
+        uses.end(uses.begin(), is_accepted=is_accepted)
+        if not refusals.note(uses):
+            break
+        uses.end(number, is_accepted=False)
+        count += 1
+    assert count == (vz.config.requests if is_accepted else 9)
 
 
 def test_the_command_line_names_options_that_are_no_mappings(server, capsys):

@@ -41,7 +41,7 @@ from virtualzarr.stores.option_names import check_options
 from virtualzarr.stores.refusals import Refusals
 from virtualzarr.stores.request_loop import with_request_loop
 from virtualzarr.stores.retry import retry_blocking
-from virtualzarr.stores.s3 import without_own_retries
+from virtualzarr.stores.s3 import with_region, without_own_retries
 from virtualzarr.stores.transport import Answer, MemberTransport, Transport, transport_for
 from virtualzarr.stores.uris import is_web, origin_of, split_archives
 from virtualzarr.stores.web_sessions import with_own_session
@@ -87,7 +87,7 @@ def filesystem(location: Location, credential: Credential | None = None) -> tupl
         options |= credential.as_options()
     check_options(uri, options)
     if uri.startswith(("s3://", "s3a://")) and "::" not in uri:
-        options = without_own_retries(options)
+        options = with_region(without_own_retries(options))
     if is_web(uri) and "::" not in uri:
         _check_headers(options)
         options = with_own_session(options, keyring, uri)

@@ -24,11 +24,13 @@ _KINDS = {
 }
 """File systems that pass on what they do not know, or say nothing of it."""
 
-S3_NAMES = "key, secret, token, profile, anon, requester_pays, endpoint_url and client_kwargs"
+S3_NAMES = (
+    "key, secret, token, profile, anon, requester_pays, endpoint_url, region_name and client_kwargs"
+)
 
 _ADVICE = {
     "HTTP": "headers, client_kwargs, ssl, proxy and timeout are some that there are",
-    "S3": f"{S3_NAMES} are some that there are; region_name is one of client_kwargs",
+    "S3": f"{S3_NAMES} are some that there are",
     "FTP": "username, password, acct, tls and timeout are some that there are",
 }
 _LOGINS = frozenset(["username", "user", "password", "bearer", "token", "netrc", "basic", "login"])
@@ -75,6 +77,7 @@ def _find_names(protocol: str) -> tuple[str | None, frozenset[str]]:
     except (ImportError, ValueError):  # said when it is opened
         return None, frozenset()
     kind = _KINDS.get(f"{cls.__module__}.{cls.__name__}")
+    more = {protocol}
     takers: list[Any] = [base.__init__ for base in cls.__mro__]
     if kind == "HTTP":
         from aiohttp import ClientSession
@@ -84,6 +87,8 @@ def _find_names(protocol: str) -> tuple[str | None, frozenset[str]]:
         from aiobotocore.session import AioSession
 
         takers.append(AioSession.__init__)
+        # The last three are options of datasets, of which requests by s3fs say that it has none.
+        more |= {"region_name", "verify", "consistency", "cache_timeout"}
     parameters = [each for taker in takers for each in inspect.signature(taker).parameters.values()]
     names = {each.name for each in parameters if each.kind not in _OTHERS}
-    return kind, _COMMON | names | {protocol}
+    return kind, _COMMON | names | more

@@ -31,6 +31,8 @@ class Uses:
         How many were accepted.
     last_accepted : int
         The number of the last one of these; -1 for none.
+    next_number : int
+        That of the request that is sent next.
 
     Examples
     --------
@@ -44,12 +46,14 @@ class Uses:
     def __init__(self, of_all: Uses | None = None) -> None:
         self.of_all = self if of_all is None else of_all
         self.accepted, self.last_accepted = 0, -1
+        self.next_number = 0
         self._numbers = count()
         self._under_way: set[int] = set()
 
     def begin(self) -> int:
         """Note that a request is sent, and return its number."""
-        number = next(self._numbers)
+        number = next(self._numbers)  # of threads at once, each gets another one
+        self.next_number = max(self.next_number, number + 1)
         self._under_way.add(number)
         return number
 
@@ -92,8 +96,7 @@ class Refusals:
         """
         self.count += 1
         is_certain = self.count > 1 and (uses.are_in_vain or self._is_refused_alone())
-        self._before = uses, uses.begin()
-        uses.end(self._before[1], is_accepted=False)
+        self._before = uses, uses.next_number
         # What comes of requests that are under way is known later than that one is refused.
         is_progress = uses.of_all.accepted > self._accepted
         self._in_vain = 0 if is_progress else self._in_vain + 1
@@ -104,4 +107,4 @@ class Refusals:
 
     def _is_refused_alone(self) -> bool:
         """Whether the credential before was accepted for what was sent after it was refused."""
-        return self._before is not None and self._before[0].last_accepted > self._before[1]
+        return self._before is not None and self._before[0].last_accepted >= self._before[1]

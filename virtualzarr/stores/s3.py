@@ -59,6 +59,21 @@ def without_own_retries(options: Mapping[str, Any]) -> dict[str, Any]:
     return {**options, "config_kwargs": settings}
 
 
+def with_region(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return options of s3fs with a region that is named beside them, as datasets take it.
+
+    Examples
+    --------
+    >>> with_region({"anon": True, "region_name": "eu"})
+    {'anon': True, 'client_kwargs': {'region_name': 'eu'}}
+    """
+    if "region_name" not in options:
+        return dict(options)
+    others = {name: value for name, value in options.items() if name != "region_name"}
+    client = {"region_name": options["region_name"], **(options.get("client_kwargs") or {})}
+    return {**others, "client_kwargs": client}
+
+
 class S3Transport(AsyncTransport):
     """Objects of S3, asked for through s3fs.
 
