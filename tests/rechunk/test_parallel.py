@@ -26,7 +26,7 @@ from virtualzarr.errors import (
 from virtualzarr.manifest import Manifest, Source, Sources
 from virtualzarr.rechunk import copy as copying
 from virtualzarr.rechunk import parallel as parallel_copies
-from virtualzarr.rechunk.destination import prepare_destination
+from virtualzarr.rechunk.destination import claim_destination
 
 FILES, ROWS = 6, 4
 
@@ -246,9 +246,9 @@ def test_chunks_that_vanish_meanwhile_are_not_taken_for_missing(
 
     def prepare(*args):
         os.remove(tmp_path / ("s/c/4/0" if shards is None else "s/c/2/0"))
-        return prepare_destination(*args)
+        return claim_destination(*args)
 
-    monkeypatch.setattr(copying, "prepare_destination", prepare)
+    monkeypatch.setattr(copying, "claim_destination", prepare)
     with pytest.raises(VirtualZarrError, match=r"(?i)no such file"):
         vz.copy(source, tmp_path / "a", parallel=parallel, **options)
     with pytest.raises(VirtualZarrError):

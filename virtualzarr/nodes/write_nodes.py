@@ -58,8 +58,7 @@ def write_node(
     documents = to_documents(metadata)
     # All documents are encoded before anything is written or deleted.
     encoded = {name: dumps_json(doc, allow_nan=False) for name, doc in documents.items()}
-    for parent in ancestors(path):
-        _ensure_group(store, parent, path, metadata.zarr_format)
+    ensure_groups_above(store, path, metadata.zarr_format)
     # Deleted only now: an error above, such as an array among the parents, must not cost any data.
     if overwrite:
         delete_node(store, path, missing_ok=True)
@@ -86,8 +85,7 @@ def complete_node(store: Store, path: str, zarr_format: int) -> None:
 
     Who made it, or deleted what is above it, may have been cut short.
     """
-    for parent in ancestors(path):
-        _ensure_group(store, parent, path, zarr_format)
+    ensure_groups_above(store, path, zarr_format)
     repair_consolidated(store, path, zarr_format)
 
 
@@ -131,6 +129,18 @@ def _write_document(old: bytes | None, *, data: bytes, refusal: NodeExistsError 
     return data
 
 
+def ensure_groups_above(store: Store, path: str, zarr_format: int) -> None:
+    """Make groups above a path where there are none.
+
+    Raises
+    ------
+    MetadataError
+        There is an array above, or a group of the other Zarr format.
+    """
+    for parent in ancestors(path):
+        _ensure_group(store, parent, path, zarr_format)
+
+
 def _ensure_group(store: Store, path: str, below: str, zarr_format: int) -> None:
     # The node's own format first: a folder may be a group of both formats.
     node = find_node(store, path, zarr_format) or find_node(store, path)
@@ -166,15 +176,23 @@ def delete_node(store: Store, path: str, *, missing_ok: bool = False) -> None:
         refresh_consolidated(store, path, {}, zarr_format)
     if node is None and not missing_ok:
         raise NodeNotFoundError(f"no Zarr array or group at {path!r}", file=store.uri)
-    # Without documents chunks are nothing: a reader sees the whole node, or none.
+    delete_documents(store, path, is_array=node is not None and node.node_type == "array")
+    store.delete_dir(path)
+
+
+def delete_documents(store: Store, path: str, *, is_array: bool = False) -> None:
+    """Delete the documents of a node, then those of all below it, if it is no array.
+
+    Without documents chunks are nothing: a reader sees the whole node, or none. Nor shall what is
+    in it come back without its chunks, if this is cut short.
+    """
     for name in DOCUMENT_NAMES:
         store.delete(join(path, name))
-    if node is None or node.node_type == "group":
-        # Nor shall what is in it come back without its chunks, if this is cut short.
-        inner = [key for key, _ in store.list(path) if key.rpartition("/")[2] in MARKERS]
-        for key in sorted(inner, key=lambda key: key.count("/")):
-            store.delete(key)
-    store.delete_dir(path)
+    if is_array:
+        return
+    inner = [key for key, _ in store.list(path) if key.rpartition("/")[2] in MARKERS]
+    for key in sorted(inner, key=lambda key: key.count("/")):
+        store.delete(key)
 
 
 def copy_node(store: Store, source: str, target: str) -> None:
@@ -244,8 +262,7 @@ def _prepare_target(store: Store, source: str, target: str) -> NodeKind:
         raise _exists(store, target, existing)
     if not source or f"{target}/".startswith(f"{source}/"):
         raise MetadataError(f"{source or '/'!r} cannot go into itself, to {target!r}")
-    for parent in ancestors(target):
-        _ensure_group(store, parent, target, node.zarr_format)
+    ensure_groups_above(store, target, node.zarr_format)
     return node
 
 

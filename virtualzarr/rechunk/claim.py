@@ -3,14 +3,17 @@
 A note lies there meanwhile, with a text that no other copy has. In a directory, whoever writes for
 the copy shares the lock of the note's file, also a worker whose parent was killed: another copy
 begins only when none of them is at work, and none of them begins work when it is another's.
-Elsewhere, whoever writes looks into the note now and then.
+Elsewhere, whoever writes looks into the note now and then; threads of one process keep out of each
+other's places anyway.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from itertools import chain
+from pathlib import Path
 from secrets import token_hex
 from typing import Any
 
@@ -19,11 +22,16 @@ from virtualzarr.metadata import dumps_json
 from virtualzarr.nodes.documents import join
 from virtualzarr.stores import Store
 from virtualzarr.stores.file_locks import share_file, try_lock_file, unlock_file
-from virtualzarr.stores.forks import reset_in_forks
+from virtualzarr.stores.forks import ForkSafeLock, reset_in_forks
 from virtualzarr.stores.locks import local_folder
+from virtualzarr.stores.store import lock_key
 
 INCOMPLETE_KEY = ".virtualzarr-copy"
 """The key of the note, below the path of the copy."""
+
+
+Place = tuple[Any, str]
+"""What kind of place it is, and the path there."""
 
 
 class Claim:
@@ -34,19 +42,12 @@ class Claim:
     store : Store
     path : str
         Where the copy goes.
-
-    Raises
-    ------
-    NodeExistsError
-        Another copy is being made there, or one is left that may not be replaced.
     """
 
-    def __init__(self, store: Store, path: str, *, overwrite: bool) -> None:
+    def __init__(self, store: Store, path: str) -> None:
         self.store, self.path = store, path
         self.key = join(path, INCOMPLETE_KEY)
         self._note = dumps_json({"note": "a copy that is not complete yet", "id": token_hex(16)})
-        with self._exclude_others():
-            store.update(self.key, self._replace if overwrite else self._create)
         self._begin()
 
     def _begin(self) -> None:
@@ -59,6 +60,31 @@ class Claim:
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
         self._begin()
+
+    @contextmanager
+    def begin(self, place: Place, *, overwrite: bool) -> Iterator[None]:
+        """Claim the place for the time of a with statement; the note stays until `release`.
+
+        Parameters
+        ----------
+        place : Place
+            It, for other threads that come by another store.
+
+        Raises
+        ------
+        NodeExistsError
+            Another copy is being made there, above or below; or one is left that may not be
+            replaced.
+        """
+        with ExitStack() as stack:
+            # One after the other look who is there, and leave their notes.
+            with lock_key(self.store, f"{self.key}-begin"):
+                if not stack.enter_context(_occupy(place)):
+                    raise self._is_made()
+                self._refuse_others(overwrite)
+                self.store.update(self.key, self._replace if overwrite else self._create)
+                stack.enter_context(self.hold())
+            yield
 
     def reset_after_fork(self) -> None:
         """Let the locks be the parent's alone: they end with it."""
@@ -131,21 +157,29 @@ class Claim:
             variable=self.path or "/",
         )
 
-    @contextmanager
-    def _exclude_others(self) -> Iterator[None]:
-        """Refuse to go on where a copy is being made."""
-        file = self._open()
-        if file is None:
-            yield
+    def _is_made(self) -> NodeExistsError:
+        return self._exists(
+            "another copy is being made there, above or below: wait for it, or end it, with its "
+            "workers"
+        )
+
+    def _refuse_others(self, overwrite: bool) -> None:
+        """Refuse to begin where the lock of a note is shared, in a directory."""
+        path = self._local_path()
+        if path is None or share_file is None:
             return
-        try:
-            if not try_lock_file(file):
-                raise self._exists("another copy is being made there: wait for it, or end it, with "
-                                   "its workers")  # fmt: skip
-            yield
-        finally:
-            unlock_file(file)
-            os.close(file)
+        folder = os.path.dirname(path)
+        below = (each for each, _, _ in os.walk(folder)) if overwrite else [folder]
+        for each in chain(map(str, Path(folder).parents), below):
+            file = _open_note(os.path.join(each, INCOMPLETE_KEY))
+            if file is None:
+                continue
+            try:
+                if not try_lock_file(file):
+                    raise self._is_made()
+                unlock_file(file)
+            finally:
+                os.close(file)
 
     def _local_path(self) -> str | None:
         folder = local_folder(self.store, self.path)
@@ -154,15 +188,44 @@ class Claim:
     def _open(self) -> int | None:
         """Return the note's file; None if there is none, or no lock that can be shared."""
         path = self._local_path()
-        if path is None or share_file is None:
-            return None
-        try:
-            return os.open(path, os.O_RDWR)
-        except (FileNotFoundError, NotADirectoryError):
-            return None
-        except OSError as error:
-            problem = f"the note of a copy cannot be opened: {error.strerror}"
-            raise SourceError(problem, file=path) from error
+        return None if path is None or share_file is None else _open_note(path)
+
+
+def _open_note(path: str) -> int | None:
+    try:
+        return os.open(path, os.O_RDWR)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        problem = f"the note of a copy cannot be opened: {error.strerror}"
+        raise SourceError(problem, file=path) from error
+
+
+_occupied: list[Place] = []
+_occupying = ForkSafeLock()
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_occupied.clear)
+
+
+@contextmanager
+def _occupy(place: Place) -> Iterator[bool]:
+    """Note that this process copies to a place; tell whether no other thread does so."""
+    with _occupying:
+        is_free = not any(_overlap(place, other) for other in _occupied)
+        if is_free:
+            _occupied.append(place)
+    try:
+        yield is_free
+    finally:
+        with _occupying:
+            if is_free and place in _occupied:  # not in a forked process
+                _occupied.remove(place)
+
+
+def _overlap(one: Place, other: Place) -> bool:
+    paths = [path.strip("/") + "/" if path.strip("/") else "" for _, path in (one, other)]
+    return one[0] == other[0] and (paths[0].startswith(paths[1]) or paths[1].startswith(paths[0]))
 
 
 def _is_at(file: int, path: str | None) -> bool:

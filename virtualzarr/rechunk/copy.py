@@ -20,9 +20,9 @@ from virtualzarr.nodes.documents import join, validate_path
 from virtualzarr.rechunk.claim import Claim
 from virtualzarr.rechunk.destination import (
     check_disjoint,
+    claim_destination,
     finish_destination,
     open_destination,
-    prepare_destination,
     write_documents,
 )
 from virtualzarr.rechunk.node_plan import ArrayPlan, CopyOptions, GroupPlan, plan_array, plan_group
@@ -234,8 +234,7 @@ def copy(
                 target = Array.from_store(plan.metadata, store, below)
                 transfers[key] = _plan_transfer(node, target, plan, memory, write_empty_chunks, key)
         # Only now is anything deleted or written.
-        claim = prepare_destination(store, start, zarr_format, overwrite)
-        with claim.hold():
+        with claim_destination(store, start, zarr_format, overwrite) as claim:
             counts = _run(transfers, plans, store, start, progress, parallel, claim)
             # Consolidated metadata repeat all documents, so they come last.
             if isinstance(root, Group) and (

@@ -20,13 +20,8 @@ from virtualzarr.hierarchy.group import Group
 from virtualzarr.metadata import ArrayMetadata, GroupMetadata, dumps_json
 from virtualzarr.metadata.node_documents import to_documents
 from virtualzarr.nodes.consolidated import iter_documents, refresh_consolidated
-from virtualzarr.nodes.documents import (
-    DOCUMENT_NAMES,
-    ancestors,
-    check_writable,
-    find_node,
-    join,
-)
+from virtualzarr.nodes.documents import check_writable, find_node, join
+from virtualzarr.nodes.write_nodes import delete_documents, ensure_groups_above
 from virtualzarr.rechunk.claim import INCOMPLETE_KEY, Claim
 from virtualzarr.stores import Store, open_store
 from virtualzarr.stores.atomic_files import replace_atomically
@@ -107,37 +102,46 @@ def _real_path(uri: str) -> str:
     return uri.rstrip("/") if is_url(uri) else os.path.realpath(uri)
 
 
-def prepare_destination(store: Store, path: str, zarr_format: int, overwrite: bool) -> Claim:
+@contextmanager
+def claim_destination(
+    store: Store, path: str, zarr_format: int, overwrite: bool
+) -> Iterator[Claim]:
     """Claim the place of a copy, at which nothing lies then, and see to groups above.
 
     Raises
     ------
     NodeExistsError
-        There is something, and it may not be deleted.
+        There is something that may not be deleted, or another copy is being made.
+    MetadataError
+        There is an array above, or a group of the other Zarr format.
     AccessError
         The store can only be read.
     """
     check_writable(store)
     # What is deleted must be known to be Zarr, or ours: never a folder of other files.
-    node, note = find_node(store, path), join(path, INCOMPLETE_KEY)
-    interrupted, claim = store.get(note) is not None, None
-    if node is not None or interrupted:
-        existing = (
-            f"the {node[1]}"
-            if node
-            else "a copy that was interrupted, if it is not being made still"
+    node, claim = find_node(store, path), Claim(store, path)
+    is_there = node is not None or store.get(claim.key) is not None
+    if is_there and not overwrite:
+        existing = f"the {node[1]}" if node else "a copy that was interrupted, or is being made"
+        raise NodeExistsError(
+            f"there is something already; overwrite=True replaces {existing}",
+            file=store.uri,
+            variable=path or "/",
         )
-        if not overwrite:
-            raise NodeExistsError(
-                f"there is something already; overwrite=True replaces {existing}",
-                file=store.uri,
-                variable=path or "/",
-            )
-        # First, so that whoever is cut short meanwhile leaves what overwrite=True begins anew.
-        claim = Claim(store, path, overwrite=True)
-        with claim.hold():
+    if not is_there:
+        _check_empty(store, path)
+    ensure_groups_above(store, path, zarr_format)
+    # Its note first, so that whoever is cut short meanwhile leaves what overwrite=True begins anew.
+    with claim.begin(_location(store, path, store.uri), overwrite=overwrite):
+        if is_there:
             _clear(store, path)
-    # Also with overwrite=True: files that belong to no hierarchy are somebody's.
+        _check_empty(store, path)
+        yield claim
+
+
+def _check_empty(store: Store, path: str) -> None:
+    """Refuse files that belong to no hierarchy, as they are somebody's; but for a copy's note."""
+    note = join(path, INCOMPLETE_KEY)
     if (key := next((key for key, _ in store.list(path) if key != note), None)) is not None:
         raise NodeExistsError(
             f"there is {key!r}, which belongs to no Zarr hierarchy: remove it, or copy to "
@@ -145,19 +149,13 @@ def prepare_destination(store: Store, path: str, zarr_format: int, overwrite: bo
             file=store.uri,
             variable=path or "/",
         )
-    for parent in ancestors(path)[-1:]:
-        from virtualzarr import open_group
-
-        open_group(store, parent, mode="a", zarr_format=zarr_format)
-    return claim or Claim(store, path, overwrite=False)
 
 
 def _clear(store: Store, path: str) -> None:
     """Delete all that is below a path, documents first, but not the note of a copy."""
     for zarr_format in (2, 3):
         refresh_consolidated(store, path, {}, zarr_format)
-    for name in DOCUMENT_NAMES:
-        store.delete(join(path, name))
+    delete_documents(store, path)
     start = len(path) + 1 if path else 0
     parts = {key[start:].partition("/")[:2] for key, _ in store.list(path)}
     for name, slash in sorted(parts - {(INCOMPLETE_KEY, "")}):
