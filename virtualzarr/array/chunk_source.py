@@ -56,6 +56,8 @@ class LocatedChunks:
         Where in its decoded block each cell starts.
     may_be_missing : bool
         Whether a file that does not exist is a chunk never written.
+    must_exist : bool
+        Whether they have been there, so that it is not.
     check_missing : callable, optional
         Raises an error if files that do not exist may have been chunks.
     relocate : callable, optional
@@ -75,6 +77,7 @@ class LocatedChunks:
     decoder: NDArray[np.int32] | None = None
     origin: NDArray[np.int32] | None = None
     may_be_missing: bool = False
+    must_exist: bool = False
     check_missing: Callable[[], None] = lambda: None
     relocate: Callable[[NDArray[np.int64]], tuple[NDArray[np.int64], LocatedChunks]] | None = None
     read_small: Callable[[NDArray[np.int64]], Iterator[bytes | None]] | None = None
@@ -369,15 +372,19 @@ class ListedChunks(StoreChunks):
         self, chunks: StoreChunks, shape: tuple[int, ...], cells: NDArray[np.int64]
     ) -> None:
         super().__init__(chunks.store, chunks.path, chunks.encoding)
-        self.shape, self.cells = shape, cells
+        self.shape = shape
+        self._numbers = np.append(np.sort(self._number(cells)), -1)  # -1 is what is not found
 
     def locate(self, projection: Projection) -> LocatedChunks:
         """Return the keys of the chunks that a projection touches."""
         located = super().locate(projection)
-        rows = np.flatnonzero(np.isin(self._number(projection.cells()), self._number(self.cells)))
+        numbers = self._number(projection.cells())
+        # By a search in what is in order: each of many reads asks for few of many chunks.
+        at = np.searchsorted(self._numbers[:-1], numbers)
+        rows = np.flatnonzero(self._numbers[at] == numbers)
         nothing = np.zeros(len(rows), np.int64)
         return replace(
-            located, cell=rows, file=rows, offset=nothing, length=nothing - 1, may_be_missing=False
+            located, cell=rows, file=rows, offset=nothing, length=nothing - 1, must_exist=True
         )
 
     def _number(self, cells: NDArray[np.int64]) -> NDArray[np.int64]:

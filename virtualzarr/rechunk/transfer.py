@@ -281,7 +281,7 @@ class ArrayTransfer:
             try:
                 return file.read(offset, None if length < 0 else offset + length)
             except SourceNotFoundError:
-                if not located.may_be_missing:
+                if not located.may_be_missing or located.must_exist:
                     raise
                 located.check_missing()
                 return None

@@ -120,7 +120,7 @@ class ShardIndexReader:
             self.since, self._tick = math.inf, invalidation.next_tick()
             return self.read_index(j, tries - 1)
         except SourceNotFoundError as error:
-            if located.may_be_missing:
+            if located.may_be_missing and not located.must_exist:
                 located.check_missing()
                 return None
             error.at(file=located.open_file(row).uri)

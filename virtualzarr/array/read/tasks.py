@@ -238,7 +238,7 @@ def fill_missing_chunk(
         # Others of the file may have been read before it was deleted.
         request.note_replaced(i, error)
         return
-    if not request.located.may_be_missing:
+    if not request.located.may_be_missing or request.located.must_exist:
         raise error.at(**request.chunk_context(i))
     if not request.fill_missing:
         raise ChunkNotFoundError("the chunk is missing").at(**request.chunk_context(i)) from error
