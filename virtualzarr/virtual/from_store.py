@@ -18,6 +18,7 @@ from virtualzarr.stores import FsspecStore, LocalStore, MemoryStore, ZipStore
 from virtualzarr.stores.fingerprints import Fingerprint
 from virtualzarr.stores.location import Location
 from virtualzarr.stores.read_only import unwrap
+from virtualzarr.stores.uris import is_url
 
 
 def as_virtual(array: Array) -> Array:
@@ -52,9 +53,12 @@ def build_manifest(array: Array) -> Manifest:
     supported = isinstance(store, LocalStore | FsspecStore | MemoryStore | ZipStore)
     if not isinstance(chunks, StoreChunks) or not supported:
         location = getattr(store, "uri", type(chunks).__name__)
+        # Of a store of another library nobody tells with which options its URL is opened.
+        remedy = "write the array to a folder or an object store first"
+        if is_url(location):
+            remedy = "open it by its URL, with storage_options, instead of a store"
         raise UnsupportedError(
-            f"the chunks lie in {location}, where references cannot point; write the array to a "
-            "folder or an object store first",
+            f"the chunks lie in {location}, where references cannot point; {remedy}",
             variable=array.path,
         )
     shape = array.grid.grid_shape
