@@ -80,7 +80,8 @@ _hedges: WeakKeyDictionary[Any, dict[Hashable, Hedge]] = WeakKeyDictionary()
 
 def hedge_of(client: Any, host: Hashable = None) -> Hedge:
     """Return the hedge for a host that a client, in its event loop, sends requests to."""
-    return _hedges.setdefault(client, {}).setdefault(host, Hedge())
+    hedges = _hedges.setdefault(client, {})
+    return hedges.get(host) or hedges.setdefault(host, Hedge())
 
 
 async def send_hedged(

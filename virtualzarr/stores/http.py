@@ -195,9 +195,12 @@ class HttpTransport(AsyncTransport):
             window, hedge = window_of(session, origin), hedge_of(session, origin)
             send = partial(_send_with, fs, session, method, target, headers)
             async with window.slot():
-                response = await _send_until_accepted(
-                    send, provider, refusals[provider], hedge, window, url
-                )
+                if provider is None:
+                    response = await _send(partial(send, None), hedge, window, url)
+                else:
+                    response = await _send_until_accepted(
+                        send, provider, refusals[provider], hedge, window, url
+                    )
                 try:
                     redirect = response.headers.get("Location")
                     if response.status not in _REDIRECT_STATUSES or redirect is None:
@@ -257,7 +260,7 @@ class HttpTransport(AsyncTransport):
 
 async def _send_until_accepted(
     send: Callable[[Credential | None], Awaitable[Any]],
-    provider: Provider | None,
+    provider: Provider,
     refusals: Refusals,
     hedge: Hedge,
     window: RequestWindow,
@@ -268,8 +271,6 @@ async def _send_until_accepted(
     It is sent again at once where there are others than were refused: in its turn, or it would find
     these used up, too.
     """
-    if provider is None:
-        return await _send(partial(send, None), hedge, window, url)
     while True:
         credential, is_accepted = await get_credential(provider), False
         number = credential.uses.begin()
@@ -286,15 +287,15 @@ async def _send_until_accepted(
             return response
 
 
-async def _send_with(
+def _send_with(
     fs: Any,
     session: Any,
     method: str,
     target: Any,
     headers: Mapping[str, str],
     credential: Credential | None,
-) -> Any:
-    """Send a request once, with the options of a file system and a credential."""
+) -> Awaitable[Any]:
+    """Return what sends a request once, with the options of a file system and a credential."""
     options = dict(fs.kwargs)
     # The bytes of references are those stored: a compressed answer has other offsets.
     common = {**(options.pop("headers", None) or {}), "Accept-Encoding": "identity"}
@@ -303,10 +304,11 @@ async def _send_with(
     for name in ("allow_redirects", "max_redirects", "raise_for_status"):
         options.pop(name, None)
     options.setdefault("timeout", _timeout_of(session))
-    return await session.request(
+    sent: Awaitable[Any] = session.request(
         method, _sign(target, credential), headers={**common, **headers},
         allow_redirects=False, raise_for_status=False, **options,
     )  # fmt: skip
+    return sent
 
 
 async def _send(

@@ -85,7 +85,8 @@ class RequestWindow:
     @property
     def has_room(self) -> bool:
         """Whether one more request may be sent, beside those that are under way."""
-        return self._running < self.size
+        # Asked for each of thousands of requests: not by `size`.
+        return self._running < self._size and self._running < config.requests
 
     def slot(self) -> _Slot:
         """Wait until one more request may be sent, and count it until the end of the block."""
@@ -231,4 +232,4 @@ _windows: WeakKeyDictionary[Any, dict[Hashable, RequestWindow]] = WeakKeyDiction
 def window_of(client: Any, host: Hashable = None, first: int = FIRST_REQUESTS) -> RequestWindow:
     """Return the window for a host that a client, in its event loop, sends requests to."""
     windows = _windows.setdefault(client, {})
-    return windows.setdefault(host, RequestWindow(first))
+    return windows.get(host) or windows.setdefault(host, RequestWindow(first))
