@@ -81,6 +81,7 @@ def filesystem(location: Location, credential: Credential | None = None) -> tupl
     uri, options = location.uri, without_keyring(location.storage_options)
     keyring = find_keyring(location.storage_options)
     provider = None if keyring is None or not _logs_in_at_once(uri) else keyring.find(uri)
+    # All others ask for it at each request, when it may be another one.
     if credential is None and provider is not None:
         credential = provider.get()
     if credential is not None:
@@ -101,13 +102,18 @@ def filesystem(location: Location, credential: Credential | None = None) -> tupl
         raise UnsupportedError(f"cannot open the URL: {error}", file=uri) from error
     except Exception as error:
         hide_requests(error, secrets_of(location.storage_options, uri))
-        source_error = as_source_error(error, uri)
-        if type(error).__module__ == "ftplib" and str(error).startswith("530"):
-            protocol, host, port = origin_of(uri)
-            advice = advise_login(provider, f"{protocol}://{host}:{port}")
-            source_error = SourceError(f"the server answered {error}: {advice}", file=uri)
-        raise source_error from error
+        raise _describe(error, uri, provider) from error
     return fs, path
+
+
+def _describe(error: Exception, uri: str, provider: Provider | None) -> SourceError:
+    """Return the error for a file system that cannot be made, with what to do about a login."""
+    # The status of FTP for a login that is missing or wrong.
+    if type(error).__module__ != "ftplib" or not str(error).startswith("530"):
+        return as_source_error(error, uri)
+    protocol, host, port = origin_of(uri)
+    advice = advise_login(provider, f"{protocol}://{host}:{port}")
+    return SourceError(f"the server answered {error}: {advice}", file=uri)
 
 
 def _logs_in_at_once(uri: str) -> bool:
