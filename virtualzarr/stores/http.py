@@ -276,7 +276,7 @@ async def _send_until_accepted(
         number = credential.uses.begin()
         try:
             response = await _send(partial(send, credential), hedge, window, url)
-            is_accepted = 200 <= response.status < 300
+            is_accepted = response.status < 400  # a redirect is no refusal
         finally:
             credential.uses.end(number, is_accepted=is_accepted)
         if response.status not in _REFUSALS:
