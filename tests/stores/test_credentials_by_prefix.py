@@ -321,6 +321,28 @@ def test_tokens_for_few_requests_are_renewed_while_many_are_under_way(server, us
     assert issued.count == len(counts) <= 1.3 * rows / uses + 3
 
 
+def test_redirects_are_answers_to_tokens_that_were_accepted(server, tmp_path):
+    array = zarr.create_array(tmp_path / "many.zarr", shape=(200, 2), chunks=(1, 2), dtype="i4")
+    array[...] = values = np.arange(400, dtype="i4").reshape(200, 2)
+    counts, lock = {}, threading.Lock()
+    with web_server(tmp_path) as other:
+
+        def rewrite(request, *answer):
+            token = request.headers.get("Authorization")
+            with lock:
+                counts[token] = counts.get(token, 0) + 1
+                if counts[token] > 15:
+                    return 401, {}, b"expired"
+            path = request.path.removeprefix("/private")
+            return 302, {"Location": f"{other.url}{path}"}, b""
+
+        server.rewrite = rewrite
+        login = {"credentials": {f"{server.url}/private": f"{HERE}:give_token"}}
+        opened = vz.open(f"{server.url}/private/many.zarr", storage_options=login)
+        assert np.array_equal(opened[...], values)
+        assert not any("Authorization" in headers for _, _, headers in other.requests)
+
+
 @pytest.mark.parametrize("requests", [1, 16])
 def test_tokens_that_are_never_accepted_are_not_asked_for_without_end(server, requests):
     """A function that gives another one each time, and files that it has no rights for."""
