@@ -406,9 +406,28 @@ def test_who_waits_for_a_token_has_what_came_of_it(server, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "value", [None, 7, {"bearer": 7}, {"bearer": SECRET, "expires_at": "soon"}, SystemExit]
+    ("value", "problem"),
+    [
+        (SystemExit, "give_token failed with SystemExit"),
+        (None, "give_token returned neither .* but NoneType"),
+        ([SECRET], "give_token returned neither .* but list"),
+        (SECRET.encode(), "give_token returned neither .* but bytes"),
+        ({}, "give_token returned neither .* but an empty mapping"),
+        ("", "the bearer token is empty"),
+        ({"bearer": 7}, "the bearer token is no text"),
+        (f"{SECRET}\r\nHost: x", "the bearer token has characters that none may have"),
+        (f"{SECRET}\u20ac", "the bearer token has characters that none may have"),
+        ({"bearer": SECRET, "expires_at": "soon"}, "expires_at is no date or number"),
+        ({"access_token": SECRET}, "there is no 'access_token' for HTTP, but bearer, headers"),
+        ({SECRET: 1}, "they are of names that are not known for HTTP, but bearer"),
+        ({"headers": SECRET}, "headers is a mapping of names to texts"),
+        ({"headers": SECRET, "username": "a", "password": "b"}, "headers is a mapping"),
+        ({"headers": {"X-Key": 7}}, "headers is a mapping of names to texts"),
+        ({"headers": {"X-Key": f"{SECRET}\nHost: x"}}, "a header has several lines"),
+        ({"username": SECRET}, "username and password are texts"),
+    ],
 )
-def test_functions_that_give_none(server, monkeypatch, value):
+def test_functions_that_give_none(server, monkeypatch, value, problem):
     """Also where one ends the program: that would end the event loop of all other requests."""
 
     def give(count):
@@ -418,14 +437,47 @@ def test_functions_that_give_none(server, monkeypatch, value):
 
     monkeypatch.setattr(issued, "options", give)
     login = {"credentials": {f"{server.url}/private": f"{HERE}:give_token"}}
-    problem = (
-        rf"({HERE}:give_token failed with \w+|expires_at is no date or number|"
-        r"the bearer token is no text): credentials"
-    )
-    with pytest.raises(AccessError, match=problem) as raised:
+    with pytest.raises(AccessError, match=f"{problem}.*: credentials for http") as raised:
         vz.virtualize(f"{server.url}/private/a.h5", storage_options=login)
     assert SECRET not in shown(raised.value)
+    assert not server.requests
     assert len(RemoteFile(Location.of(f"{server.url}/private/a.h5")).read(0, 4)) == 4
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+@pytest.mark.parametrize("requests", [1, 4])
+def test_functions_that_need_what_they_give(server, monkeypatch, is_first, requests):
+    """Which would wait for themselves, in whatever thread and event loop they read."""
+    monkeypatch.setattr(vz.config, "requests", requests)
+    login = {"credentials": {f"{server.url}/private": f"{HERE}:give_token"}}
+    url = f"{server.url}/private/a.zarr"
+
+    def give(count):
+        if count > 1 or is_first:
+            vz.open(url, storage_options=login)[...]
+        return f"{SECRET}-{count}"
+
+    monkeypatch.setattr(issued, "options", give)
+    expire_after(server, 3)
+    problem = "give_token reads what needs the credentials that it is to return: credentials for"
+    with pytest.raises(AccessError, match=problem) as raised:
+        vz.open(url, storage_options=login)[...]
+    assert SECRET not in shown(raised.value)
+    monkeypatch.setattr(issued, "options", lambda count: f"{SECRET}-{count}")
+    assert np.array_equal(vz.open(url, storage_options=login)[...], DATA)
+
+
+def test_functions_that_ask_one_another():
+    """The second of two prefixes whose functions each need what the other one gives."""
+    keyring = Keyring(dict.fromkeys([HOST, f"{HOST}/b"], f"{HERE}:give_token"))
+    first, second = keyring.find(HOST), keyring.find(f"{HOST}/b")
+    issued_before = issued.options
+    issued.options = lambda count: (second if count % 2 else first).get()
+    try:
+        with pytest.raises(AccessError, match="give_token reads what needs the credentials"):
+            first.get()
+    finally:
+        issued.options = issued_before
 
 
 def test_tokens_are_renewed_before_they_expire(server, monkeypatch):

@@ -46,6 +46,7 @@ from virtualzarr.nodes.publishable import Publishable
 from virtualzarr.stores import Store
 from virtualzarr.stores.location import Location
 from virtualzarr.stores.locks import hierarchy_lock
+from virtualzarr.stores.renamed_document import DOCUMENTS
 
 if TYPE_CHECKING:
     from virtualzarr.virtual.lazy import Lazy
@@ -123,17 +124,29 @@ class Array(ArrayProperties, Indexable, Publishable):
 
     @classmethod
     def from_store(
-        cls, metadata: ArrayMetadata, store: Store, path: str = "", location: Location | None = None
+        cls,
+        metadata: ArrayMetadata,
+        store: Store,
+        path: str = "",
+        location: Location | None = None,
+        *,
+        is_stored: bool = False,
     ) -> Array:
         """Return an array whose chunks lie under the keys of a store.
 
-        `location` says which files the array may refer to, where a manifest is stored with it.
+        Parameters
+        ----------
+        location : Location, optional
+            Which files the array may refer to, where a manifest is stored with it.
+        is_stored : bool
+            Whether the store has the metadata, too: if not any more, missing chunks are an error.
         """
         source: ChunkSource
         if metadata.storage_transformers:
             source = get_transformer(metadata).chunks(metadata, store, path, location)
         else:
-            source = StoreChunks(store, path, metadata.key_encoding)
+            document = DOCUMENTS[metadata.zarr_format] if is_stored else None
+            source = StoreChunks(store, path, metadata.key_encoding, document)
         return cls(metadata, source, path)
 
     def with_path(self, path: str) -> Array:
@@ -457,7 +470,7 @@ class Array(ArrayProperties, Indexable, Publishable):
             # Whoever replaced the array may have chosen other keys for its chunks.
             encoding = self.metadata.key_encoding
             if encoding != self.chunk_source.encoding:
-                self.chunk_source = StoreChunks(self.chunk_source.store, self.path, encoding)
+                self.chunk_source = self.chunk_source.replace(encoding=encoding)
         else:
             self.chunk_source = self.chunk_source.with_metadata(self.metadata)  # type: ignore[attr-defined]
 

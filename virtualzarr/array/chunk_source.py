@@ -19,6 +19,7 @@ from virtualzarr.errors import SourceNotFoundError, UnsupportedError, VirtualZar
 from virtualzarr.manifest import Decoder, Manifest, References, Source
 from virtualzarr.manifest.decoders import select_decoders
 from virtualzarr.metadata import ArrayMetadata, KeyEncoding
+from virtualzarr.nodes.vanished import check_not_vanished
 from virtualzarr.stores import Store
 from virtualzarr.stores.archive import ArchiveFile
 from virtualzarr.stores.files import (
@@ -30,7 +31,6 @@ from virtualzarr.stores.files import (
     RemoteFile,
     is_url,
 )
-from virtualzarr.stores.upgraded import check_not_upgraded
 from virtualzarr.stores.uris import is_web
 
 _NO_CHUNK = -2
@@ -195,12 +195,36 @@ def open_source(source: Source) -> ByteFile:
 
 
 class StoreChunks:
-    """Chunks that lie under the keys of a store, one object each."""
+    """Chunks that lie under the keys of a store, one object each.
 
-    def __init__(self, store: Store, path: str, encoding: KeyEncoding) -> None:
+    Parameters
+    ----------
+    store : Store
+    path : str
+        That of the array.
+    encoding : KeyEncoding
+    document : str, optional
+        What the array's document is called, which is looked for where chunks are missing.
+    """
+
+    def __init__(
+        self, store: Store, path: str, encoding: KeyEncoding, document: str | None = None
+    ) -> None:
         self.store = store
         self.path = path
         self.encoding = encoding
+        self.document = document
+
+    def replace(
+        self, store: Store | None = None, encoding: KeyEncoding | None = None
+    ) -> StoreChunks:
+        """Return chunks of another store, or with other keys."""
+        return StoreChunks(
+            self.store if store is None else store,
+            self.path,
+            self.encoding if encoding is None else encoding,
+            self.document,
+        )
 
     def keys(self, cells: NDArray[np.int64]) -> list[str]:
         """Return the keys of the chunks of some cells, which have shape (cells, ndim)."""
@@ -246,8 +270,8 @@ class StoreChunks:
             return False
 
     def check_missing(self) -> None:
-        """Raise an error if chunks that are missing may have been moved elsewhere."""
-        check_not_upgraded(self.store, self.path)
+        """Raise an error if chunks that are missing may have been there."""
+        check_not_vanished(self.store, self.path, self.document)
 
     def list_cells_within(
         self, shape: Sequence[int]
@@ -371,7 +395,7 @@ class ListedChunks(StoreChunks):
     def __init__(
         self, chunks: StoreChunks, shape: tuple[int, ...], cells: NDArray[np.int64]
     ) -> None:
-        super().__init__(chunks.store, chunks.path, chunks.encoding)
+        super().__init__(chunks.store, chunks.path, chunks.encoding, chunks.document)
         self.shape = shape
         self._numbers = np.append(np.sort(self._number(cells)), -1)  # -1 is what is not found
 

@@ -204,7 +204,8 @@ class ArrayProperties:
             self._repair_documents()
         if not isinstance(source, StoreChunks):
             return source.writing(self)
-        source.check_missing()
+        if not getattr(source.store, "remote", False):  # a request for each write
+            source.check_missing()
         return nullcontext(source)
 
     @property

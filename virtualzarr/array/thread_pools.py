@@ -7,6 +7,8 @@ import time
 from _thread import start_new_thread
 from collections import deque
 from collections.abc import Callable
+from contextvars import copy_context
+from functools import partial
 from itertools import pairwise
 from operator import itemgetter
 from queue import SimpleQueue
@@ -189,7 +191,7 @@ def run_shared(tasks: list[Task], remote: bool = False) -> None:
                 ended.put(None)
 
     for _ in range(count):
-        _give(help_out, remote)
+        _give(partial(copy_context().run, help_out), remote)  # each enters one of its own
     try:
         work()
     finally:

@@ -139,7 +139,8 @@ def create_array(
         write_node(target, path, metadata, overwrite=overwrite)
     # Read back what was written: whoever opens the array later must see exactly this one.
     stored = read_node(target, path, metadata.zarr_format)
-    array = Array.from_store(check_node_type(stored, "array", target, path), target, path)
+    stored = check_node_type(stored, "array", target, path)
+    array = Array.from_store(stored, target, path, is_stored=True)
     array.write_empty_chunks, array.fill_missing = write_empty_chunks, fill_missing
     array.cache_policy = policy
     array._is_repaired = True  # what was written just now
@@ -265,7 +266,7 @@ variable /]
         options: Any = {"overwrite": resolved.mode == "w", "data": data, **params}
         array = create_array(resolved.store, name=resolved.path, **options)
     else:
-        array = Array.from_store(metadata, resolved.store, resolved.path)
+        array = Array.from_store(metadata, resolved.store, resolved.path, is_stored=True)
         check_params(array, resolved.store.uri, params)
     array.write_empty_chunks, array.fill_missing = write_empty_chunks, fill_missing
     array.cache_policy = policy

@@ -74,7 +74,7 @@ def build_node(
         Consolidated metadata are asked for that a group does not have.
     """
     if isinstance(metadata, ArrayMetadata):
-        return Array.from_store(metadata, store, path, location)
+        return Array.from_store(metadata, store, path, location, is_stored=True)
     writable = getattr(store, "writable", False)
     if use_consolidated is False or (use_consolidated is None and writable):
         metadata = metadata.replace(consolidated=None)
@@ -141,7 +141,7 @@ class StoredMembers(Mapping[str, "Array | Group"]):
             raise consolidated.skipped[name].with_traceback(None)
         metadata = consolidated.nodes.get(name)
         if isinstance(metadata, ArrayMetadata):
-            return Array.from_store(metadata, self.store, path, self.location)
+            return Array.from_store(metadata, self.store, path, self.location, is_stored=True)
         if metadata is None and name not in self._list_names():
             raise KeyError(name)
         # Consolidated metadata of v2 need not list groups that only contain others.

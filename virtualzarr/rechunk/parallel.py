@@ -153,7 +153,7 @@ def copy_part(part: ArrayTransfer) -> PartReport:
     if not isinstance(chunks, StoreChunks):
         raise UnsupportedError("arrays with storage transformers are written by one process")
     store: Any = _WatchedStore(chunks.store)
-    part.target = part.target.replace(chunk_source=StoreChunks(store, chunks.path, chunks.encoding))
+    part.target = part.target.replace(chunk_source=chunks.replace(store))
     counts = TransferCounts()
     done: list[int] = []
     # Of chunks that a worker cannot see, nothing else tells it that they are not missing.

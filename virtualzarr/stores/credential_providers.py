@@ -10,7 +10,8 @@ import stat
 import time
 from collections import deque
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from datetime import datetime
 from difflib import get_close_matches
 from importlib import import_module
@@ -28,6 +29,7 @@ RENEWAL = 0.8
 """The part of its lifetime after which a credential is renewed."""
 
 _WEB = ("bearer", "headers", "username", "password", "sas", "earthdata", "netrc", "call")
+_WEB_VALUES = ("bearer", "headers", "username", "password", "sas", "expires_at")
 _WEB_ALONE = frozenset(["bearer", "headers", "earthdata"])
 _PUBLIC = frozenset(
     ["profile", "anon", "requester_pays", "earthdata", "netrc", "call", "account_name",
@@ -41,6 +43,8 @@ _RECENT = 4
 _UNKNOWN = float("inf")
 _WORDS = re.compile(r"[a-z]{1,20}(?:[_.][a-z]{1,20})*")
 _FUNCTION = re.compile(r"[^\W\d][\w.]*:[^\W\d]\w*")
+_TOKEN = re.compile(r"[!-~]+")
+_IN_HEADERS = re.compile(r"[^\0\r\n]*")
 
 
 class Credential:
@@ -189,6 +193,7 @@ class Provider:
         """
         credential = self._credential
         if credential is None or time.time() >= credential.renew_at:
+            self._check_not_looking_up()
             lookups = self.lookups if lookups is None else lookups
             with self._lock:
                 if self._credential is credential:
@@ -199,6 +204,7 @@ class Provider:
 
     def renew(self, used: Credential | None, lookups: int | None = None) -> Credential:
         """Return another credential than one that was not accepted; that one if there is none."""
+        self._check_not_looking_up()
         lookups = self.lookups if lookups is None else lookups
         with self._lock:  # of those who were refused together, one asks
             if self._credential is used:
@@ -236,11 +242,11 @@ class Provider:
             else:
                 values[name] = self._read(value)
         if is_web(self.prefix):
+            if (problem := _find_web_problem(values)) is not None:
+                raise AccessError(f"{problem}: credentials for {self.prefix}")
             values = self._as_basic(values)
         if not isinstance(values.get("expires_at", 0), int | float):
             raise AccessError(f"expires_at is no date or number: credentials for {self.prefix}")
-        if not isinstance(values.get("bearer", ""), str):
-            raise AccessError(f"the bearer token is no text: credentials for {self.prefix}")
         return Credential(values, time.time(), Uses(self._uses))
 
     def _read(self, value: Any) -> Any:
@@ -287,20 +293,31 @@ class Provider:
         module, _, function = name.partition(":")
         # Named once it is known to be a function: it may be a login, where its name is meant.
         called = self._import(module, function)
-        problem = ""
-        try:
-            result = called()
-            values = {"bearer": result} if isinstance(result, str) else dict(result)
-            if isinstance(expires_at := values.get("expires_at"), datetime):
-                values["expires_at"] = expires_at.timestamp()
-            headers: Any = values.get("headers", {})
-            if not all(map(_is_text, dict(headers).values())):
-                raise TypeError("headers are texts")
-            return values
-        except (Exception, SystemExit) as error:  # programs of the command line end so
-            problem = type(error).__name__
+        with _looking_up(self) as lookup:
+            try:
+                result = called()
+                values = {"bearer": result} if isinstance(result, str) else result
+                if isinstance(values, Mapping) and (values := dict(values)):
+                    if isinstance(expires_at := values.get("expires_at"), datetime):
+                        values["expires_at"] = expires_at.timestamp()
+                    return values
+                problem = f"returned neither a token nor a mapping of some, but {_describe(result)}"
+            except (Exception, SystemExit) as error:  # programs of the command line end so
+                problem = f"failed with {type(error).__name__}"
+        if lookup.asks_itself:
+            problem = "reads what needs the credentials that it is to return"
         # Neither quoted nor chained, not even as context: what it says may have secrets in it.
-        raise AccessError(f"{name} failed with {problem}: credentials for {self.prefix}")
+        raise AccessError(f"{name} {problem}: credentials for {self.prefix}")
+
+    def _check_not_looking_up(self) -> None:
+        """Raise an error in what is done to look the credential up, which would wait for itself."""
+        for lookup in _lookups.get():
+            if lookup.provider is self:
+                lookup.asks_itself = True
+                raise AccessError(
+                    "what looks credentials up reads what needs them: credentials for "
+                    f"{self.prefix}"
+                )
 
     def _import(self, module: str, function: str) -> Any:
         """Return a function by its name, of which errors show what is surely no secret.
@@ -322,6 +339,55 @@ class Provider:
         except (Exception, SystemExit) as error:
             problem = f"the module{place} failed with {type(error).__name__}"
         raise AccessError(f"{problem}: credentials for {self.prefix}")
+
+
+class _Lookup:
+    """One that is under way."""
+
+    def __init__(self, provider: Provider) -> None:
+        self.provider = provider
+        self.asks_itself = False
+
+
+# Of what is done in this thread, and in event loops and threads that do it for this one.
+_lookups: ContextVar[tuple[_Lookup, ...]] = ContextVar("lookups", default=())
+
+
+@contextmanager
+def _looking_up(provider: Provider) -> Iterator[_Lookup]:
+    lookup = _Lookup(provider)
+    token = _lookups.set((*_lookups.get(), lookup))
+    try:
+        yield lookup
+    finally:
+        _lookups.reset(token)
+
+
+def is_looking_up() -> bool:
+    """Whether this is done for a function that looks credentials up."""
+    return bool(_lookups.get())
+
+
+def _find_web_problem(values: Mapping[str, Any]) -> str | None:
+    """Return why values are none of HTTP, without a secret; None if nothing is wrong."""
+    token, headers = values.get("bearer", "."), values.get("headers", {})
+    if unknown := {*values}.difference(_WEB_VALUES):
+        names = [name for name in unknown if _is_text(name) and _WORDS.fullmatch(name)]
+        shown = f"there is no {min(names)!r}" if names else "they are of names that are not known"
+        return f"{shown} for HTTP, but {', '.join(_WEB_VALUES)}"
+    if not isinstance(token, str):
+        return "the bearer token is no text"
+    if not _TOKEN.fullmatch(token):
+        return f"the bearer token {'has characters that none may have' if token else 'is empty'}"
+    if not isinstance(headers, Mapping) or not all(map(_is_text, [*headers, *headers.values()])):
+        return "headers is a mapping of names to texts"
+    if not all(_IN_HEADERS.fullmatch(text) for text in headers.values()):
+        return "a header has several lines"
+    return None
+
+
+def _describe(result: object) -> str:
+    return "an empty mapping" if isinstance(result, Mapping) else type(result).__name__
 
 
 async def get_credential(provider: Provider) -> Credential:

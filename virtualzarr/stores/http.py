@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import lru_cache, partial
 from html.parser import HTMLParser
 from typing import Any, TypeVar
@@ -19,6 +19,7 @@ from virtualzarr.stores.credential_providers import (
     Credential,
     Provider,
     get_credential,
+    is_looking_up,
     renew_credential,
 )
 from virtualzarr.stores.credentials import Keyring, advise_login, split_url
@@ -194,7 +195,8 @@ class HttpTransport(AsyncTransport):
             origin = target.scheme, target.raw_host, target.port
             window, hedge = window_of(session, origin), hedge_of(session, origin)
             send = partial(_send_with, fs, session, method, target, headers)
-            async with window.slot():
+            # Those of a login function do not wait for requests that wait for what it returns.
+            async with nullcontext() if is_looking_up() else window.slot():
                 if provider is None:
                     response = await _send(partial(send, None), hedge, window, url)
                 else:

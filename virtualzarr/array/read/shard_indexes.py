@@ -17,7 +17,7 @@ from virtualzarr.array.read.chunk_cache import (
     is_distinct,
     stat_version,
 )
-from virtualzarr.array.thread_pools import run_shared
+from virtualzarr.array.thread_pools import Task, run_shared
 from virtualzarr.codecs.core.base import Buffer, as_view
 from virtualzarr.codecs.sharding import Index, Shard
 from virtualzarr.config import config
@@ -89,17 +89,29 @@ class ShardIndexReader:
             Whether this thread reads alone: one of the pool must not wait for others of it.
         """
         count = len(self.shards)
+        indexes: list[Index | None] = [None] * count
+
+        def read(j: int) -> None:
+            indexes[j] = self._read_index(j)
+
+        tasks: list[Task] = [partial(read, j) for j in range(count)]
         if count > 1 and not alone and self.located.open_file(int(self.located.file[0])).remote:
-            indexes: list[Index | None] = [None] * count
+            run_shared(tasks, remote=True)
+        else:
+            for task in tasks:
+                task()
+        if any(index is None for index in indexes):
+            self.located.check_missing()
+        return indexes
 
-            def read(j: int) -> None:
-                indexes[j] = self.read_index(j)
+    def read_first(self) -> Index | None:
+        """Return the index of the first shard, None if that was never written."""
+        index = self._read_index(0)
+        if index is None:
+            self.located.check_missing()
+        return index
 
-            run_shared([partial(read, j) for j in range(count)], remote=True)
-            return indexes
-        return [self.read_index(j) for j in range(count)]
-
-    def read_index(self, j: int, tries: int = MAX_RETRIES) -> Index | None:
+    def _read_index(self, j: int, tries: int = MAX_RETRIES) -> Index | None:
         """Return the index of one of the shards, None if that was never written."""
         located, shard = self.located, self.shards[j]
         row = int(located.file[j])
@@ -118,10 +130,9 @@ class ShardIndexReader:
             if isinstance(file, RemoteFile):
                 file.version = Pin()  # nothing of the old version was used yet
             self.since, self._tick = math.inf, invalidation.next_tick()
-            return self.read_index(j, tries - 1)
+            return self._read_index(j, tries - 1)
         except SourceNotFoundError as error:
             if located.may_be_missing and not located.must_exist:
-                located.check_missing()
                 return None
             error.at(file=located.open_file(row).uri)
             raise

@@ -305,7 +305,7 @@ class ShardedChunks:
             entry = entry * layout.counts[i] + cell[i] - layout.first[i]
         located, empty = self._locate_shards(layout.projection, since), position[:0]
         reader = ShardIndexReader(located, [layout.shard] * len(located), since)
-        index = reader.read_index(0) if len(located) else None
+        index = reader.read_first() if len(located) else None
         if index is None or index.offset[entry] < 0:
             return self._make_located(projection, reader, empty, empty, Index(empty, empty))
         single = slice(entry, entry + 1)
