@@ -12,7 +12,7 @@ import pytest
 import virtualzarr as vz
 from virtualzarr import errors
 from virtualzarr.errors import AccessError, SkippedVariableWarning, SourceError, VirtualZarrError
-from virtualzarr.stores.http import StatusError
+from virtualzarr.stores.http_responses import StatusError
 
 ERRORS = [
     value("it fails", file="a.nc")

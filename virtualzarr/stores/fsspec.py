@@ -13,7 +13,7 @@ from virtualzarr.errors import SourceError, SourceNotFoundError, UnsupportedErro
 from virtualzarr.stores.files import Buffer, ByteFile, Fingerprint, RemoteFile
 from virtualzarr.stores.fingerprints import LengthError, check_length
 from virtualzarr.stores.fsspec_connection import Connection
-from virtualzarr.stores.http import StatusError
+from virtualzarr.stores.http_responses import StatusError
 from virtualzarr.stores.invalidation import notify_change, notify_change_below
 from virtualzarr.stores.listing import Entry
 from virtualzarr.stores.location import Location

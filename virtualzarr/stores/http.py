@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
@@ -12,7 +11,7 @@ from typing import Any, TypeVar
 from urllib.parse import urldefrag, urljoin
 
 from virtualzarr.config import config
-from virtualzarr.errors import AccessError, SourceError, SourceNotFoundError
+from virtualzarr.errors import AccessError, SourceError
 from virtualzarr.stores.access import name_login
 from virtualzarr.stores.async_transport import AsyncTransport, range_header
 from virtualzarr.stores.credential_providers import (
@@ -30,6 +29,18 @@ from virtualzarr.stores.fingerprints import (
     truncated_error,
 )
 from virtualzarr.stores.hedging import Hedge, hedge_of, send_hedged
+from virtualzarr.stores.http_responses import (
+    StatusError,
+    check_range,
+    check_status,
+    content_length,
+    keeps_open,
+    parse_content_range,
+    quote,
+    read_body,
+    seconds_to_rest,
+    transient_error,
+)
 from virtualzarr.stores.listing import Entry, walk_entries
 from virtualzarr.stores.location import Location, without_credentials
 from virtualzarr.stores.refusals import Refusals
@@ -38,16 +49,12 @@ from virtualzarr.stores.retry import (
     BUSY_STATUSES,
     TRANSIENT_STATUSES,
     TransientError,
-    parse_retry_after,
     retry,
 )
 from virtualzarr.stores.uris import expand_address, is_below, origin_of, without_query
 from virtualzarr.stores.web_sessions import SessionMaker
 
 T = TypeVar("T")
-
-MISSING_STATUSES = (404, 410)
-"""All other failures say nothing of whether a file is there."""
 
 MAX_REDIRECTS = 10
 _REDIRECT_STATUSES = (301, 302, 303, 307, 308)
@@ -57,8 +64,6 @@ _WITHHELD = (
     "own host only, that of a local one to hosts that allowed= names"
 )
 _MAX_LISTING_BYTES = 256 * 1024 * 1024
-
-_SPAN = re.compile(r"bytes (?:(-?\d{1,19})-(\d{1,19})|\*)/(\d{1,19}|\*)$")
 
 
 class HttpTransport(AsyncTransport):
@@ -110,18 +115,18 @@ class HttpTransport(AsyncTransport):
 
         async def read_head(response: Any) -> Fingerprint | None:
             if response.status in TRANSIENT_STATUSES:
-                raise _transient_error(response, url)
+                raise transient_error(response, url)
             if response.status != 200:
                 return None
-            return Fingerprint.from_headers(response.headers, _content_length(response))
+            return Fingerprint.from_headers(response.headers, content_length(response))
 
         async def read_first_byte(response: Any) -> Fingerprint:
             if response.status == 416:  # an empty file has no first byte
-                size = _parse_content_range(response, url)[2]
+                size = parse_content_range(response, url)[2]
                 return Fingerprint.from_headers(response.headers, size)
-            _check_status(response, url)
+            check_status(response, url)
             is_part = response.status == 206
-            size = _parse_content_range(response, url)[2] if is_part else _content_length(response)
+            size = parse_content_range(response, url)[2] if is_part else content_length(response)
             return Fingerprint.from_headers(response.headers, size)
 
         fingerprint = await retry(lambda: self._request("HEAD", url, {}, read_head))
@@ -138,21 +143,21 @@ class HttpTransport(AsyncTransport):
 
         async def read(response: Any) -> tuple[bytes, Fingerprint]:
             if response.status == 416:
-                size = _parse_content_range(response, url)[2]
+                size = parse_content_range(response, url)[2]
                 if start < 0 and size == 0:
                     return b"", Fingerprint.from_headers(response.headers, 0)
                 raise truncated_error(url, start, start if stop is None else stop, size or 0)
-            _check_status(response, url)
-            size, begin, end = _content_length(response), 0, None
+            check_status(response, url)
+            size, begin, end = content_length(response), 0, None
             if response.status == 206:
-                begin, end, size = _parse_content_range(response, url)
+                begin, end, size = parse_content_range(response, url)
             length = size if end is None else end - begin
             if headers or end is not None:
-                _check_range(url, response, (start, stop), (begin, end, size))
+                check_range(url, response, (start, stop), (begin, end, size))
             # The length is checked before the body is read: a server may announce any.
             if length is not None:
                 check_length(url, length, limit)
-            data = await _read_body(response, url, length, limit)
+            data = await read_body(response, url, length, limit)
             if end is None and "Content-Encoding" not in response.headers:
                 size = len(data)
             if headers and response.status != 206:
@@ -219,7 +224,7 @@ class HttpTransport(AsyncTransport):
             try:
                 target = response.url.join(URL(redirect))
             except ValueError as error:
-                redacted = _quote(without_query(redirect))
+                redacted = quote(without_query(redirect))
                 raise SourceError(f"a redirect leads to {redacted}", file=url) from error
             fs = self._file_system_for(expand_address(str(target)), url)
             hops += 1
@@ -326,8 +331,8 @@ async def _send(
     if is_busy:
         hedge.note_busy()
     window.note_answer(
-        keeps_open=_keeps_open(response), is_busy=is_busy,
-        retry_after=_seconds_to_rest(response) if is_busy else 0.0,
+        keeps_open=keeps_open(response), is_busy=is_busy,
+        retry_after=seconds_to_rest(response) if is_busy else 0.0,
     )  # fmt: skip
     return response
 
@@ -406,132 +411,3 @@ def _translate_errors(url: str) -> Iterator[None]:
         raise TransientError(source_error) from error
     except (aiohttp.ClientError, ValueError) as error:
         raise as_source_error(error, url) from error
-
-
-def _check_status(response: Any, url: str) -> None:
-    """Raise what a status means, unless it is that of a file or of a part of it."""
-    if response.status in TRANSIENT_STATUSES:
-        raise _transient_error(response, url)
-    if response.status in MISSING_STATUSES:
-        raise SourceNotFoundError(f"the server answered {response.status}: no such file", file=url)
-    if response.status not in (200, 206):
-        raise StatusError.of(response, url)
-
-
-class StatusError(SourceError):
-    """A server answered by a status that is no success.
-
-    Attributes
-    ----------
-    status : int
-    """
-
-    status: int = 0
-
-    @classmethod
-    def of(cls, response: Any, url: str) -> StatusError:
-        """Return the error for an response."""
-        text = f"the server answered {response.status} {response.reason or ''}".rstrip()
-        error = cls(text, file=url)
-        error.status = response.status
-        return error
-
-
-def _transient_error(response: Any, url: str) -> TransientError:
-    return TransientError(StatusError.of(response, url), _seconds_to_rest(response))
-
-
-def _seconds_to_rest(response: Any) -> float:
-    return parse_retry_after(response.headers.get("Retry-After"))
-
-
-def _keeps_open(response: Any) -> bool:
-    """Whether the server takes further requests over the connection of an answer."""
-    connection = response.headers.get("Connection", "").lower()
-    return connection == "keep-alive" if response.version < (1, 1) else connection != "close"
-
-
-def _content_length(response: Any) -> int | None:
-    """Return how many bytes a file has by an response with all of it."""
-    if response.headers.get("Content-Encoding", "identity") not in ("identity", ""):
-        return None  # the length of what was sent
-    text = response.headers.get("Content-Length", "")
-    return int(text) if text.isdecimal() else None
-
-
-def _parse_content_range(response: Any, url: str) -> tuple[int, int, int | None]:
-    """Return which bytes an response has, and of how many."""
-    text = response.headers.get("Content-Range", "")
-    match = _SPAN.match(text.strip())
-    if match is None or (response.status == 206) != (match[1] is not None):
-        if response.status == 416:
-            return 0, 0, None
-        raise SourceError(f"the server's range is wrong: Content-Range is {_quote(text)}", file=url)
-    size = None if match[3] == "*" else int(match[3])
-    # Some servers count back from the end beyond the beginning of a short file.
-    return max(int(match[1] or 0), 0), int(match[2] or -1) + 1, size
-
-
-def _quote(text: str) -> str:
-    """Return what a server sent, for messages, or how long it is: no part of it.
-
-    Half of a secret could not be told from other text.
-    """
-    return repr(text) if len(text) < 99 else f"a text of {len(text)} characters"
-
-
-def _check_range(
-    url: str,
-    response: Any,
-    requested: tuple[int, int | None],
-    received: tuple[int, int | None, int | None],
-) -> None:
-    """Refuse an response with other bytes than were asked for, before they are read."""
-    (start, stop), (begin, end, size) = requested, received
-    # Without a range in the answer it is the whole file: right for a suffix, which is cut from it,
-    # and for a range with all of the file in it. Reading a large one to keep a part is refused.
-    if end is None:
-        if start < 0 or (start == 0 and size is not None and stop is not None and size <= stop):
-            return
-        raise SourceError(
-            "bytes in the middle were asked for and all of them came: "
-            "the server does not understand byte ranges",
-            file=url,
-        )
-    if response.headers.get("Content-Encoding", "identity") not in ("identity", ""):
-        raise SourceError("the server compresses what it sends: ranges mean nothing", file=url)
-    if start < 0:
-        right = size is not None and end == size and begin == max(size + start, 0)
-    else:
-        right = begin == start and (end == stop or (end == size and (stop is None or end < stop)))
-    if not right:
-        requested_range = f"{start} to {'the end' if stop is None else stop}"
-        raise SourceError(
-            f"bytes {requested_range} were asked for and {begin} to {end} of {size} came", file=url
-        )
-
-
-async def _read_body(response: Any, url: str, length: int | None, limit: int | None) -> bytes:
-    """Return the body, which must have the length that is known, and at most limit bytes."""
-    announced = _content_length(response)
-    if length is not None and announced not in (None, length):
-        raise _length_error(url, length, announced)
-    if announced is not None:
-        content: bytes = await response.read()  # aiohttp reads no more than was announced
-        return content
-    data = bytearray()
-    # Counted as it comes, so that no server fills the memory.
-    async for part in response.content.iter_any():
-        data += part
-        if length is None:
-            check_length(url, len(data), limit)
-            config.limits.check("unannounced_bytes", len(data), "bytes of unannounced length")
-        elif len(data) > length:
-            raise _length_error(url, length, "more")
-    if length is not None and len(data) != length:
-        raise _length_error(url, length, len(data))
-    return bytes(data)
-
-
-def _length_error(url: str, length: int, came: object) -> TransientError:
-    return TransientError(SourceError(f"{length} bytes were announced and {came} came", file=url))

@@ -1,0 +1,147 @@
+"""Responses over HTTP: what their statuses mean, and whether they have the bytes asked for."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from virtualzarr.config import config
+from virtualzarr.errors import SourceError, SourceNotFoundError
+from virtualzarr.stores.fingerprints import check_length
+from virtualzarr.stores.retry import TRANSIENT_STATUSES, TransientError, parse_retry_after
+
+MISSING_STATUSES = (404, 410)
+"""All other failures say nothing of whether a file is there."""
+
+_SPAN = re.compile(r"bytes (?:(-?\d{1,19})-(\d{1,19})|\*)/(\d{1,19}|\*)$")
+
+
+def check_status(response: Any, url: str) -> None:
+    """Raise what a status means, unless it is that of a file or of a part of it."""
+    if response.status in TRANSIENT_STATUSES:
+        raise transient_error(response, url)
+    if response.status in MISSING_STATUSES:
+        raise SourceNotFoundError(f"the server answered {response.status}: no such file", file=url)
+    if response.status not in (200, 206):
+        raise StatusError.of(response, url)
+
+
+class StatusError(SourceError):
+    """A server answered by a status that is no success.
+
+    Attributes
+    ----------
+    status : int
+    """
+
+    status: int = 0
+
+    @classmethod
+    def of(cls, response: Any, url: str) -> StatusError:
+        """Return the error for a response."""
+        text = f"the server answered {response.status} {response.reason or ''}".rstrip()
+        error = cls(text, file=url)
+        error.status = response.status
+        return error
+
+
+def transient_error(response: Any, url: str) -> TransientError:
+    """Return the error of a response after which a request is worth sending again."""
+    return TransientError(StatusError.of(response, url), seconds_to_rest(response))
+
+
+def seconds_to_rest(response: Any) -> float:
+    """Return how many seconds a server asks to be left alone for."""
+    return parse_retry_after(response.headers.get("Retry-After"))
+
+
+def keeps_open(response: Any) -> bool:
+    """Whether the server takes further requests over the connection of an answer."""
+    connection = response.headers.get("Connection", "").lower()
+    return connection == "keep-alive" if response.version < (1, 1) else connection != "close"
+
+
+def content_length(response: Any) -> int | None:
+    """Return how many bytes a file has by a response with all of it."""
+    if response.headers.get("Content-Encoding", "identity") not in ("identity", ""):
+        return None  # the length of what was sent
+    text = response.headers.get("Content-Length", "")
+    return int(text) if text.isdecimal() else None
+
+
+def parse_content_range(response: Any, url: str) -> tuple[int, int, int | None]:
+    """Return which bytes a response has, and of how many."""
+    text = response.headers.get("Content-Range", "")
+    match = _SPAN.match(text.strip())
+    if match is None or (response.status == 206) != (match[1] is not None):
+        if response.status == 416:
+            return 0, 0, None
+        raise SourceError(f"the server's range is wrong: Content-Range is {quote(text)}", file=url)
+    size = None if match[3] == "*" else int(match[3])
+    # Some servers count back from the end beyond the beginning of a short file.
+    return max(int(match[1] or 0), 0), int(match[2] or -1) + 1, size
+
+
+def quote(text: str) -> str:
+    """Return what a server sent, for messages, or how long it is: no part of it.
+
+    Half of a secret could not be told from other text.
+    """
+    return repr(text) if len(text) < 99 else f"a text of {len(text)} characters"
+
+
+def check_range(
+    url: str,
+    response: Any,
+    requested: tuple[int, int | None],
+    received: tuple[int, int | None, int | None],
+) -> None:
+    """Refuse a response with other bytes than were asked for, before they are read."""
+    (start, stop), (begin, end, size) = requested, received
+    # Without a range in the answer it is the whole file: right for a suffix, which is cut from it,
+    # and for a range with all of the file in it. Reading a large one to keep a part is refused.
+    if end is None:
+        if start < 0 or (start == 0 and size is not None and stop is not None and size <= stop):
+            return
+        raise SourceError(
+            "bytes in the middle were asked for and all of them came: "
+            "the server does not understand byte ranges",
+            file=url,
+        )
+    if response.headers.get("Content-Encoding", "identity") not in ("identity", ""):
+        raise SourceError("the server compresses what it sends: ranges mean nothing", file=url)
+    if start < 0:
+        right = size is not None and end == size and begin == max(size + start, 0)
+    else:
+        right = begin == start and (end == stop or (end == size and (stop is None or end < stop)))
+    if not right:
+        requested_range = f"{start} to {'the end' if stop is None else stop}"
+        raise SourceError(
+            f"bytes {requested_range} were asked for and {begin} to {end} of {size} came", file=url
+        )
+
+
+async def read_body(response: Any, url: str, length: int | None, limit: int | None) -> bytes:
+    """Return the body, which must have the length that is known, and at most limit bytes."""
+    announced = content_length(response)
+    if length is not None and announced not in (None, length):
+        raise _length_error(url, length, announced)
+    if announced is not None:
+        content: bytes = await response.read()  # aiohttp reads no more than was announced
+        return content
+    data = bytearray()
+    # Counted as it comes, so that no server fills the memory.
+    async for part in response.content.iter_any():
+        data += part
+        if length is None:
+            check_length(url, len(data), limit)
+            config.limits.check("unannounced_bytes", len(data), "bytes of unannounced length")
+        elif len(data) > length:
+            raise _length_error(url, length, "more")
+    if length is not None and len(data) != length:
+        raise _length_error(url, length, len(data))
+    return bytes(data)
+
+
+def _length_error(url: str, length: int, came: object) -> TransientError:
+    return TransientError(SourceError(f"{length} bytes were announced and {came} came", file=url))
