@@ -10,7 +10,7 @@ import pytest
 import zarr
 
 import virtualzarr as vz
-from tests.stores.test_credentials_by_prefix import SECRET, expire_after
+from tests.stores.logins import SECRET, expire_after
 from tests.stores.webserver import web_server
 from virtualzarr.verification.logins import find_client_login
 

@@ -8,8 +8,8 @@ import pytest
 
 import virtualzarr as vz
 from tests.dataset.s3_server import running
+from tests.stores.logins import HERE, SECRET, expire_keys
 from tests.stores.test_credentials import shown
-from tests.stores.test_credentials_by_prefix import HERE, SECRET, expire_keys
 from virtualzarr.errors import UnsupportedError, VirtualZarrError
 from virtualzarr.references.icechunk.logins import find_login
 from virtualzarr.stores.location import Location
@@ -23,7 +23,7 @@ DATA = np.arange(24, dtype="i4").reshape(4, 6)
 def give_keys(monkeypatch):
     """Return keys that expire at once, so that they are asked for again and again."""
     monkeypatch.setattr(
-        "tests.stores.test_credentials_by_prefix.issued.options",
+        "tests.stores.logins.issued.options",
         lambda count: {"key": f"key{count}", "secret": SECRET, "token": "t", "expires_at": 0},
     )
 

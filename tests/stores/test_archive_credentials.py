@@ -12,8 +12,8 @@ import zarr
 
 import virtualzarr as vz
 from tests.dataset.s3_server import running
+from tests.stores.logins import HERE, SECRET, expire_after, expire_keys, sent
 from tests.stores.test_credentials import shown
-from tests.stores.test_credentials_by_prefix import HERE, SECRET, expire_after, expire_keys, sent
 from tests.stores.webserver import web_server
 from virtualzarr.errors import SourceChangedError, SourceError
 from virtualzarr.stores import archive_members
@@ -90,7 +90,7 @@ def test_members_of_a_store_that_is_a_zip(tmp_path):
 def test_members_in_an_object_store(archives, kind, monkeypatch):
     pytest.importorskip("s3fs")
     monkeypatch.setattr(
-        "tests.stores.test_credentials_by_prefix.issued.options",
+        "tests.stores.logins.issued.options",
         lambda count: {"key": f"key{count}", "secret": SECRET, "token": "t"},
     )
     chain, name = LINKS[kind]

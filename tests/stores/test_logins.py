@@ -7,8 +7,8 @@ import pytest
 import zarr
 
 import virtualzarr as vz
+from tests.stores.logins import SECRET, sent
 from tests.stores.test_credentials import shown
-from tests.stores.test_credentials_by_prefix import SECRET, sent
 from tests.stores.webserver import web_server
 from virtualzarr.errors import AccessError, SourceError
 from virtualzarr.stores.credentials import Keyring

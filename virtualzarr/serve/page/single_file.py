@@ -287,6 +287,8 @@ class _Pictures:
         except NoPictureError as error:
             return f'<p class="note">No picture: {html.text(error.message)}.</p>'
         except VirtualZarrError as error:
+            # The references are right without a picture. What is wrong may name files that are
+            # nobody else's business: it is logged, and not published.
             _log.warning("no picture of %s: %s", path or "/", error)
             return '<p class="notice">The values cannot be read.</p>'
         figures = "".join(_figure(path, frame) for frame in frames)
