@@ -185,6 +185,7 @@ def test_who_waits_for_a_token_has_what_came_of_it(server, monkeypatch):
     ("value", "problem"),
     [
         (SystemExit, "give_token failed with SystemExit"),
+        (GeneratorExit, "what looks them up failed with GeneratorExit"),
         (None, "give_token returned neither .* but NoneType"),
         ([SECRET], "give_token returned neither .* but list"),
         (SECRET.encode(), "give_token returned neither .* but bytes"),
@@ -254,6 +255,58 @@ def test_functions_that_ask_one_another():
             first.get()
     finally:
         issued.options = issued_before
+
+
+def test_functions_that_ask_one_another_in_two_threads(monkeypatch):
+    """Each waits for what the other thread looks up: one of them is told, and both end."""
+    keyring = Keyring(dict.fromkeys([HOST, f"{HOST}/b"], f"{HERE}:give_token"))
+    providers = [keyring.find(HOST), keyring.find(f"{HOST}/b")]
+    both = threading.Barrier(2)
+
+    thread_of = {}
+
+    def give(count):
+        both.wait()
+        other = providers[1 - thread_of[threading.get_ident()]]
+        return other.get().headers["Authorization"]
+
+    monkeypatch.setattr(issued, "options", give)
+
+    def ask(number):
+        thread_of[threading.get_ident()] = number
+        return providers[number].get()
+
+    with ThreadPoolExecutor(2) as pool:
+        asked = [pool.submit(ask, number) for number in range(2)]
+        problems = sorted(str(each.exception(timeout=30)) for each in asked)
+    assert "give_token failed with AccessError" in problems[0]
+    assert "give_token reads what needs the credentials that it is to return" in problems[1]
+
+
+def test_functions_that_need_a_login_themselves_are_not_starved(server, tmp_path, monkeypatch):
+    """Though more wait for what they return than an event loop has threads."""
+    zarr.create_array(tmp_path / "served" / "other" / "a.zarr", data=DATA, chunks=(2, 5))
+    logins = {f"{server.url}/private": f"{HERE}:give_token",
+              f"{server.url}/other": f"{HERE}:give_lasting_token"}  # fmt: skip
+    count = 2 * min(32, (os.cpu_count() or 1) + 4)
+    waiting = threading.Barrier(count)
+
+    def give(count):
+        time.sleep(0.3)  # all others ask meanwhile
+        url = f"{server.url}/other/a.zarr"
+        assert np.array_equal(vz.open(url, storage_options={"credentials": logins})[...], DATA)
+        return f"{SECRET}-{count}"
+
+    monkeypatch.setattr(issued, "options", give)
+
+    def read(_):
+        waiting.wait()
+        return vz.open(f"{server.url}/private/a.zarr", storage_options={"credentials": logins})[...]
+
+    with ThreadPoolExecutor(count) as pool:
+        for values in pool.map(read, range(count), timeout=60):
+            assert np.array_equal(values, DATA)
+    assert issued.count == 1
 
 
 def test_tokens_are_renewed_before_they_expire(server, monkeypatch):

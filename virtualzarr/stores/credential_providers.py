@@ -10,17 +10,18 @@ import stat
 import time
 from collections import deque
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
-from contextvars import ContextVar
+from contextlib import suppress
 from datetime import datetime
 from difflib import get_close_matches
 from importlib import import_module
 from netrc import NetrcParseError, netrc
 from typing import Any, NoReturn
+from weakref import WeakKeyDictionary
 
 from virtualzarr.errors import AccessError
 from virtualzarr.redaction import find_secrets
-from virtualzarr.stores.forks import ForkSafeLock
+from virtualzarr.stores.credential_lookups import Lookup, call_in_turn, looking_up, waiting_for
+from virtualzarr.stores.forks import ForkSafeLock, reset_in_forks
 from virtualzarr.stores.option_names import S3_NAMES
 from virtualzarr.stores.refusals import Uses
 from virtualzarr.stores.uris import is_web, origin_of
@@ -129,6 +130,9 @@ class Provider:
                         prefix, f"{name} has to be env:NAME or file:PATH, and no secret itself"
                     )
         self._lock = ForkSafeLock()
+        self.turns = WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock]()
+        reset_in_forks(self)
+        self.reset_after_fork()
         self._credential: Credential | None = None
         self._problem: str | None = None
         self.lookups = 0
@@ -152,6 +156,10 @@ class Provider:
 
     def __repr__(self) -> str:
         return f"Provider({self.prefix!r})"
+
+    def reset_after_fork(self) -> None:
+        """Forget what another thread looks up, which was not forked."""
+        self.lookup: Lookup | None = None
 
     @property
     def names(self) -> object:
@@ -193,9 +201,8 @@ class Provider:
         """
         credential = self._credential
         if credential is None or time.time() >= credential.renew_at:
-            self._check_not_looking_up()
             lookups = self.lookups if lookups is None else lookups
-            with self._lock:
+            with waiting_for(self), self._lock:
                 if self._credential is credential:
                     self._credential = self._look_up_once(lookups)
                 credential = self._credential
@@ -204,9 +211,8 @@ class Provider:
 
     def renew(self, used: Credential | None, lookups: int | None = None) -> Credential:
         """Return another credential than one that was not accepted; that one if there is none."""
-        self._check_not_looking_up()
         lookups = self.lookups if lookups is None else lookups
-        with self._lock:  # of those who were refused together, one asks
+        with waiting_for(self), self._lock:  # of those who were refused together, one asks
             if self._credential is used:
                 renewed = self._look_up_once(lookups)
                 self._credential = used if used and renewed.is_same(used) else renewed
@@ -293,7 +299,7 @@ class Provider:
         module, _, function = name.partition(":")
         # Named once it is known to be a function: it may be a login, where its name is meant.
         called = self._import(module, function)
-        with _looking_up(self) as lookup:
+        with looking_up(self) as lookup:
             try:
                 result = called()
                 values = {"bearer": result} if isinstance(result, str) else result
@@ -308,16 +314,6 @@ class Provider:
             problem = "reads what needs the credentials that it is to return"
         # Neither quoted nor chained, not even as context: what it says may have secrets in it.
         raise AccessError(f"{name} {problem}: credentials for {self.prefix}")
-
-    def _check_not_looking_up(self) -> None:
-        """Raise an error in what is done to look the credential up, which would wait for itself."""
-        for lookup in _lookups.get():
-            if lookup.provider is self:
-                lookup.asks_itself = True
-                raise AccessError(
-                    "what looks credentials up reads what needs them: credentials for "
-                    f"{self.prefix}"
-                )
 
     def _import(self, module: str, function: str) -> Any:
         """Return a function by its name, of which errors show what is surely no secret.
@@ -339,33 +335,6 @@ class Provider:
         except (Exception, SystemExit) as error:
             problem = f"the module{place} failed with {type(error).__name__}"
         raise AccessError(f"{problem}: credentials for {self.prefix}")
-
-
-class _Lookup:
-    """One that is under way."""
-
-    def __init__(self, provider: Provider) -> None:
-        self.provider = provider
-        self.asks_itself = False
-
-
-# Of what is done in this thread, and in event loops and threads that do it for this one.
-_lookups: ContextVar[tuple[_Lookup, ...]] = ContextVar("lookups", default=())
-
-
-@contextmanager
-def _looking_up(provider: Provider) -> Iterator[_Lookup]:
-    lookup = _Lookup(provider)
-    token = _lookups.set((*_lookups.get(), lookup))
-    try:
-        yield lookup
-    finally:
-        _lookups.reset(token)
-
-
-def is_looking_up() -> bool:
-    """Whether this is done for a function that looks credentials up."""
-    return bool(_lookups.get())
 
 
 def _find_web_problem(values: Mapping[str, Any]) -> str | None:
@@ -394,12 +363,12 @@ async def get_credential(provider: Provider) -> Credential:
     """Return the credential of a provider; what has to be looked up does not stop the loop."""
     if provider.is_fresh:
         return provider.get()
-    return await asyncio.to_thread(provider.get, provider.lookups)
+    return await call_in_turn(provider, provider.get, provider.lookups)
 
 
 async def renew_credential(provider: Provider, used: Credential | None) -> bool:
     """Renew a credential that was not accepted, and tell whether there is another."""
-    return await asyncio.to_thread(provider.renew, used, provider.lookups) is not used
+    return await call_in_turn(provider, provider.renew, used, provider.lookups) is not used
 
 
 def read_private(path: str) -> str:

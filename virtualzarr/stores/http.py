@@ -14,11 +14,11 @@ from virtualzarr.config import config
 from virtualzarr.errors import AccessError, SourceError
 from virtualzarr.stores.access import name_login
 from virtualzarr.stores.async_transport import AsyncTransport, range_header
+from virtualzarr.stores.credential_lookups import is_looking_up
 from virtualzarr.stores.credential_providers import (
     Credential,
     Provider,
     get_credential,
-    is_looking_up,
     renew_credential,
 )
 from virtualzarr.stores.credentials import Keyring, advise_login, split_url
