@@ -11,7 +11,7 @@ import zarr
 
 import virtualzarr as vz
 from tests.stores.webserver import web_server
-from virtualzarr.errors import NodeNotFoundError
+from virtualzarr.errors import MetadataError, NodeNotFoundError
 from virtualzarr.stores.credentials import find_keyring
 
 FORMATS = [2, 3]
@@ -87,10 +87,36 @@ def test_missing_chunks_of_arrays_that_are_there(store, zarr_format):
     assert np.array_equal(array[:], expected)
     if isinstance(store, dict):
         del store[f"a/b/{'zarr.json' if zarr_format == 3 else '.zarray'}"]
+        with pytest.raises(NodeNotFoundError, match=GONE):  # it alone has none
+            array[:]
+        del store[f"a/{'zarr.json' if zarr_format == 3 else '.zgroup'}"]
         assert np.array_equal(array[:], expected)
         del store["zarr.json" if zarr_format == 3 else ".zmetadata"]
         with pytest.raises(NodeNotFoundError, match=GONE):
             array[:]
+
+
+@pytest.mark.parametrize("zarr_format", FORMATS)
+@pytest.mark.parametrize("document", [b"", b"{}", b"<html>log in</html>", b"[]"])
+def test_documents_that_became_something_else(zarr_format, document):
+    """Only that there is one was looked at."""
+    store = {}
+    array = make(store, zarr_format)["a/b"]
+    array[4:8] = -1
+    store[f"a/b/{'zarr.json' if zarr_format == 3 else '.zarray'}"] = document
+    with pytest.raises((MetadataError, NodeNotFoundError)):
+        array[:]
+
+
+def test_arrays_that_became_groups(tmp_path):
+    array = vz.create_array(tmp_path / "a", data=VALUES, chunks=(4,))
+    vz.create_group(tmp_path / "b").create_array("0", data=VALUES, chunks=(4,))
+    (tmp_path / "a").rename(tmp_path / "moved")
+    (tmp_path / "b").rename(tmp_path / "a")
+    with pytest.raises(NodeNotFoundError, match="what is there now is no array"):
+        array[:]
+    with pytest.raises(NodeNotFoundError, match="what is there now is no array"):
+        array[3] = 1
 
 
 def test_documents_of_other_names():

@@ -38,5 +38,5 @@ def test_replacing_needs_a_node(tmp_path):
 
 def test_read_only():
     frozen = vz.open({"zarr.json": b'{"zarr_format": 3, "node_type": "group"}'}, mode="r")
-    with pytest.raises(AccessError, match="only be read"):
+    with pytest.raises(AccessError, match="opened for reading"):
         frozen.create_array("x", shape=1, dtype="i1")

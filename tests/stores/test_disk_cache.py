@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import fsspec
@@ -580,3 +581,23 @@ def test_the_command_line_shows_and_clears_it(tmp_path, data, folder, capsys, mo
     assert not (tmp_path / "none").exists()
     monkeypatch.setattr(vz.config, "disk_cache", None)
     assert main(["cache"]) == 2
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no pipes")
+@pytest.mark.parametrize("name", ["usage", "key"])
+@pytest.mark.parametrize("kind", ["link", "pipe"])
+def test_links_and_pipes_in_the_place_of_files(tmp_path, data, folder, name, kind):
+    """Links are not followed, and nobody waits for who writes to a pipe."""
+    with server_of(tmp_path) as server:
+        assert bytes(remote(server).read(0, 100)) == data[:100]
+        precious = tmp_path / "precious"
+        precious.write_bytes(b"precious" * 10)
+        (folder / name).unlink()
+        if kind == "link":
+            (folder / name).symlink_to(precious)
+        else:
+            os.mkfifo(folder / name)
+        block_cache._caches.clear()
+        with suppress(SourceError, AccessError):
+            assert bytes(remote(server).read(0, 1000)) == data[:1000]
+        assert precious.read_bytes() == b"precious" * 10

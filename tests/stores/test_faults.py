@@ -12,7 +12,7 @@ import zarr
 
 import virtualzarr as vz
 from tests.dataset.s3_server import running
-from tests.stores.webserver import FAULTS, web_server
+from tests.stores.webserver import FAULTS, Handler, web_server
 from virtualzarr.errors import SourceError, SourceNotFoundError, UnsupportedError, VirtualZarrError
 from virtualzarr.ingest.find_files import find_files
 from virtualzarr.stores import FsspecStore
@@ -569,3 +569,81 @@ def test_timeouts_of_the_caller_are_kept(tmp_path, impatient):
                     vz.open(f"{server.url}/a.h5", storage_options=options)
         finally:
             released.set()
+
+
+LOGIN_PAGE = b"\n<!DOCTYPE html><html><body>Please log in</body></html>"
+
+
+@pytest.mark.parametrize("kind", ["text/html; charset=utf-8", None])
+def test_login_pages_are_no_chunks(tmp_path, kind):
+    """What servers answer where a login has expired: it was copied, and counted, as chunks."""
+    write_zarr(tmp_path / "a.zarr")
+    write_hdf5(tmp_path / "a.h5")
+    with web_server(tmp_path) as server:
+        array = vz.open(f"{server.url}/a.zarr")["a"]
+        virtual = vz.open(f"{server.url}/a.h5")["v"]
+        server.rewrite = lambda request, *answer: (200, {"Content-Type": kind}, LOGIN_PAGE)
+        for work in (
+            lambda: array[...],
+            lambda: virtual[...],
+            lambda: vz.copy(array, {}),
+            lambda: vz.open(f"{server.url}/a.zarr"),
+            lambda: vz.open(f"{server.url}/a.h5"),
+        ):
+            with pytest.raises(SourceError, match=r"answered with a web page|middle|changed"):
+                work()
+        if kind:
+            with pytest.raises(SourceError, match="answered with a web page"):
+                array.nchunks_initialized  # noqa: B018
+
+
+def test_files_that_are_said_to_be_pages_are_read(tmp_path):
+    """By servers that say so of everything, such as those of scripts."""
+    data = write_hdf5(tmp_path / "a.h5")
+    write_zarr(tmp_path / "a.zarr")
+    (tmp_path / "page.html").write_bytes(LOGIN_PAGE)
+    with web_server(tmp_path) as server:
+        server.rewrite = lambda request, status, headers, body: (
+            status, headers | {"Content-Type": "text/html"}, body
+        )  # fmt: skip
+        assert np.array_equal(vz.open(f"{server.url}/a.h5")["v"][...], data)
+        assert np.array_equal(vz.open(f"{server.url}/a.zarr")["a"][...], VALUES)
+        page = RemoteFile(Location.of(f"{server.url}/page.html"))
+        assert bytes(page.read(0, None)) == LOGIN_PAGE
+
+
+@pytest.mark.parametrize("fault", [408, 429, 500, 502, 503, 504, "reset"])
+def test_what_is_written_is_sent_again(tmp_path, impatient, fault):
+    """Also where the server is too busy to take it."""
+    attempts = {}
+
+    class Taker(Handler):
+        def do_PUT(self):
+            body = self.rfile.read(int(self.headers["Content-Length"]))
+            attempts[self.path] = attempts.get(self.path, 0) + 1
+            if attempts[self.path] < 3:
+                if fault == "reset":
+                    self.close_connection = True
+                    return
+                self.send_response(fault)
+            else:
+                path = tmp_path / self.path.strip("/")
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_bytes(body)
+                self.send_response(201)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+    with web_server(tmp_path, handler=Taker) as server:
+        array = vz.create_array(f"{server.url}/b.zarr", shape=(4,), chunks=(2,), dtype="i4")
+        array[...] = [1, 2, 3, 4]
+    assert vz.open(tmp_path / "b.zarr")[...].tolist() == [1, 2, 3, 4]
+    assert {*attempts.values()} == {3}
+
+
+def test_an_error_says_for_how_long_a_server_wants_to_rest(tmp_path):
+    (tmp_path / "a.bin").write_bytes(bytes(10))
+    with web_server(tmp_path) as server:
+        server.rewrite = lambda request, *answer: (503, {"Retry-After": "25"}, b"")
+        with pytest.raises(SourceError, match=r"rest of 25 s, and virtualzarr.config.max_retry"):
+            RemoteFile(Location.of(f"{server.url}/a.bin")).read(0, 10)

@@ -8,6 +8,7 @@ import threading
 import time
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from multiprocessing import get_context
+from types import SimpleNamespace
 from urllib.request import urlopen
 
 import h5py
@@ -32,7 +33,7 @@ from tests.stores.logins import (
 from tests.stores.test_credentials import shown
 from tests.stores.webserver import web_server
 from virtualzarr.dataset.arrivals import list_folder
-from virtualzarr.errors import AccessError, SourceError
+from virtualzarr.errors import AccessError, NodeNotFoundError, SourceError
 from virtualzarr.stores import FsspecStore
 from virtualzarr.stores.credentials import Keyring
 from virtualzarr.stores.files import RemoteFile, take_fingerprint
@@ -323,6 +324,105 @@ def test_tokens_are_renewed_before_they_expire(server, monkeypatch):
         )
         file.read(0, 4)
         assert sent(server)[-1][1] == f"Bearer {token}"
+
+
+def deny_first_token(server):
+    """Answer 404 to the first token, as some servers do to those that have expired."""
+
+    def rewrite(request, *answer):
+        is_first = request.headers.get("Authorization", "").endswith("-1")
+        if is_first and "/c/" in request.path:
+            expire.time += 1000
+            return 404, {}, b""
+        return answer
+
+    expire = SimpleNamespace(time=time.time())
+    server.rewrite = rewrite
+    return expire
+
+
+def test_chunks_that_were_denied_to_what_has_expired_are_asked_for_again(server, monkeypatch):
+    """The array's document is given to the next token: that does not say that none was there."""
+    login = {"credentials": {f"{server.url}/private": f"{HERE}:give_token"}}
+    expire = deny_first_token(server)
+    now = expire.time
+    monkeypatch.setattr(
+        issued, "options",
+        lambda count: {"bearer": f"{SECRET}-{count}", "expires_at": now + 900 * count**4},
+    )  # fmt: skip
+    monkeypatch.setattr(
+        "virtualzarr.stores.credential_providers.time.time", lambda: min(expire.time, now + 5000)
+    )
+    array = vz.open(f"{server.url}/private/a.zarr", storage_options=login)
+    with vz.config.set(requests=1):
+        assert np.array_equal(array[...], DATA)
+    assert issued.count == 2
+
+
+def test_parts_of_chunks_that_were_denied_are_not_written(monkeypatch):
+    """What else is in the chunk would be lost."""
+    pytest.importorskip("s3fs")
+    now = time.time()
+    clock = SimpleNamespace(now=now)
+    monkeypatch.setattr(
+        issued, "options",
+        lambda count: {"key": f"key{count}", "secret": SECRET, "expires_at": now + 900 * count**4},
+    )  # fmt: skip
+    monkeypatch.setattr("virtualzarr.stores.credential_providers.time.time", lambda: clock.now)
+    with running() as server:
+        login = {
+            "endpoint_url": server.url, "client_kwargs": {"region_name": "here"},
+            "credentials": {"s3://bucket/a": f"{HERE}:give_token"},
+        }  # fmt: skip
+        array = vz.create_array(
+            "s3://bucket/a", name="v", shape=(8,), chunks=(8,), dtype="i4", storage_options=login
+        )
+        array[...] = np.arange(1, 9)
+        perform = server.perform
+
+        def deny(method, path, headers, body):
+            if "Credential=key1/" in headers["Authorization"] and "/c/" in path:
+                clock.now = now + 2000
+                return 404, {}, b"<Error><Code>NoSuchKey</Code></Error>"
+            return perform(method, path, headers, body)
+
+        server.perform = deny
+        with pytest.raises(SourceError, match="credentials expired while chunks were asked for"):
+            array[0] = 99
+        assert array[...].tolist() == [*range(1, 9)]
+
+
+def test_members_that_were_denied_are_not_left_out(server, tmp_path):
+    group = vz.create_group(tmp_path / "served" / "private" / "g.zarr")
+    for name in "abc":
+        group.create_array(name, data=DATA, chunks=(2, 5))
+    server.lists = True
+    url = f"{server.url}/private/g.zarr"
+    assert sorted(vz.open(url)) == ["a", "b", "c"]
+    opened = [vz.open(url), vz.open(url)]
+    server.rewrite = lambda request, *answer: (
+        (404, {}, b"") if request.path.endswith(("json", "zgroup", "zarray", "zmetadata"))
+        else answer
+    )  # fmt: skip
+    for group, work in zip(opened, (list, lambda group: vz.copy(group, {})), strict=True):
+        with pytest.raises(NodeNotFoundError, match="the group may have other members"):
+            work(group)
+
+
+def test_who_waits_too_long_for_a_login_is_told_so(server, monkeypatch):
+    """A function that reads what needs it, in a thread of its own, waited for ever."""
+    monkeypatch.setattr(vz.config, "total_retry_seconds", 0.5)
+    login = {"credentials": {f"{server.url}/private": f"{HERE}:give_token"}}
+    url = f"{server.url}/private/a.zarr"
+
+    def give(count):
+        with ThreadPoolExecutor(1) as pool:
+            pool.submit(lambda: vz.open(url, storage_options=login)[...]).result()
+        return f"{SECRET}-{count}"
+
+    monkeypatch.setattr(issued, "options", give)
+    with pytest.raises(AccessError, match="give_token failed with AccessError"):
+        vz.open(url, storage_options=login)[...]
 
 
 def test_workers_look_credentials_up(server):

@@ -457,6 +457,40 @@ def test_answers_that_say_less_than_was_noted(tmp_path):
             file.read(0, 10)
 
 
+TAGGED, DATED = {"ETag": '"a"'}, {"Last-Modified": "Tue, 01 Sep 2020 00:00:00 GMT"}
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (TAGGED, {}),
+        (DATED, {}),
+        (TAGGED, DATED),
+        (DATED, TAGGED),
+        (TAGGED | DATED, {"Last-Modified": "Wed, 02 Sep 2020 00:00:00 GMT"}),
+        ({"ETag": '""'} | DATED, {"ETag": '""', "Last-Modified": "Wed, 02 Sep 2020 00:00:00 GMT"}),
+        ({"Last-Modified": "2020-09-01T00:00:00Z"}, {"Last-Modified": "2020-09-02T00:00:00Z"}),
+        ({"Last-Modified": "1599000000"}, {"Last-Modified": "1599000001"}),
+    ],
+)
+def test_versions_that_are_told_in_another_way_than_before(tmp_path, before, after):
+    """As by another server of a pool; a date in a form that is none of HTTP was not looked at."""
+    (tmp_path / "a.bin").write_bytes(bytes(100))
+    told = before
+
+    def rewrite(request, status, headers, body):
+        return status, {k: v for k, v in headers.items() if k == "Content-Range"} | told, body
+
+    with web_server(tmp_path, rewrite=rewrite) as server:
+        file = RemoteFile(Location.of(f"{server.url}/a.bin"))
+        assert bytes(file.read(0, 10)) == bytes(10)
+        assert bytes(file.read(10, 20)) == bytes(10)
+        (tmp_path / "a.bin").write_bytes(b"\1" * 100)
+        told = after
+        with pytest.raises(SourceChangedError, match=r"changed since it was first read"):
+            file.read(20, 30)
+
+
 def test_weak_tags_and_dates(tmp_path):
     """A weak tag may stay though bytes change: then the date must be the same, too."""
     (tmp_path / "a.bin").write_bytes(bytes(100))

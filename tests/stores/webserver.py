@@ -127,9 +127,9 @@ class Server(http.server.ThreadingHTTPServer):
 
 
 @contextmanager
-def web_server(folder, host="127.0.0.1", family=socket.AF_INET, **settings):
+def web_server(folder, host="127.0.0.1", family=socket.AF_INET, handler=Handler, **settings):
     """Serve a folder; the server has a `url`, and `requests` with method, path and headers."""
-    handler = functools.partial(Handler, directory=str(folder))
+    handler = functools.partial(handler, directory=str(folder))
     kind = type(Server.__name__, (Server,), {"address_family": family})
     server = kind((host, 0), handler)
     server.lock, server.requests, server.count = threading.Lock(), [], Counter()

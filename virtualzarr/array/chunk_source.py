@@ -15,11 +15,16 @@ from numpy.typing import NDArray
 from grids import ChunkGrid, Projection
 from virtualzarr.array.thread_pools import run_shared
 from virtualzarr.config import config
-from virtualzarr.errors import SourceNotFoundError, UnsupportedError, VirtualZarrError
+from virtualzarr.errors import (
+    SourceChangedError,
+    SourceNotFoundError,
+    UnsupportedError,
+    VirtualZarrError,
+)
 from virtualzarr.manifest import Decoder, Manifest, References, Source
 from virtualzarr.manifest.decoders import select_decoders
 from virtualzarr.metadata import ArrayMetadata, KeyEncoding
-from virtualzarr.nodes.vanished import check_not_vanished
+from virtualzarr.nodes.vanished import RenewedError, check_not_vanished
 from virtualzarr.stores import Store
 from virtualzarr.stores.archive import ArchiveFile
 from virtualzarr.stores.files import (
@@ -31,7 +36,8 @@ from virtualzarr.stores.files import (
     RemoteFile,
     is_url,
 )
-from virtualzarr.stores.uris import is_web
+from virtualzarr.stores.read_only import unwrap
+from virtualzarr.stores.uris import is_cached, is_web
 
 _NO_CHUNK = -2
 
@@ -245,6 +251,7 @@ class StoreChunks:
         UnsupportedError
             The store cannot be listed.
         """
+        expired = self.expired
         pattern, start = self.encoding.pattern(ndim), len(self.path) + 1 if self.path else 0
         folder = "/".join(filter(None, [self.path, self.encoding.folder(ndim)]))
         listed = [
@@ -252,7 +259,13 @@ class StoreChunks:
             for key, size in self.store.list(folder)
             if pattern.fullmatch(key, start)
         ]
-        self.check_missing()
+        self.check_missing(expired)
+        if is_cached(self.store.uri) and not self.is_listable:
+            raise SourceChangedError(
+                "a cache of fsspec has the array's document, which is not there any more, or not "
+                "listed: clear the cache",
+                file=self.store.uri,
+            ).at(variable=self.path)
         # An empty listing of a server that lists nothing must not read as "no chunk exists".
         if not listed and getattr(self.store, "remote", False) and not self.is_listable:
             raise UnsupportedError(
@@ -265,13 +278,37 @@ class StoreChunks:
     def is_listable(self) -> bool:
         """Whether the store can be listed: if so, the listing has the array's document."""
         try:
-            return bool({"zarr.json", ".zarray"} & {*self.store.list_dir(self.path)})
+            names = {self.document} if self.document else {"zarr.json", ".zarray"}
+            return bool(names & {*self.store.list_dir(self.path)})
         except UnsupportedError:
             return False
 
-    def check_missing(self) -> None:
-        """Raise an error if chunks that are missing may have been there."""
+    @property
+    def expired(self) -> int:
+        """How often credentials have expired, and were looked up anew."""
+        return getattr(unwrap(self.store), "expired", 0)
+
+    def check_missing(self, expired: int | None = None) -> None:
+        """Raise an error if chunks that are missing may have been there.
+
+        Parameters
+        ----------
+        expired : int, optional
+            What `expired` was before they were asked for.
+
+        Raises
+        ------
+        RenewedError
+            Others than asked for them may be told more.
+        """
         check_not_vanished(self.store, self.path, self.document)
+        if expired is not None and expired != self.expired:
+            raise RenewedError(
+                "credentials expired while chunks were asked for that are missing: with those of "
+                "now they may be there; do it again",
+                file=self.store.uri,
+                variable=self.path or "/",
+            )
 
     def list_cells_within(
         self, shape: Sequence[int]
@@ -296,6 +333,7 @@ class StoreChunks:
                 # A server that denies every chunk may deny whatever it is asked for.
                 raise error.at(variable=self.path) from None
             return cells, sizes
+        expired = self.expired
         inside = np.asarray((cells < np.array(shape, np.int64)).all(axis=1))
         cells, sizes = cells[inside], sizes[inside]
         if not self.lists_pages or len(cells) == count:
@@ -307,6 +345,7 @@ class StoreChunks:
         self._check_queries(count - len(cells), UnsupportedError(problem, file=self.store.uri))
         listed = np.ravel_multi_index(tuple(cells.T), shape) if shape else np.zeros(len(cells), int)
         others = self._query_cells(np.setdiff1d(np.arange(count), listed), shape)
+        self.check_missing(expired)
         return np.concatenate([cells, others[0]]), np.concatenate([sizes, others[1]])
 
     @property
@@ -373,7 +412,7 @@ class StoreChunks:
             nothing - 1,
             file,
             may_be_missing=True,
-            check_missing=self.check_missing,
+            check_missing=partial(self.check_missing, self.expired),
             read_small=read_many if read_small else None,
         )
 

@@ -14,14 +14,14 @@ from grids import ChunkGrid
 from virtualzarr.array import chunk_inventory
 from virtualzarr.array.chunk_source import ChunkSource, ManifestChunks, StoreChunks
 from virtualzarr.codecs.sharding import find_sharding
-from virtualzarr.errors import MissingPropertyError, UnsupportedError
+from virtualzarr.errors import MissingPropertyError, UnsupportedError, error_context
 from virtualzarr.manifest import Manifest
 from virtualzarr.metadata import ArrayMetadata
 from virtualzarr.metadata.dimension_units import dimension_units
 from virtualzarr.nodes.attributes import Attributes
+from virtualzarr.nodes.documents import check_writable
 from virtualzarr.nodes.repair_consolidated import repair_consolidated
 from virtualzarr.stores import Store
-from virtualzarr.stores.store import read_only_error
 
 
 class ArrayProperties:
@@ -188,8 +188,8 @@ class ArrayProperties:
                 "the array is virtual: its chunks lie in files of others and cannot be written",
                 variable=self.path,
             )
-        if not store.writable:
-            raise read_only_error(store.uri).at(variable=self.path)
+        with error_context(variable=self.path):
+            check_writable(store)
         return store
 
     def _repair_documents(self) -> None:

@@ -268,13 +268,22 @@ def _write_cell(
         codec = request.codec(shape)
         if not request.is_replaced(part):
             # The store holds the key's lock from reading to writing, against others that merge.
-            store.update(key, partial(request.encode_merged, codec, part))
+            store.update(key, partial(_merge, request, codec, part, request.chunks.expired))
         elif (data := request.encode_full(codec, part)) is None:
             store.delete(key)
         else:
             store.set(key, data)
     except VirtualZarrError as error:
         request.raise_at(error, key, cell)
+
+
+def _merge(
+    request: _WriteRequest, codec: BlockCodec, part: Part, expired: int, old: Buffer | None
+) -> bytes | None:
+    """Encode a stored chunk with a part written, if it is there, or was never."""
+    if old is None:
+        request.chunks.check_missing(expired)
+    return request.encode_merged(codec, part, old)
 
 
 def _write_shards(request: _WriteRequest, grid: SeparableGrid, codec: Sharding) -> None:
@@ -340,10 +349,17 @@ class _ShardWrite:
         parts = list(self.request.projection.parts(self.positions.part))
         positions = self.positions._replace(part=np.arange(len(parts)))
         change = partial(_update_shard, self.request, self.shard, parts, positions)
+        expired = self.request.chunks.expired
+
+        def change_stored(old: Buffer | None) -> bytes | None:
+            if old is None:
+                self.request.chunks.check_missing(expired)
+            return change(old)
+
         try:
             # A shard that is replaced as a whole is not read, which spares a request.
             if len(parts) < self.inside or not all(map(self.request.is_replaced, parts)):
-                store.update(self.key, change)
+                store.update(self.key, change_stored)
             elif (data := change(None)) is None:
                 store.delete(self.key)
             else:

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
-from urllib.parse import urlsplit
 
 from virtualzarr.dataset.directory import Directory
 from virtualzarr.dataset.fsspec_storage import FsspecStorage
@@ -29,6 +28,7 @@ from virtualzarr.errors import (
 from virtualzarr.stores.credentials import find_keyring, without_keyring
 from virtualzarr.stores.location import Location
 from virtualzarr.stores.obstore import describe_error
+from virtualzarr.stores.uris import parse_url, protocol_of
 
 _SERVICES = {
     "s3": "s3", "s3a": "s3", "gs": "gs", "gcs": "gs", "az": "az", "abfs": "az", "abfss": "az",
@@ -88,7 +88,7 @@ def open_storage(location: Location, single_writer: bool = False) -> Storage:
     """Return the storage of a dataset, there or not; one that cannot be committed to is read."""
     if not location.is_remote:
         return Directory(location, single_writer)
-    service = _SERVICES.get(urlsplit(location.uri).scheme.lower())
+    service = _SERVICES.get(protocol_of(location.uri).lower())
     if service is None or "::" in location.uri:
         return FsspecStorage(location, single_writer)
     refusal: VirtualZarrError
@@ -117,7 +117,7 @@ def open_storage(location: Location, single_writer: bool = False) -> Storage:
 def _open_service(service: str, location: Location) -> Any:
     from obstore.store import AzureStore, GCSStore, S3Store
 
-    parts = urlsplit(location.uri)
+    parts = parse_url(location.uri)
     bucket, prefix = parts.netloc, parts.path.strip("/") or None
     options = without_keyring(location.storage_options)
     keyring = find_keyring(location.storage_options)

@@ -15,9 +15,11 @@ from virtualzarr.metadata import ArrayMetadata, Consolidated, GroupMetadata, nor
 from virtualzarr.metadata.create.group import create_group_metadata
 from virtualzarr.nodes.documents import MARKERS, read_node, validate_path
 from virtualzarr.nodes.replace_documents import settle_pending
+from virtualzarr.nodes.vanished import check_group_not_vanished
 from virtualzarr.nodes.write_nodes import write_node
 from virtualzarr.stores import Store
 from virtualzarr.stores.location import Location
+from virtualzarr.stores.read_only import unwrap
 from virtualzarr.stores.upgraded import check_not_upgraded
 
 T = TypeVar("T")
@@ -174,7 +176,10 @@ class StoredMembers(Mapping[str, "Array | Group"]):
         # A web server may answer every listing with nothing: an empty group must be told from that,
         # and a listing that works has at least the group's own document.
         listed = list(self.store.list_dir(self.path))
+        expired = getattr(unwrap(self.store), "expired", 0)
         names = [name for name in listed if name not in MARKERS and self._is_node(name)]
+        if len(names) < len({*listed}.difference(MARKERS)) and getattr(self.store, "remote", False):
+            check_group_not_vanished(self.store, self.path, expired)
         if not names:
             check_not_upgraded(self.store, self.path, is_group=True)
         if not names and not set(MARKERS) & {*listed}:

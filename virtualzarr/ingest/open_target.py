@@ -13,7 +13,7 @@ from virtualzarr.array import Array, ChunkCache
 from virtualzarr.array.fields import FieldView
 from virtualzarr.array.read.cache_policy import CachePolicy, Recheck
 from virtualzarr.choices import OnError
-from virtualzarr.errors import NodeNotFoundError, UnsupportedError
+from virtualzarr.errors import AccessError, NodeNotFoundError, UnsupportedError
 from virtualzarr.formats.registry import get_format
 from virtualzarr.hierarchy.group import Group
 from virtualzarr.hierarchy.open_zarr import check_node, open_zarr
@@ -22,7 +22,7 @@ from virtualzarr.ingest.detect import find_format, scan
 from virtualzarr.keywords import strict_keywords
 from virtualzarr.metadata.create import ArrayParams
 from virtualzarr.redaction import hide_in_url
-from virtualzarr.stores.adapt import adapt
+from virtualzarr.stores.adapt import READ_ONLY, adapt, is_read_only
 from virtualzarr.stores.fsspec import share_documents
 from virtualzarr.virtual.element_bytes import view_as_bytes
 
@@ -132,6 +132,8 @@ def open(
     <Group: 0 members>
     """
     check_mode(mode)
+    if mode != "r" and is_read_only(target):
+        raise AccessError(READ_ONLY, file=str(target))
     target, storage_options = adapt(target, storage_options)
     cache_policy = CachePolicy(cache, recheck_cached_metadata, recheck_cached_data)
     # What detection reads of a hierarchy is not requested again to open it; who writes reads anew.

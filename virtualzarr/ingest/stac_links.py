@@ -6,12 +6,12 @@ import os
 import posixpath
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
-from urllib.parse import urlsplit, urlunsplit
+from urllib.parse import urlunsplit
 
 from virtualzarr.errors import SourceError
 from virtualzarr.ingest.versions import Version
 from virtualzarr.stores.location import Location
-from virtualzarr.stores.uris import is_url
+from virtualzarr.stores.uris import is_url, parse_url
 
 MAX_DOCUMENTS = 1_000_000
 """Documents that links are followed to."""
@@ -99,7 +99,7 @@ def _normalize(uri: str) -> str:
         return os.path.normpath(uri)
     if "/.." not in uri and "/./" not in uri:
         return uri
-    parts = urlsplit(uri)
+    parts = parse_url(uri)
     return urlunsplit(parts._replace(path=posixpath.normpath(parts.path)))
 
 

@@ -116,9 +116,8 @@ def load_document(data: bytes, store: Store, path: str) -> Document:
 def check_writable(store: Store) -> None:
     """Raise an AccessError unless a store can be written to."""
     if not getattr(store, "writable", False):
-        raise errors.AccessError(
-            'it can only be read; open it with mode="r+" or another that writes', file=store.uri
-        )
+        why = 'the store is read-only; open it with mode="r+" or another that writes'
+        raise errors.AccessError(getattr(store, "problem", why), file=store.uri)
 
 
 def node_exists_error(store: Store, path: str, node_type: str) -> errors.NodeExistsError:

@@ -7,15 +7,22 @@ that are good no longer.
 
 from __future__ import annotations
 
-import os
+from collections.abc import Mapping
+from typing import Any
 
-from virtualzarr.errors import NodeNotFoundError
+from virtualzarr.errors import NodeNotFoundError, SourceError
 from virtualzarr.nodes.consolidated import members_of
-from virtualzarr.nodes.documents import ancestors, join, load_document
+from virtualzarr.nodes.documents import MARKERS, ancestors, join, load_document
 from virtualzarr.stores import Store
-from virtualzarr.stores.local import LocalStore
 from virtualzarr.stores.read_only import unwrap
 from virtualzarr.stores.upgraded import check_not_upgraded
+
+_OR_DENIED = ", or the server denies it to credentials that have expired"
+_MOST_OTHERS = 4
+
+
+class RenewedError(SourceError):
+    """What is missing was asked for with credentials that have expired meanwhile."""
 
 
 def check_not_vanished(store: Store, path: str, document: str | None) -> None:
@@ -35,28 +42,60 @@ def check_not_vanished(store: Store, path: str, document: str | None) -> None:
     MetadataError
         The hierarchy was upgraded to a dataset.
     """
-    if document is not None and _has_key(store, join(path, document)):
+    data = None if document is None else store.get(join(path, document))
+    if data is not None:
+        _check_array(load_document(data, store, path), store, path)
         return
     check_not_upgraded(store, path)
     if document is None or _is_consolidated(store, path, document):
         return
     raise NodeNotFoundError(
         "the array's document is not there any more: the array was deleted or moved since it was "
-        "opened, or the server denies it to credentials that have expired",
+        f"opened{_OR_DENIED if getattr(store, 'remote', False) else ''}",
         file=store.uri,
         variable=path or "/",
     )
 
 
-def _has_key(store: Store, key: str) -> bool:
-    local = unwrap(store)
-    if isinstance(local, LocalStore) and os.path.exists(local.to_uri(key)):
-        return True  # as nearly all are, without reading
-    return store.get(key) is not None
+def check_group_not_vanished(store: Store, path: str, expired: int) -> None:
+    """Check that a group is still there, where some of what is listed in it are no members.
+
+    Parameters
+    ----------
+    expired : int
+        How often credentials had expired before these were asked for.
+
+    Raises
+    ------
+    NodeNotFoundError
+        It was deleted or moved, or what was denied was denied to credentials that have expired.
+    """
+    is_there = any(store.get(join(path, name)) is not None for name in MARKERS)
+    if not is_there or getattr(unwrap(store), "expired", 0) != expired:
+        raise NodeNotFoundError(
+            "the group may have other members: it was deleted or moved since it was opened, or the "
+            "server denies them to credentials that have expired",
+            file=store.uri,
+            variable=path or "/",
+        )
+
+
+def _check_array(document: Mapping[str, Any], store: Store, path: str) -> None:
+    if "shape" not in document:
+        raise NodeNotFoundError(
+            "what is there now is no array: it was deleted since it was opened, and something "
+            "else was made in its place",
+            file=store.uri,
+            variable=path or "/",
+        )
 
 
 def _is_consolidated(store: Store, path: str, name: str) -> bool:
-    """Tell whether an array without a document of its own is in consolidated metadata."""
+    """Tell whether an array is in consolidated metadata alone, without a document of its own.
+
+    Others that delete arrays leave these metadata as they are: where other nodes that are in them
+    have documents of their own, it had one.
+    """
     is_v3 = name == "zarr.json"
     for parent in reversed(ancestors(path)):
         data = store.get(join(parent, "zarr.json" if is_v3 else ".zmetadata"))
@@ -65,5 +104,16 @@ def _is_consolidated(store: Store, path: str, name: str) -> bool:
         members = members_of(load_document(data, store, parent), 3 if is_v3 else 2) or {}
         relative = path[len(parent) :].strip("/")
         if (relative if is_v3 else join(relative, name)) in members:
-            return True
+            others = _others(members, relative, is_v3)
+            return not any(store.get(join(parent, other)) is not None for other in others)
     return False
+
+
+def _others(members: Mapping[str, Any], relative: str, is_v3: bool) -> list[str]:
+    """Return keys of documents of some other nodes, the furthest from one first."""
+    keys = [join(name, "zarr.json") if is_v3 else name for name in members]
+    keys = [key for key in keys if "/" in key]  # not of the group that has the metadata
+    top = f"{relative.partition('/')[0]}/"
+    own = f"{relative}/"
+    others = [key for key in keys if not key.startswith(own) and not key.endswith(".zattrs")]
+    return sorted(others, key=lambda key: key.startswith(top))[:_MOST_OTHERS]

@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib import import_module
 from typing import Any, TypeVar
-from urllib.parse import urlsplit
 
 from virtualzarr.errors import AccessError, SourceChangedError
 from virtualzarr.stores.file_systems import find_file_system, has_reliable_locks
 from virtualzarr.stores.location import Location
+from virtualzarr.stores.uris import protocol_of
 
 T = TypeVar("T")
 
@@ -62,7 +62,7 @@ def reading(uri: str) -> Iterator[None]:
 
 def is_object_store(location: Location) -> bool:
     """Tell whether a location is in an object store that can replace on conditions."""
-    scheme = urlsplit(location.uri).scheme.lower()
+    scheme = protocol_of(location.uri).lower()
     return location.is_remote and scheme in _OBJECT_STORES and "::" not in location.uri
 
 
@@ -87,7 +87,7 @@ def check_writers(location: Location, reason: str, single_writer: bool) -> None:
         if has_reliable_locks(kind):
             return
         reason = f"on a file system of type {kind} locks may be lost"
-    elif urlsplit(location.uri).scheme == "memory":
+    elif protocol_of(location.uri) == "memory":
         return  # threads exclude each other by a lock
     raise AccessError(
         f"changes of several writers could be lost there: {reason}. Nothing was changed. If no "

@@ -10,7 +10,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import Any, Literal
-from urllib.parse import urlsplit
 
 from virtualzarr.array import Array
 from virtualzarr.dataset.version import DatasetVersion
@@ -23,6 +22,7 @@ from virtualzarr.serve.face import Face, make_faces
 from virtualzarr.stores.files import Fingerprint, Location, resolve_uri, take_fingerprint
 from virtualzarr.stores.fingerprints import differences
 from virtualzarr.stores.lru_cache import LRUCache
+from virtualzarr.stores.uris import parse_url
 
 _log = logging.getLogger(__name__)
 
@@ -275,7 +275,7 @@ def check_names(names: Iterable[str]) -> None:
 
 
 def _name_of(target: str) -> str:
-    path = PurePosixPath(urlsplit(target).path.rstrip("/") if "://" in target else target)
+    path = PurePosixPath(parse_url(target).path.rstrip("/") if "://" in target else target)
     return re.sub("[^A-Za-z0-9._-]+", "-", path.name.split(".")[0]).strip("-._")
 
 

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import io
 import os
 from collections.abc import Mapping
 from typing import Any
 
 from virtualzarr.errors import UnsupportedError
+from virtualzarr.stores.literal_mapping import LiteralMapping
 from virtualzarr.stores.obstore import ObstoreStore
-from virtualzarr.stores.uris import is_url
 from virtualzarr.stores.zarr_python import ZarrPythonStore
 
 _REFERENCE = ("reference://::", "reference::")
 
 _PLAIN_PROTOCOLS = frozenset(["file", "http", "https", "s3", "gs", "gcs", "az", "abfs"])
 """Of whose file systems options and a URL say all; others are over a further one."""
+
+READ_ONLY = "the store was opened to be read only, by zarr-python"
 
 Adapted = tuple[Any, Mapping[str, Any] | None]
 
@@ -51,9 +54,13 @@ def adapt(target: Any, storage_options: Mapping[str, Any] | None = None) -> Adap
         return _adapt_obstore(target, storage_options)
     if "zarr" in roots or "icechunk" in roots:
         return _adapt_zarr(target, storage_options)
-    if "fsspec.mapping.FSMap" in kinds:
+    if _is_kind(target, "fsspec.mapping", "FSMap"):
         return _adapt_mapping(target, storage_options)
     if hasattr(target, "fs") and isinstance(getattr(target, "path", None), str):
+        if getattr(target, "compression", None) is not None:
+            raise UnsupportedError(
+                "an open file is read by its path, and this one is decompressed as it is read"
+            )
         return _adapt_fsspec(target.fs, target.path, storage_options)
     if hasattr(target, "read") and hasattr(target, "seek"):
         return _adapt_file(target), storage_options
@@ -75,9 +82,29 @@ def adapt_paths(paths: Any, storage_options: Mapping[str, Any] | None = None) ->
     return [path for path, _ in adapted], options
 
 
+def as_session_store(target: Any) -> Any:
+    """Return the store of a session of Icechunk; anything else as it is."""
+    return target.store if _is_kind(target, "icechunk", "Session") else target
+
+
+def is_read_only(target: Any) -> bool:
+    """Tell whether zarr-python has opened a store, or a node in one, only to read it."""
+    store = getattr(target, "store_path", target)
+    store = store.store if _is_kind(store, "zarr.storage", "StorePath") else store
+    roots = {kind.__module__.partition(".")[0] for kind in type(store).__mro__}
+    return "zarr" in roots and bool(getattr(store, "read_only", False))
+
+
+def _is_kind(target: Any, module: str, name: str) -> bool:
+    """Tell whether it is of that very class: subclasses may do anything with what is stored."""
+    kind = type(target)
+    return kind.__name__ == name and f"{kind.__module__}.".startswith(f"{module}.")
+
+
 def _adapt_obstore(store: Any, options: Mapping[str, Any] | None, path: str = "") -> Adapted:
-    if type(store).__name__ == "LocalStore" and store.prefix is not None:
-        root = os.fspath(store.prefix)
+    # One made of a relative path stays where it was made, which only obstore knows.
+    is_local = _is_kind(store, "obstore", "LocalStore") and store.prefix is not None
+    if is_local and os.path.isabs(root := os.fspath(store.prefix)):
         return os.path.join(root, path) if path else root, options
     return ObstoreStore(store, path), options
 
@@ -85,20 +112,18 @@ def _adapt_obstore(store: Any, options: Mapping[str, Any] | None, path: str = ""
 def _adapt_zarr(target: Any, options: Mapping[str, Any] | None) -> Adapted:
     """Return what a store, a place in one, an array or a group of zarr-python is over."""
     node, path = getattr(target, "store_path", target), ""  # of arrays and groups
-    name = type(node).__name__
     store = node
-    if name == "StorePath":
+    if _is_kind(node, "zarr.storage", "StorePath"):
         store, path = node.store, node.path
-        name = type(store).__name__
-    if name == "IcechunkStore":
+    if _is_kind(store, "icechunk", "IcechunkStore"):
         if path:
             raise UnsupportedError(f"open the session instead, with path={path!r}")
         return store.session, options
-    if name == "Repository":
+    if _is_kind(store, "icechunk", "Repository"):
         return store.readonly_session("main"), options
-    if name == "LocalStore":
+    if _is_kind(store, "zarr.storage", "LocalStore"):
         return os.path.join(os.fspath(store.root), path), options
-    if name == "ObjectStore":
+    if _is_kind(store, "zarr.storage", "ObjectStore"):
         return _adapt_obstore(store.store, options, path)
     if hasattr(store, "get_partial_values"):
         return ZarrPythonStore(store, path), options
@@ -111,7 +136,7 @@ def _adapt_mapping(mapping: Any, options: Mapping[str, Any] | None) -> Adapted:
     names = {protocol} if isinstance(protocol, str) else {*protocol}
     if names & _PLAIN_PROTOCOLS:
         return _adapt_fsspec(mapping.fs, mapping.root, options)
-    return mapping, options
+    return LiteralMapping(mapping), options
 
 
 def _adapt_fsspec(fs: Any, path: str, options: Mapping[str, Any] | None) -> Adapted:
@@ -124,11 +149,21 @@ def _adapt_fsspec(fs: Any, path: str, options: Mapping[str, Any] | None) -> Adap
 
 
 def _adapt_file(file: Any) -> str:
-    """Return the path of an open local file."""
-    path = getattr(file, "path", None) or getattr(file, "name", None)
-    if not isinstance(path, str) or is_url(path) or not os.path.isfile(path):
+    """Return the path of an open local file, which has to lead to that very file."""
+    # Of members of archives and of bytes in memory, the name is that of no file, or of another one.
+    raw = getattr(getattr(file, "buffer", file), "raw", file)
+    path = raw.name if isinstance(raw, io.FileIO) else None
+    if not isinstance(path, str | bytes) or not _leads_to(path, raw):
         raise UnsupportedError(
             "an open file is read by its path, and this one has none; write it to a file, or to "
             "memory:// of fsspec"
         )
-    return os.path.abspath(path)
+    return os.path.abspath(os.fsdecode(path))
+
+
+def _leads_to(path: str | bytes, raw: io.FileIO) -> bool:
+    """Tell whether a path is that of an open file: the folder may be another one by now."""
+    try:
+        return os.path.samestat(os.stat(path), os.fstat(raw.fileno()))
+    except (OSError, ValueError):  # it is gone, or closed
+        return False

@@ -30,6 +30,9 @@ _FOLDER = "virtualzarr-blocks-1"
 """The folder within that of the setting, by the version of the format of its files."""
 
 _TEMPORARY, _KEY, _USAGE = "new", "key", "usage"
+
+_AS_THEY_ARE = sum(getattr(os, name, 0) for name in ("O_BINARY", "O_NOFOLLOW", "O_NONBLOCK"))
+"""Bytes are no lines, links lead to files of others, and pipes are not waited for."""
 _KEY_BYTES = 32
 _HEAD = struct.Struct("<4sIQ")  # a mark, the CRC-32C of name and bytes, how many bytes there are
 _COUNT = struct.Struct("<QI")  # bytes that all blocks take, and the CRC-32C of that
@@ -157,7 +160,7 @@ class BlockCache:
     def _lock_usage(self) -> Iterator[int]:
         """Exclude all others who write, and open the count. Raises `TimeoutError`."""
         path, end = os.path.join(self.folder, _USAGE), time.monotonic() + _LOCK_SECONDS
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_BINARY", 0), 0o600)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | _AS_THEY_ARE, 0o600)
         try:
             while not try_lock_file(descriptor):
                 if time.monotonic() >= end:
@@ -263,7 +266,7 @@ def _check_private(folder: str) -> None:
 
 def _read(path: str) -> bytes:
     """Return what a file has, which then counts as used last."""
-    descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_BINARY", 0))
+    descriptor = os.open(path, os.O_RDONLY | _AS_THEY_ARE)
     try:
         data = os.read(descriptor, os.fstat(descriptor).st_size)
     finally:
@@ -274,7 +277,7 @@ def _read(path: str) -> bytes:
 
 
 def _create(path: str, data: bytes) -> None:
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | _AS_THEY_ARE
     descriptor = os.open(path, flags, 0o600)
     try:
         view = memoryview(data)

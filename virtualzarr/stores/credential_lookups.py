@@ -13,6 +13,7 @@ from threading import Thread
 from typing import Any, Protocol, TypeVar
 from weakref import WeakKeyDictionary
 
+from virtualzarr.config import config
 from virtualzarr.errors import AccessError
 from virtualzarr.stores.forks import ForkSafeLock
 
@@ -125,10 +126,25 @@ async def call_in_turn(provider: Provider, function: Callable[..., T], *values: 
     The default threads of an event loop are few: with all of them waiting for one credential, none
     would be left for what its look-up needs.
     """
-    turns = provider.turns
+    turn = provider.turns.setdefault(asyncio.get_running_loop(), asyncio.Lock())
     with waiting_for(provider):
-        async with turns.setdefault(asyncio.get_running_loop(), asyncio.Lock()):
+        try:
+            await asyncio.wait_for(turn.acquire(), config.total_retry_seconds)
+        except TimeoutError:
+            raise late_error(provider) from None
+        try:
             return await _call_in_thread(provider, function, *values)
+        finally:
+            turn.release()
+
+
+def late_error(provider: Provider) -> AccessError:
+    """Return the error for who has waited too long for what another one looks up."""
+    return AccessError(
+        "others look them up for longer than virtualzarr.config.total_retry_seconds; what they do "
+        "waits for itself, perhaps, by reading what needs them in a thread of its own: credentials "
+        f"for {provider.prefix}"
+    )
 
 
 async def _call_in_thread(provider: Provider, function: Callable[..., T], *values: Any) -> T:

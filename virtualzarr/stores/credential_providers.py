@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import math
 import os
 import re
 import stat
 import time
 from collections import deque
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from difflib import get_close_matches
 from importlib import import_module
@@ -18,9 +19,16 @@ from netrc import NetrcParseError, netrc
 from typing import Any, NoReturn
 from weakref import WeakKeyDictionary
 
+from virtualzarr.config import config
 from virtualzarr.errors import AccessError
 from virtualzarr.redaction import find_secrets
-from virtualzarr.stores.credential_lookups import Lookup, call_in_turn, looking_up, waiting_for
+from virtualzarr.stores.credential_lookups import (
+    Lookup,
+    call_in_turn,
+    late_error,
+    looking_up,
+    waiting_for,
+)
 from virtualzarr.stores.forks import ForkSafeLock, reset_in_forks
 from virtualzarr.stores.option_names import S3_NAMES
 from virtualzarr.stores.refusals import Uses
@@ -102,6 +110,13 @@ class Provider:
     may_have_secrets : bool
         Whether values may be secrets themselves, and not only say where they are.
 
+    Attributes
+    ----------
+    lookups : int
+        How often they were looked up.
+    expired : int
+        How often, of these, as those before had expired by what was said of them.
+
     Raises
     ------
     ValueError
@@ -136,6 +151,7 @@ class Provider:
         self._credential: Credential | None = None
         self._problem: str | None = None
         self.lookups = 0
+        self.expired = 0
         self._uses = Uses()
         self._recent = deque[Credential](maxlen=_RECENT)
 
@@ -202,9 +218,10 @@ class Provider:
         credential = self._credential
         if credential is None or time.time() >= credential.renew_at:
             lookups = self.lookups if lookups is None else lookups
-            with waiting_for(self), self._lock:
+            with self._alone():
                 if self._credential is credential:
                     self._credential = self._look_up_once(lookups)
+                    self.expired += credential is not None
                 credential = self._credential
         assert credential is not None
         return credential
@@ -212,12 +229,23 @@ class Provider:
     def renew(self, used: Credential | None, lookups: int | None = None) -> Credential:
         """Return another credential than one that was not accepted; that one if there is none."""
         lookups = self.lookups if lookups is None else lookups
-        with waiting_for(self), self._lock:  # of those who were refused together, one asks
+        with self._alone():  # of those who were refused together, one asks
             if self._credential is used:
                 renewed = self._look_up_once(lookups)
                 self._credential = used if used and renewed.is_same(used) else renewed
             assert self._credential is not None
             return self._credential
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Wait for who looks it up, and exclude all others."""
+        with waiting_for(self):
+            if not self._lock.acquire(timeout=config.total_retry_seconds):
+                raise late_error(self)
+            try:
+                yield
+            finally:
+                self._lock.release()
 
     def _look_up_once(self, lookups: int) -> Credential:
         """Look the credential up, if nobody else has since there were so many lookups."""
@@ -251,7 +279,7 @@ class Provider:
             if (problem := _find_web_problem(values)) is not None:
                 raise AccessError(f"{problem}: credentials for {self.prefix}")
             values = self._as_basic(values)
-        if not isinstance(values.get("expires_at", 0), int | float):
+        if not _is_date(values.get("expires_at", 0)):
             raise AccessError(f"expires_at is no date or number: credentials for {self.prefix}")
         return Credential(values, time.time(), Uses(self._uses))
 
@@ -353,6 +381,12 @@ def _find_web_problem(values: Mapping[str, Any]) -> str | None:
     if not all(_IN_HEADERS.fullmatch(text) for text in headers.values()):
         return "a header has several lines"
     return None
+
+
+def _is_date(value: object) -> bool:
+    with suppress(OverflowError):
+        return isinstance(value, int | float) and math.isfinite(value)
+    return False
 
 
 def _describe(result: object) -> str:

@@ -80,6 +80,11 @@ class Keyring:
         return frozenset[str]().union(*names)
 
     @property
+    def expired(self) -> int:
+        """How often credentials were looked up anew as they had expired."""
+        return sum(provider.expired for provider in self._providers.values())
+
+    @property
     def secrets(self) -> frozenset[str]:
         """The secrets of all providers that were asked."""
         each = (provider.secrets for provider in self._providers.values())

@@ -18,6 +18,7 @@ from virtualzarr.stores.forks import ForkSafeLock
 # Each file system of fsspec has names of its own for the same things.
 _TAG_NAMES = ("ETag", "etag")
 _DATE_NAMES = ("LastModified", "last_modified", "updated", "mtime", "created")
+_EMPTY_TAGS = (None, "", '""')
 _LABELS = {"size": "size in bytes", "mtime_ns": "modification time in ns", "etag": "entity tag"}
 _SECOND = 10**9
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -55,8 +56,12 @@ class Fingerprint:
         >>> Fingerprint.from_headers(headers, 3).mtime_ns
         1000000000
         """
-        mtime_ns = _parse_http_date(headers.get("Last-Modified", ""))
-        return cls(size, mtime_ns, headers.get("ETag") or None)
+        date, tag = headers.get("Last-Modified", ""), headers.get("ETag")
+        mtime_ns = _parse_http_date(date)
+        if tag in _EMPTY_TAGS:
+            # Of a date in another form than that of HTTP, only whether it is the same can be told.
+            tag = f'W/"{date}"' if date and mtime_ns is None else None
+        return cls(size, mtime_ns, tag)
 
     @classmethod
     def from_info(cls, info: Mapping[str, Any]) -> Fingerprint:
@@ -132,7 +137,10 @@ class Pin:
             pinned = self.fingerprint
         if pinned is None or not config.verify_sources:
             return
-        if changes := differences(pinned, current):
+        changes = differences(pinned, current)
+        if not changes and pinned.has_version and not is_comparable(pinned, current):
+            changes = "answers tell its version by something else than before, or no longer"
+        if changes:
             message = f"the file changed since it was first read; open it again ({changes})"
             raise SourceChangedError(message, file=uri)
 

@@ -10,6 +10,7 @@ from urllib.parse import quote, unquote
 
 from virtualzarr.config import config
 from virtualzarr.errors import SourceError, SourceNotFoundError, UnsupportedError
+from virtualzarr.stores.credentials import secrets_of
 from virtualzarr.stores.files import Buffer, ByteFile, Fingerprint, RemoteFile
 from virtualzarr.stores.fingerprints import LengthError, check_length
 from virtualzarr.stores.fsspec_connection import Connection
@@ -89,6 +90,11 @@ class FsspecStore:
         self._after_key = "".join(f"::{link}" for link in links[first + 1 :])
         # Signs such as # and ? in a key are not those of a web address.
         self._quoted = self.root.startswith(("http://", "https://"))
+
+    @property
+    def expired(self) -> int:
+        """How often credentials have expired, and were looked up anew."""
+        return self.connection.expired
 
     def to_uri(self, key: str) -> str:
         """Return the URL of the object under a key.
@@ -174,6 +180,7 @@ class FsspecStore:
             if answer is None:
                 return None
             check_length(uri, len(answer[0]), most)
+            self._check_no_secrets(answer[0], uri)
         except LengthError as error:
             raise UnsupportedError(
                 "the metadata document is longer than "
@@ -181,6 +188,11 @@ class FsspecStore:
                 file=uri,
             ) from error
         return answer[0]
+
+    def _check_no_secrets(self, data: bytes, uri: str) -> None:
+        """Refuse a document in which a server repeats credentials: errors quote documents."""
+        if any(secret.encode() in data for secret in secrets_of(self.storage_options, uri)):
+            raise SourceError("the server repeats the credentials in the document", file=uri)
 
     def file(self, key: str) -> ByteFile | None:
         """Return the object under a key, there or not."""
@@ -260,7 +272,12 @@ class FsspecStore:
         if prefix:
             check_key(prefix, self.uri)
         try:
-            self._call("rm", prefix, recursive=True)
+            if is_pattern(self._path(prefix)):
+                # fsspec would delete all that matches, and not what is called so.
+                for key, _ in [*self.list(prefix)]:
+                    self._call("rm_file", key)
+            else:
+                self._call("rm", prefix, recursive=True)
         finally:
             notify_change_below(self.to_uri(prefix) if prefix else self.uri)
 
@@ -274,3 +291,8 @@ class FsspecStore:
                 self._remove(key)
             elif new is not None and new is not old:
                 self._put(key, new)
+
+
+def is_pattern(path: str) -> bool:
+    """Tell whether fsspec takes a path for a pattern."""
+    return any(sign in path for sign in "*?[")

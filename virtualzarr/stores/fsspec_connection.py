@@ -8,7 +8,6 @@ import threading
 from collections.abc import Awaitable, Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, ClassVar, NoReturn, TypeVar
-from urllib.parse import urlsplit
 from weakref import WeakKeyDictionary
 
 from virtualzarr.errors import (
@@ -35,7 +34,7 @@ from virtualzarr.stores.credentials import (
 )
 from virtualzarr.stores.fingerprints import Fingerprint, as_source_error, check_unchanged
 from virtualzarr.stores.foreign_errors import hide_requests
-from virtualzarr.stores.listing import Entry, glob
+from virtualzarr.stores.listing import Entry, beneath_caches, glob
 from virtualzarr.stores.location import Location
 from virtualzarr.stores.option_names import check_options
 from virtualzarr.stores.refusals import Refusals
@@ -43,7 +42,7 @@ from virtualzarr.stores.request_loop import with_request_loop
 from virtualzarr.stores.retry import retry_blocking
 from virtualzarr.stores.s3 import with_region, without_own_retries
 from virtualzarr.stores.transport import Answer, MemberTransport, Transport, transport_for
-from virtualzarr.stores.uris import is_web, origin_of, split_archives
+from virtualzarr.stores.uris import is_web, origin_of, parse_url, split_archives
 from virtualzarr.stores.web_sessions import with_own_session
 
 T = TypeVar("T")
@@ -182,7 +181,7 @@ class Connection:
         self._by_credential: dict[Credential, Transport] = {}
         self._fs, self.path, self.archive = self._open()
         self._guard: AbstractContextManager[Any] = nullcontext()
-        if not self._fs.async_impl:
+        if not self._fs.async_impl or beneath_caches(self._fs) is not self._fs:
             # It may serve other URLs, too: fsspec caches and shares its instances.
             self._guard = self._locks.setdefault(self._fs, threading.Lock())
         self._transport: Transport = (
@@ -232,6 +231,11 @@ class Connection:
         """What tells the file system and the login from others in this process."""
         # One file system of fsspec serves all logins by prefix, which are none of its options.
         return self._fs, self._login
+
+    @property
+    def expired(self) -> int:
+        """How often credentials have expired, and were looked up anew."""
+        return 0 if self._keyring is None else self._keyring.expired
 
     def describe_access(self) -> bytes | None:
         """Return what tells the service and the login from others, which is secret.
@@ -394,8 +398,7 @@ class Connection:
         """Return the URL of a path in the file system."""
         url: str = self._fs.unstrip_protocol(path)
         # FTP's paths have no host, of which the file system has one.
-        host = urlsplit(self.location.uri).netloc
-        if url.startswith("ftp:///") and host:
+        if url.startswith("ftp:///") and (host := parse_url(self.location.uri).netloc):
             return f"ftp://{host}/{url.removeprefix('ftp:///')}"
         return url
 

@@ -30,10 +30,13 @@ from virtualzarr.stores.fingerprints import (
 )
 from virtualzarr.stores.hedging import Hedge, hedge_of, send_hedged
 from virtualzarr.stores.http_responses import (
+    PAGE_BYTES,
     StatusError,
+    check_no_page,
     check_range,
     check_status,
     content_length,
+    is_html,
     keeps_open,
     parse_content_range,
     quote,
@@ -49,6 +52,7 @@ from virtualzarr.stores.retry import (
     BUSY_STATUSES,
     TRANSIENT_STATUSES,
     TransientError,
+    parse_retry_after,
     retry,
 )
 from virtualzarr.stores.uris import expand_address, is_below, origin_of, without_query
@@ -93,7 +97,12 @@ class HttpTransport(AsyncTransport):
     def entries(self, url: str) -> list[Entry]:
         """Return the files and folders that a page links to and that lie directly below it."""
         folder = url if url.endswith("/") else f"{url}/"
-        data, _ = self.fetch(url, 0, None, _MAX_LISTING_BYTES)
+
+        async def fetch_page() -> bytes:
+            attempt = partial(self._attempt, url, 0, None, _MAX_LISTING_BYTES, is_page=True)
+            return (await retry(attempt))[0]
+
+        data = self._run(fetch_page)
         page = _LinkParser()
         page.feed(data.decode("utf-8", "replace"))
         links = {urldefrag(urljoin(folder, link))[0] for link in page.links}
@@ -106,6 +115,18 @@ class HttpTransport(AsyncTransport):
         """Return all files below a page of links."""
         return walk_entries(self.entries, url)
 
+    def as_transient(self, error: Exception) -> TransientError | None:
+        """Return what another attempt may put right of requests that fsspec makes, such as PUT."""
+        import aiohttp
+
+        if isinstance(error, aiohttp.ClientResponseError) and error.status in TRANSIENT_STATUSES:
+            headers: Any = error.headers or {}
+            return TransientError(error, parse_retry_after(headers.get("Retry-After")))
+        broken = isinstance(error, aiohttp.ClientConnectionError | TimeoutError)
+        # Nobody answers where none can be made: a wrong name or port, which no retry puts right.
+        is_lasting = isinstance(error, aiohttp.ClientConnectorError)
+        return TransientError(error) if broken and not is_lasting else None
+
     async def fingerprint_in_loop(self, url: str) -> Fingerprint:
         """Request what tells the version of a file.
 
@@ -116,7 +137,7 @@ class HttpTransport(AsyncTransport):
         async def read_head(response: Any) -> Fingerprint | None:
             if response.status in TRANSIENT_STATUSES:
                 raise transient_error(response, url)
-            if response.status != 200:
+            if response.status != 200 or is_html(response):
                 return None
             return Fingerprint.from_headers(response.headers, content_length(response))
 
@@ -125,6 +146,8 @@ class HttpTransport(AsyncTransport):
                 size = parse_content_range(response, url)[2]
                 return Fingerprint.from_headers(response.headers, size)
             check_status(response, url)
+            if is_html(response):
+                check_no_page(response, url, await response.content.read(PAGE_BYTES))
             is_part = response.status == 206
             size = parse_content_range(response, url)[2] if is_part else content_length(response)
             return Fingerprint.from_headers(response.headers, size)
@@ -137,7 +160,7 @@ class HttpTransport(AsyncTransport):
         return await retry(lambda: self._request("GET", url, headers, read_first_byte))
 
     async def _attempt(
-        self, url: str, start: int, stop: int | None, limit: int | None
+        self, url: str, start: int, stop: int | None, limit: int | None, is_page: bool = False
     ) -> tuple[bytes, Fingerprint]:
         headers = range_header(start, stop)
 
@@ -158,6 +181,8 @@ class HttpTransport(AsyncTransport):
             if length is not None:
                 check_length(url, length, limit)
             data = await read_body(response, url, length, limit)
+            if not is_page and not begin:
+                check_no_page(response, url, data)
             if end is None and "Content-Encoding" not in response.headers:
                 size = len(data)
             if headers and response.status != 206:

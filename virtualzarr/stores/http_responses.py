@@ -15,6 +15,13 @@ MISSING_STATUSES = (404, 410)
 
 _SPAN = re.compile(r"bytes (?:(-?\d{1,19})-(\d{1,19})|\*)/(\d{1,19}|\*)$")
 
+PAGE_BYTES = 512
+"""So many bytes tell a web page from other files."""
+
+_PAGE = re.compile(
+    rb"(?:\xef\xbb\xbf)?\s*<(?:!doctype\s+html|html|head|body|script|$)", re.IGNORECASE
+)
+
 
 def check_status(response: Any, url: str) -> None:
     """Raise what a status means, unless it is that of a file or of a part of it."""
@@ -119,6 +126,30 @@ def check_range(
         raise SourceError(
             f"bytes {requested_range} were asked for and {begin} to {end} of {size} came", file=url
         )
+
+
+def is_html(response: Any) -> bool:
+    """Whether a server says that it sends a web page."""
+    return bool(response.headers.get("Content-Type", "").lower().startswith("text/html"))
+
+
+def check_no_page(response: Any, url: str, data: bytes) -> None:
+    """Refuse a web page, such as one to log in, in the place of a file.
+
+    Parameters
+    ----------
+    data : bytes
+        The first ones of the answer.
+    """
+    is_wanted = url.partition("?")[0].lower().endswith((".html", ".htm"))
+    is_said = is_html(response) or not response.headers.get("Content-Type")
+    if is_wanted or not is_said or not _PAGE.match(data[:PAGE_BYTES]):
+        return
+    raise SourceError(
+        "the server answered with a web page, as it does where a login is missing or has expired, "
+        "and not with the file",
+        file=url,
+    )
 
 
 async def read_body(response: Any, url: str, length: int | None, limit: int | None) -> bytes:

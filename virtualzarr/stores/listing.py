@@ -66,6 +66,7 @@ def walk_entries(
 
 def list_folder(fs: Any, path: str) -> list[Entry]:
     """Return what is in a folder of a file system of fsspec, and not what it remembers."""
+    fs = beneath_caches(fs)
     fs.invalidate_cache(path)
     return [as_entry(info) for info in fs.ls(path, detail=True)]
 
@@ -79,6 +80,7 @@ def list_files_below(fs: Any, path: str) -> list[Entry]:
     from fsspec import AbstractFileSystem
     from fsspec.asyn import AsyncFileSystem
 
+    fs = beneath_caches(fs)
     kind = type(fs)
     if fs.async_impl:
         overridden = kind._find is not AsyncFileSystem._find
@@ -88,6 +90,13 @@ def list_files_below(fs: Any, path: str) -> list[Entry]:
         return walk_entries(lambda folder: list_folder(fs, folder), path)
     fs.invalidate_cache(path)
     return [as_entry(info) for info in fs.find(path, detail=True).values()]
+
+
+def beneath_caches(fs: Any) -> Any:
+    """Return the file system of which one of fsspec caches files, or else itself."""
+    while type(fs).__module__ == "fsspec.implementations.cached":
+        fs = fs.fs
+    return fs
 
 
 class Listings:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, MutableMapping
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from functools import partial
+from typing import TypeVar
 
 from virtualzarr.errors import SourceError, VirtualZarrError
 from virtualzarr.stores.files import Buffer, ByteFile, InlineFile
@@ -15,6 +17,8 @@ from virtualzarr.stores.store import (
     slice_bytes,
     thread_lock,
 )
+
+T = TypeVar("T")
 
 
 class MemoryStore:
@@ -72,13 +76,13 @@ class MemoryStore:
         mapping, key = self._mutable(), check_key(key, self.uri)
         value = bytes(data)
         with thread_lock(id(mapping), key):
-            mapping[key] = value
+            _change(mapping, key, value)
 
     def delete(self, key: str) -> None:
         """Take a key's value away, if it has one."""
         mapping = self._mutable()
         with thread_lock(id(mapping), key):
-            mapping.pop(key, None)
+            _change(mapping, key, None)
 
     def delete_dir(self, prefix: str) -> None:
         """Take away all keys under a prefix."""
@@ -90,25 +94,34 @@ class MemoryStore:
         # Locks are those of the mapping: several stores may be over the same one.
         mapping, key = self._mutable(), check_key(key, self.uri)
         with thread_lock(id(mapping), key):
-            old = mapping.get(key)
+            old = self._find(key)
             new = change(None if old is None else bytes(old))
-            if new is None:
-                mapping.pop(key, None)
-            elif new is not old:
-                mapping[key] = bytes(new)
+            if new is not old:
+                _change(mapping, key, None if new is None else bytes(new))
 
     def _find(self, key: str) -> bytes | None:
         """Return what the mapping has for a key, which may be over anything."""
-        try:
-            return self.data.get(key)
-        except VirtualZarrError:
-            raise
-        except Exception as error:  # those of mappings have no common base
-            problem = str(error) or type(error).__name__
-        # Not chained, not even as context: its text may have whole URLs, and logins in them.
-        raise SourceError(problem, file=key)
+        return _attempt(partial(self.data.get, key), key)
 
     def _mutable(self) -> MutableMapping[str, bytes]:
         if not isinstance(self.data, MutableMapping):
             raise read_only_error(self.uri)
         return self.data
+
+
+def _change(mapping: MutableMapping[str, bytes], key: str, value: bytes | None) -> None:
+    if value is None:
+        _attempt(partial(mapping.pop, key, None), key)
+    else:
+        _attempt(partial(mapping.__setitem__, key, value), key)
+
+
+def _attempt(work: Callable[[], T], key: str) -> T:
+    try:
+        return work()
+    except VirtualZarrError:
+        raise
+    except Exception as error:  # those of mappings have no common base
+        problem = str(error) or type(error).__name__
+    # Not chained, not even as context: its text may have whole URLs, and logins in them.
+    raise SourceError(problem, file=key)

@@ -8,22 +8,29 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from virtualzarr.errors import SourceNotFoundError
-from virtualzarr.stores.adapt import adapt
+from virtualzarr.stores.adapt import READ_ONLY, adapt, as_session_store, is_read_only
 from virtualzarr.stores.credentials import names_of, without_keyring
 from virtualzarr.stores.fingerprints import as_source_error
 from virtualzarr.stores.fsspec import FsspecStore
 from virtualzarr.stores.local import LocalStore
 from virtualzarr.stores.location import Location
 from virtualzarr.stores.memory import MemoryStore
-from virtualzarr.stores.read_only import unwrap
+from virtualzarr.stores.read_only import ReadOnlyStore, unwrap
 from virtualzarr.stores.store import Store
+from virtualzarr.stores.uris import is_cached
+from virtualzarr.stores.zarr_python import ZarrPythonStore
 from virtualzarr.stores.zip import ZipStore
+
+_CACHED = (
+    "through a cache of fsspec, which goes on showing what was there before, nothing is written: "
+    "open the URL without it"
+)
 
 
 def open_store(target: Any, storage_options: Mapping[str, Any] | None = None) -> Store:
     """Return a store over a directory, a zip file, a URL, a mapping of bytes, or another store.
 
-    Stores of obstore and of zarr-python are adapted.
+    Stores of obstore and of zarr-python are adapted; those that were opened read-only stay so.
 
     A local zip file is recognized by its content, one elsewhere by its name. None is created here.
 
@@ -37,7 +44,15 @@ def open_store(target: Any, storage_options: Mapping[str, Any] | None = None) ->
     >>> open_store({"zarr.json": b"{}"}).get("zarr.json")
     b'{}'
     """
+    store = _open_store(target, storage_options)
+    may_write = getattr(store, "writable", False)
+    return ReadOnlyStore(store, READ_ONLY) if may_write and is_read_only(target) else store
+
+
+def _open_store(target: Any, storage_options: Mapping[str, Any] | None) -> Store:
     target, storage_options = adapt(target, storage_options)
+    if (session_store := as_session_store(target)) is not target:
+        return ZarrPythonStore(session_store)
     if isinstance(target, Mapping):
         return MemoryStore(target)
     if isinstance(target, (str, os.PathLike, Location)):
@@ -50,7 +65,8 @@ def open_store(target: Any, storage_options: Mapping[str, Any] | None = None) ->
             protocol = uri.partition("://")[0]
             options = {protocol: without_keyring(storage_options), **names_of(storage_options)}
             return FsspecStore(f"zip://::{uri}", options)
-        return FsspecStore(uri, storage_options)
+        store = FsspecStore(uri, storage_options)
+        return ReadOnlyStore(store, _CACHED) if is_cached(uri) else store
     if all(hasattr(target, name) for name in ("get", "file", "list_dir")):
         return target
     raise TypeError(f"a store is a path, a URL, a mapping or a store, not {type(target).__name__}")

@@ -36,6 +36,12 @@ class UnwritableStore:
 class ReadOnlyStore:
     """A store that is not to be written to.
 
+    Parameters
+    ----------
+    store : Store
+    problem : str
+        Why, as errors say it.
+
     Examples
     --------
     >>> from virtualzarr.stores import MemoryStore
@@ -47,8 +53,13 @@ class ReadOnlyStore:
 
     writable = False
 
-    def __init__(self, store: Store) -> None:
+    def __init__(
+        self,
+        store: Store,
+        problem: str = 'it was opened for reading; open it with mode="r+" to write',
+    ) -> None:
         self.store = store
+        self.problem = problem
 
     def __getattr__(self, name: str) -> Any:
         if name == "store":  # not there yet, while it is unpickled
@@ -57,7 +68,7 @@ class ReadOnlyStore:
 
     def refusal(self, key: str) -> VirtualZarrError | None:
         """Return the error for writing a key, if it may not be written."""
-        return AccessError('it was opened for reading; open it with mode="r+" to write')
+        return AccessError(self.problem)
 
     def _check(self, key: str) -> None:
         error = self.refusal(key)

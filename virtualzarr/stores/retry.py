@@ -69,6 +69,11 @@ class RetryBudget:
             or failed.retry_after > config.max_retry_seconds
             or now + seconds > self._end
         ):
+            if failed.retry_after > config.max_retry_seconds and hasattr(failed.error, "message"):
+                failed.error.message += (
+                    f"; it asks for a rest of {failed.retry_after:g} s, and "
+                    "virtualzarr.config.max_retry_seconds allows less"
+                )
             raise failed.error from failed.error.__cause__
         self._attempts += 1
         self._retries += not is_turned_away

@@ -5,15 +5,15 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any, Protocol
 
 from virtualzarr.stores.credentials import Keyring
 from virtualzarr.stores.fingerprints import Fingerprint, check_length
 from virtualzarr.stores.ftp import FtpTransport
 from virtualzarr.stores.http import HttpTransport
-from virtualzarr.stores.listing import Entry, Listings
+from virtualzarr.stores.listing import Entry, Listings, beneath_caches
 from virtualzarr.stores.location import Location
 from virtualzarr.stores.retry import TransientError
 from virtualzarr.stores.s3 import S3Transport
@@ -83,6 +83,9 @@ def transport_for(fs: Any, location: Location, keyring: Keyring | None = None) -
         return S3Transport(fs)
     if "fsspec.implementations.ftp.FTPFileSystem" in kinds:
         return FtpTransport(fs)
+    beneath = beneath_caches(fs)
+    if beneath is not fs and hasattr(type(beneath), "encode_url"):
+        return WebCopyTransport(fs, HttpTransport(beneath, location, keyring))
     if "fsspec.implementations.cached.WholeFileCacheFileSystem" in kinds:
         return CopyTransport(fs)
     return FsspecTransport(fs)
@@ -144,6 +147,46 @@ class CopyTransport(FsspecTransport):
         with self._fs.open(path, "rb") as file:  # fsspec's `cat_file` counts back from no end
             file.seek(max(file.seek(0, 2) + start, 0))
             return file.read(), None
+
+
+class WebCopyTransport(CopyTransport):
+    """Files of web servers that fsspec copies, or blocks of them.
+
+    To fsspec, no answer of a web server, such as that it is busy, is that there is no such file.
+
+    Parameters
+    ----------
+    fs : fsspec.AbstractFileSystem
+    web : HttpTransport
+        Asks the server itself whether what is missing is.
+    """
+
+    def __init__(self, fs: Any, web: HttpTransport) -> None:
+        super().__init__(fs)
+        self._web = web
+
+    def fetch(self, path: str, start: int, stop: int | None, limit: int | None = None) -> Answer:
+        """Return bytes of a file."""
+        with self._missing_if_told(path):
+            return super().fetch(path, start, stop, limit)
+
+    def fetch_many(self, path: str, ranges: Sequence[tuple[int, int]]) -> Sequence[Answer]:
+        """Return several ranges of a file."""
+        with self._missing_if_told(path):
+            return super().fetch_many(path, ranges)
+
+    def fingerprint(self, path: str) -> Fingerprint:
+        """Return what the file system tells of a file."""
+        with self._missing_if_told(path):
+            return super().fingerprint(path)
+
+    @contextmanager
+    def _missing_if_told(self, path: str) -> Iterator[None]:
+        try:
+            yield
+        except FileNotFoundError as error:
+            self._web.fingerprint(path)  # raises what the server says
+            raise ConnectionError("fsspec did not get a file that is there") from error
 
 
 class MemberTransport(FsspecTransport):

@@ -29,6 +29,9 @@ _ARCHIVES = ("zip://", "tar://")
 _PORTS = {"http": 80, "https": 443, "ftp": 21, "sftp": 22}
 
 
+_CACHES = frozenset(["simplecache", "filecache", "blockcache", "cached"])
+
+
 def is_url(uri: str) -> bool:
     """Tell whether a text begins with a protocol, as fsspec understands it.
 
@@ -135,7 +138,7 @@ def origin_of(url: str) -> tuple[str, str, int | None]:
     >>> origin_of("https://Host.org:443/a.nc"), origin_of("s3://bucket/a.nc")
     (('https', 'host.org', 443), ('s3', '', None))
     """
-    parts = _split(url.rpartition("::")[2])
+    parts = parse_url(url.rpartition("::")[2])
     scheme = parts.scheme.lower()
     if scheme in _BUCKETS:
         return scheme, "", None
@@ -148,7 +151,8 @@ def origin_of(url: str) -> tuple[str, str, int | None]:
     return scheme, (parts.hostname or "").lower(), port or _PORTS.get(scheme)
 
 
-def _split(url: str) -> SplitResult:
+def parse_url(url: str) -> SplitResult:
+    """Return the parts of a URL; `UnsupportedError` if its host is none."""
     with suppress(ValueError):
         return urlsplit(url)
     # Not chained, not even as context: what urllib says may be a part of a login.
@@ -181,6 +185,17 @@ def without_query(uri: str) -> str:
 def is_web(uri: str) -> bool:
     """Tell whether a URL is a web address, in which some characters of names are quoted."""
     return uri.lower().startswith(("http://", "https://"))
+
+
+def is_cached(uri: str) -> bool:
+    """Tell whether a chain of URLs leads through a cache of fsspec.
+
+    Examples
+    --------
+    >>> is_cached("simplecache::s3://bucket/a"), is_cached("zip://a::s3://bucket/a.zip")
+    (True, False)
+    """
+    return any(link.partition("://")[0] in _CACHES for link in uri.split("::"))
 
 
 def protocol_of(uri: str) -> str:

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
+from contextlib import suppress
 from typing import Any, TypeVar
 
-from virtualzarr.errors import SourceError, VirtualZarrError
+from virtualzarr.errors import SourceError, UnsupportedError, VirtualZarrError
 from virtualzarr.stores.adapted import AdaptedStore, ByteSpan
 from virtualzarr.stores.files import Buffer
+from virtualzarr.stores.fsspec import is_pattern
+from virtualzarr.stores.invalidation import notify_change_below
+from virtualzarr.stores.store import read_only_error
 
 T = TypeVar("T")
 
@@ -68,7 +72,7 @@ class ZarrPythonStore(AdaptedStore):
     def list(self, prefix: str = "") -> Iterator[tuple[str, int]]:
         """Yield keys and sizes under a prefix."""
         lead = f"{self._lead}{prefix}/" if prefix else self._lead
-        for name in self._collect(self.store.list_prefix, lead):
+        for name in self._list_names(lead):
             key = name[len(self._lead) :]
             size = self.size(key)
             yield key, -1 if size is None else size
@@ -82,16 +86,75 @@ class ZarrPythonStore(AdaptedStore):
 
     def remove(self, key: str) -> None:
         """Delete a value, there or not."""
-        self._run(self.store.delete(self._lead + key), key)
+        beneath = self._find_pattern_store(key)
+        if beneath is None:
+            self._run(self.store.delete(self._lead + key), key)
+        elif beneath is self.store:
+            self._run(_remove_file(beneath, self._lead + key), key)
+        else:
+            raise UnsupportedError(
+                "zarr-python would delete all that the name matches as a pattern", file=key
+            )
+
+    def delete_dir(self, prefix: str) -> None:
+        """Take away all keys under a prefix, and folders that they are in, if there are any."""
+        if not self.writable:
+            raise read_only_error(self.uri)
+        if self._find_pattern_store(prefix) is None:
+            try:
+                self._run(self.store.delete_dir((self._lead + prefix).rstrip("/")), prefix)
+            finally:
+                notify_change_below(f"{self.uri}/{prefix}" if prefix else self.uri)
+        super().delete_dir(prefix)  # not all stores say what they did not delete
+
+    def _find_pattern_store(self, key: str) -> Any:
+        """Return the store beneath for which a name is a pattern when it deletes; None if none."""
+        store = self._beneath
+        if not any(kind.__name__ == "FsspecStore" for kind in type(store).__mro__):
+            return None
+        return store if is_pattern(f"{store.path}/{self._lead}{key}") else None
+
+    @property
+    def _beneath(self) -> Any:
+        """The store that others only wrap."""
+        store = self.store
+        # Not of Icechunk's: what it calls so is none of zarr-python.
+        while (beneath := getattr(store, "_store", None)) is not None and hasattr(beneath, "_open"):
+            store = beneath
+        return store
+
+    @property
+    def is_session(self) -> bool:
+        """Whether it is that of a session of Icechunk, in which nothing but Zarr is stored."""
+        return type(self._beneath).__module__.partition(".")[0] == "icechunk"
+
+    def _list_names(self, lead: str) -> Sequence[str]:
+        """Return the names that begin with a folder and a slash, or all."""
+        if not self.is_session:
+            return self._collect(self.store.list_prefix, lead)
+        # Icechunk lists groups and arrays only, and not the folders of chunk keys.
+        node = lead.rstrip("/")
+        while True:
+            try:
+                names = self._collect(self.store.list_prefix, node)
+                return [name for name in names if name.startswith(lead)]
+            except SourceError:
+                if not node:
+                    raise
+                node = node.rpartition("/")[0]
 
     def _collect(
         self, list_names: Callable[[str], AsyncIterator[str]], prefix: str
     ) -> Sequence[str]:
         async def collect() -> Sequence[str]:
+            names: list[str] = []
             try:
-                return [name async for name in list_names(prefix)]
+                async for name in list_names(prefix):
+                    names.append(name)
             except FileNotFoundError:
-                return []
+                if names:  # a folder has vanished meanwhile: that is not all
+                    raise
+            return names
 
         return self._run(collect(), prefix)
 
@@ -107,3 +170,10 @@ class ZarrPythonStore(AdaptedStore):
             problem = str(error) or type(error).__name__
         # Not chained, not even as context: its text may have whole URLs, and logins in them.
         raise SourceError(problem, file=f"{self.uri}/{key}")
+
+
+async def _remove_file(store: Any, key: str) -> None:
+    """Delete a file of a `FsspecStore` by its name, there or not."""
+    root = store.path.rstrip("/")
+    with suppress(*store.allowed_exceptions):
+        await store.fs._rm_file(f"{root}/{key}" if root else key)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import repeat
@@ -50,12 +51,16 @@ from virtualzarr.errors import (
     VirtualZarrError,
 )
 from virtualzarr.metadata import ArrayMetadata
+from virtualzarr.nodes.vanished import RenewedError
 from virtualzarr.stores.coalesce import plan_reads
 from virtualzarr.stores.files import Buffer
 from virtualzarr.stores.invalidation import notify_change
 
 MANY_CHUNKS, TINY_CHUNK = 1024, 4096
 """From this many chunks below this size on, reading uncompressed local ones beats the cache."""
+
+MAX_RENEWALS = 3
+"""How often all is read again as credentials expired while chunks were missing."""
 
 MAX_RETRIES = 100
 """How often shards are read that are replaced meanwhile."""
@@ -97,6 +102,28 @@ def read(
     """
     if out is not None:
         check_out(out, projection.shape, metadata.dtype)
+    settings: Any = {
+        "variable": variable, "fill_missing": fill_missing, "out": out,
+        "cache_lookup": cache_lookup, "is_nested": is_nested,
+    }  # fmt: skip
+    for _ in range(MAX_RENEWALS):
+        with suppress(RenewedError):
+            return _read(metadata, chunk_source, projection, **settings)
+    return _read(metadata, chunk_source, projection, **settings)
+
+
+def _read(
+    metadata: ArrayMetadata,
+    chunk_source: ChunkSource,
+    projection: Projection,
+    *,
+    variable: str,
+    fill_missing: bool,
+    out: NDArray[Any] | None,
+    cache_lookup: CacheLookup | None,
+    is_nested: bool,
+) -> NDArray[Any]:
+    """Do what `read` does, once."""
     # First, since the columns of located chunks may take as much memory as the output.
     output = allocate(projection, metadata.dtype, variable) if out is None else None
     config.limits.check("chunks_read", len(projection), "chunks of one read", variable or "/")

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from itertools import islice
 from typing import Any
-from urllib.parse import quote, unquote, urlsplit
+from urllib.parse import quote, unquote
 
 from virtualzarr.errors import (
     SourceError,
@@ -22,6 +22,7 @@ from virtualzarr.errors import (
 from virtualzarr.references.icechunk.logins import find_login
 from virtualzarr.stores.credentials import names_of, without_keyring
 from virtualzarr.stores.files import Location, is_url, open_file
+from virtualzarr.stores.uris import parse_url
 
 SUFFIX = ".icechunk"
 BRANCH = "main"
@@ -60,7 +61,7 @@ def storage(target: Location) -> Any:
     arguments.pop("branch", None)
     if not is_url(uri):
         return module.local_filesystem_storage(uri)
-    parts = urlsplit(uri)
+    parts = parse_url(uri)
     location = {"bucket": parts.netloc, "prefix": parts.path.strip("/") or None}
     if parts.scheme in ("s3", "s3a"):
         arguments |= find_login(target, "s3")

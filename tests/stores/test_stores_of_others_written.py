@@ -1,0 +1,296 @@
+"""Stores of other libraries as they are: read-only ones stay so, names are no patterns."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import tarfile
+import zipfile
+
+import fsspec
+import numpy as np
+import pytest
+import zarr
+
+import virtualzarr as vz
+from virtualzarr.errors import AccessError, SourceChangedError, SourceError, UnsupportedError
+from virtualzarr.stores import open_store
+
+obstore = pytest.importorskip("obstore")
+DATA = np.arange(1, 5)
+ODD = ["a*", "x[1]", "q?"]
+EVEN = ["ab", "x1", "qq"]
+
+
+def make_group(store):
+    group = zarr.open_group(store, mode="w")
+    for name in ODD + EVEN:
+        group.create_array(name, data=DATA, chunks=(2,))
+    return group
+
+
+def zarr_memory(path):
+    return zarr.storage.FsspecStore.from_url(f"memory://{path}")
+
+
+@pytest.fixture
+def memory():
+    fs = fsspec.filesystem("memory")
+    yield fs
+    fs.store.clear()
+    fs.pseudo_dirs[:] = [""]
+
+
+READ_ONLY = {
+    "local": lambda path: zarr.storage.LocalStore(path, read_only=True),
+    "object": lambda path: zarr.storage.ObjectStore(
+        obstore.store.LocalStore(str(path)), read_only=True
+    ),
+    "path": lambda path: zarr.storage.StorePath(
+        zarr.storage.LocalStore(path.parent, read_only=True), path.name
+    ),
+    "group": lambda path: zarr.open_group(path, mode="r"),
+    "wrapped": lambda path: zarr.storage.WrapperStore(
+        zarr.storage.LocalStore(path, read_only=True)
+    ),
+}
+
+
+@pytest.mark.parametrize("name", READ_ONLY)
+def test_what_was_opened_read_only_is_not_written_to(tmp_path, name):
+    make_group(tmp_path / "g.zarr")
+    make_group(tmp_path / "other.zarr")
+    target = READ_ONLY[name](tmp_path / "g.zarr")
+    assert vz.open_group(target)["ab"][...].tolist() == DATA.tolist()
+    for write in (
+        lambda: vz.open_array(target, "ab", mode="r+").__setitem__(slice(None), 9),
+        lambda: vz.open(target, mode="r+")["ab"].__setitem__(slice(None), 9),
+        lambda: vz.open_group(target, mode="r+").delete("ab"),
+        lambda: vz.open_group(target, mode="w"),
+        lambda: vz.create_array(target, name="ab", shape=(1,), dtype="i8", overwrite=True),
+        lambda: vz.copy(tmp_path / "other.zarr", target, overwrite=True),
+    ):
+        with pytest.raises(AccessError, match=r"read.only|only be read"):
+            write()
+    assert zarr.open_array(tmp_path / "g.zarr", path="ab")[...].tolist() == DATA.tolist()
+
+
+PATTERNS = {
+    "url": lambda: "memory://p",
+    "mapping": lambda: fsspec.get_mapper("memory://p"),
+    "zarr": lambda: zarr_memory("p"),
+}
+CHANGES = {
+    "fill": lambda target, name: vz.open_array(target, name, mode="r+").__setitem__(..., 0),
+    "delete": lambda target, name: vz.open_group(target, mode="r+").delete(name),
+    "overwrite": lambda target, name: vz.create_array(
+        target, name=name, shape=(4,), dtype="i8", overwrite=True
+    ),
+    "shrink": lambda target, name: vz.open_array(target, name, mode="r+").resize((0,)),
+    "move": lambda target, name: vz.open_group(target, mode="r+").move(name, f"{name[0]}_new"),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("name", PATTERNS)
+def test_names_are_no_patterns(memory, name, change):
+    """As fsspec takes them where it deletes: what matches them was deleted, and not they."""
+    target = PATTERNS[name]()
+    make_group(zarr_memory("p"))
+    for odd in ODD:
+        assert vz.open(target)[odd][...].tolist() == DATA.tolist()
+        CHANGES[change](target, odd)
+    values = {
+        key: array[...].tolist() for key, array in zarr.open_group(zarr_memory("p")).members()
+    }
+    assert {values.pop(key) == DATA.tolist() for key in EVEN} == {True}
+    expected = {"fill": [0] * 4, "overwrite": [0] * 4, "shrink": []}
+    if change in expected:
+        assert values == dict.fromkeys(ODD, expected[change])
+    elif change == "move":
+        assert values == {f"{odd[0]}_new": DATA.tolist() for odd in ODD}
+    else:
+        assert not values
+
+
+def test_hierarchies_under_odd_names_leave_others_alone(memory):
+    for folder in ("run[1]", "run1"):
+        make_group(zarr_memory(folder))
+    vz.open_group("memory://run[1]", mode="w")
+    assert not [path for path in memory.find("/run[1]") if "/c/" in path]
+    assert zarr.open_group(zarr_memory("run1"))["ab"][...].tolist() == DATA.tolist()
+
+
+def test_wrapped_stores_that_take_names_for_patterns_delete_nothing(memory):
+    make_group(zarr_memory("p"))
+    group = vz.open_group(zarr.storage.WrapperStore(zarr_memory("p")), mode="r+")
+    with pytest.raises(UnsupportedError, match="matches as a pattern"):
+        group.delete("a*")
+    assert zarr.open_group(zarr_memory("p"))["ab"][...].tolist() == DATA.tolist()
+
+
+def test_mappings_say_what_they_do_not_delete(memory, monkeypatch):
+    make_group(zarr_memory("p"))
+    array = vz.open_array(fsspec.get_mapper("memory://p"), "ab", mode="r+")
+
+    def deny(*args):
+        raise PermissionError("denied")
+
+    monkeypatch.setattr(type(memory), "_rm", deny)
+    with pytest.raises(SourceError, match="denied"):
+        array[...] = 0
+
+
+@pytest.mark.parametrize("cache", ["simplecache", "filecache"])
+def test_nothing_is_written_through_caches(memory, cache):
+    """Which go on showing what was there: what was made anew was said to be there, and was gone."""
+    make_group(zarr_memory("p"))
+    url = f"{cache}::memory://p"
+    assert vz.open(url)["ab"][...].tolist() == DATA.tolist()
+    for write in (
+        lambda: vz.create_array(url, name="ab", shape=(1,), dtype="i8", overwrite=True),
+        lambda: vz.open_group(url, mode="r+").delete("ab"),
+        lambda: vz.open_array(url, "ab", mode="r+").resize((0,)),
+    ):
+        with pytest.raises(AccessError, match="through a cache of fsspec"):
+            write()
+    assert vz.open_array("memory://p", "ab")[...].tolist() == DATA.tolist()
+    vz.open_array("memory://p", "ab", mode="r+").resize((6,))
+    assert vz.open_array(url, "x1").nchunks_initialized == 2
+    assert sorted(vz.open(url, use_consolidated=False)) == sorted(ODD + EVEN)
+
+
+class Encrypted(zarr.storage.LocalStore):
+    """Chunks are stored as something else."""
+
+    async def get(self, key, prototype, byte_range=None):
+        data = await super().get(key, prototype, byte_range)
+        if data is None or "/c/" not in key:
+            return data
+        return prototype.buffer.from_bytes(bytes(byte ^ 90 for byte in data.to_bytes()))
+
+
+Encrypted.__name__ = "LocalStore"
+
+
+class EncryptedMapping(fsspec.FSMap):
+    def __getitem__(self, key, default=None):
+        data = super().__getitem__(key, default)
+        return bytes(byte ^ 90 for byte in data) if "/c/" in key else data
+
+
+def test_subclasses_decide_what_is_read(tmp_path):
+    zarr.create_array(tmp_path / "g.zarr", name="a", data=DATA, chunks=(2,), compressors=None)
+    for path in (tmp_path / "g.zarr" / "a" / "c").iterdir():
+        path.write_bytes(bytes(byte ^ 90 for byte in path.read_bytes()))
+    for target in (
+        Encrypted(tmp_path / "g.zarr"),
+        EncryptedMapping(str(tmp_path / "g.zarr"), fsspec.filesystem("file")),
+    ):
+        assert vz.open_array(target, "a")[...].tolist() == DATA.tolist()
+
+
+def test_open_files_are_those_that_their_names_lead_to(tmp_path, monkeypatch):
+    """A member of an archive, or bytes in memory, may be called as a file in this folder is."""
+    vz.copy({"zarr.json": b'{"zarr_format": 3, "node_type": "group"}'}, tmp_path / "a.zip")
+    (tmp_path / "other").mkdir()
+    member = tmp_path / "other" / "day.json"
+    member.write_bytes(b"{}")
+    with zipfile.ZipFile(tmp_path / "all.zip", "w") as archive:
+        archive.write(member, "day.json")
+    with tarfile.open(tmp_path / "all.tar", "w") as archive:
+        archive.add(member, "day.json")
+    with gzip.open(tmp_path / "packed.json", "wb") as file:
+        file.write(b"{}")
+    (tmp_path / "day.json").write_bytes(b"[]")
+    monkeypatch.chdir(tmp_path / "other")
+    moved = open("day.json", "rb")  # noqa: SIM115
+    monkeypatch.chdir(tmp_path)
+    named = io.BytesIO(b"{}")
+    named.name = "day.json"
+    closed = open("day.json", "rb")  # noqa: SIM115
+    closed.close()
+    for target in (
+        zipfile.ZipFile("all.zip").open("day.json"),  # noqa: SIM115
+        tarfile.open("all.tar").extractfile("day.json"),  # noqa: SIM115
+        fsspec.filesystem("zip", fo="all.zip").open("day.json"),
+        gzip.open("packed.json"),  # noqa: SIM115
+        fsspec.open("packed.json", compression="gzip"),
+        moved,
+        named,
+        closed,
+    ):
+        with pytest.raises(UnsupportedError, match="an open file is read by its path"):
+            open_store(target)
+    moved.close()
+
+
+class Vanishing(zarr.storage.WrapperStore):
+    async def list_prefix(self, prefix):
+        count = 0
+        async for key in self._store.list_prefix(prefix):
+            count += 1
+            if count == 3:
+                raise FileNotFoundError("a folder vanished")
+            yield key
+
+
+def test_listings_that_break_off_are_not_taken_for_all():
+    store = zarr.storage.MemoryStore()
+    zarr.create_array(store, name="a", data=DATA, chunks=(1,))
+    with pytest.raises(SourceError, match="a folder vanished"):
+        vz.open_array(Vanishing(store), "a", mode="r").nchunks_initialized  # noqa: B018
+
+
+@pytest.mark.parametrize(
+    "wrap", [zarr.storage.LoggingStore, zarr.storage.WrapperStore], ids=["logging", "wrapper"]
+)
+def test_folders_of_chunks_make_room_for_others(tmp_path, wrap):
+    zarr.create_array(tmp_path, name="a", data=DATA.reshape(2, 2), chunks=(1, 1))
+    store = wrap(zarr.storage.LocalStore(tmp_path))
+    vz.create_array(store, name="a", data=DATA, chunks=(2,), overwrite=True)
+    assert zarr.open_array(tmp_path, path="a")[...].tolist() == DATA.tolist()
+
+
+def test_obstore_folders_stay_where_they_were_made(tmp_path, monkeypatch):
+    for folder, factor in (("a", 1), ("b", 10)):
+        (tmp_path / folder).mkdir()
+        zarr.create_array(tmp_path / folder / "z.zarr", data=DATA * factor, chunks=(2,))
+    monkeypatch.chdir(tmp_path / "a")
+    store = obstore.store.LocalStore("z.zarr")
+    monkeypatch.chdir(tmp_path / "b")
+    for target in (store, zarr.storage.ObjectStore(store)):
+        assert vz.open(target)[...].tolist() == DATA.tolist()
+
+
+def test_caches_of_arrays_that_are_gone(memory):
+    """Their documents come from the cache, and what there is from the source."""
+    zarr.create_array(zarr_memory("gone"), data=DATA, chunks=(2,))
+    assert vz.open("simplecache::memory://gone")[...].tolist() == DATA.tolist()
+    memory.store.clear()
+    zarr.create_array(zarr_memory("gone"), data=DATA, chunks=(2,), zarr_format=2)
+    array = vz.open("simplecache::memory://gone")
+    assert array.metadata.zarr_format == 3
+    copied = {}
+    vz.copy(array, copied)
+    assert vz.open(copied)[...].tolist() == DATA.tolist()
+    with pytest.raises(SourceChangedError, match="clear the cache"):
+        array.nchunks_initialized  # noqa: B018
+
+
+def test_sessions_are_read_and_written_wherever_a_store_is():
+    icechunk = pytest.importorskip("icechunk")
+    repository = icechunk.Repository.create(icechunk.in_memory_storage())
+    session = repository.writable_session("main")
+    vz.create_array(session, name="a", data=DATA, chunks=(2,))
+    with pytest.raises(UnsupportedError, match="Icechunk has no place for"):
+        vz.copy(vz.open_array(session, "a"), session.store, name="g/b")
+    vz.create_array(session.store, name="g/b", data=DATA, chunks=(2,))
+    vz.open_array(session, "g/b", mode="r+")[:2] = 0
+    vz.create_array(session, name="a", data=DATA[:2], chunks=(2,), overwrite=True)
+    session.commit("first")
+    for target in (repository, repository.readonly_session("main")):
+        assert vz.open_array(target, "a")[...].tolist() == [1, 2]
+        assert vz.open_group(target)["g/b"][...].tolist() == [0, 0, 3, 4]
+        with pytest.raises(AccessError, match=r"read.only|only be read"):
+            vz.open_array(target, "a", mode="r+")[...] = 0
