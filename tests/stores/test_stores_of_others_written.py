@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import gzip
 import io
+import os
 import tarfile
 import zipfile
+from functools import partial
+from multiprocessing import get_context
 
 import fsspec
 import numpy as np
@@ -294,3 +297,28 @@ def test_sessions_are_read_and_written_wherever_a_store_is():
         assert vz.open_group(target)["g/b"][...].tolist() == [0, 0, 3, 4]
         with pytest.raises(AccessError, match=r"read.only|only be read"):
             vz.open_array(target, "a", mode="r+")[...] = 0
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are not forked")
+@pytest.mark.parametrize("open_array", [lambda target: vz.open(target)["a"], vz.open_array])
+def test_sessions_after_a_fork_are_an_error(open_array):
+    """Icechunk waits for ever in a process that was forked after it was used."""
+    icechunk = pytest.importorskip("icechunk")
+    repository = icechunk.Repository.create(icechunk.in_memory_storage())
+    session = repository.writable_session("main")
+    zarr.create_array(session.store, name="a" if open_array is not vz.open_array else None,
+                      data=DATA, chunks=(2,))  # fmt: skip
+    assert open_array(session)[...].tolist() == DATA.tolist()
+    context = get_context("fork")
+    outcome = context.SimpleQueue()
+    child = context.Process(target=_fail, args=(outcome, partial(open_array, session)))
+    child.start()
+    child.join(60)
+    assert outcome.get() == "UnsupportedError"
+
+
+def _fail(outcome, work):
+    try:
+        work()[...]
+    except Exception as error:
+        outcome.put(type(error).__name__)

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Coroutine
 from typing import Any, Protocol
 from weakref import WeakSet
+
+from virtualzarr.errors import UnsupportedError
 
 
 class Resettable(Protocol):
@@ -54,3 +57,30 @@ class ForkSafeLock(_RLock):  # type: ignore[misc]
     def reset_after_fork(self) -> None:
         """Be free: threads of the parent are not here to release it."""
         self._at_fork_reinit()
+
+
+_used_in: dict[str, int] = {}
+
+
+def check_not_forked(library: str, *work: Coroutine[Any, Any, Any]) -> None:
+    """Refuse a library that waits for ever in a process that was forked after it was used.
+
+    Its threads are not there any more, which it does not notice.
+
+    Parameters
+    ----------
+    work : coroutine
+        What is closed if it is not to be waited for.
+
+    Raises
+    ------
+    UnsupportedError
+        It was used before the fork.
+    """
+    if _used_in.setdefault(library, os.getpid()) != os.getpid():
+        for each in work:
+            each.close()
+        raise UnsupportedError(
+            f"{library} was used before this process was forked, and would wait for ever: start "
+            'processes by the method "spawn" or "forkserver" of multiprocessing'
+        )

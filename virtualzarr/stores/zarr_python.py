@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 from virtualzarr.errors import SourceError, UnsupportedError, VirtualZarrError
 from virtualzarr.stores.adapted import AdaptedStore, ByteSpan
 from virtualzarr.stores.files import Buffer
+from virtualzarr.stores.forks import check_not_forked
 from virtualzarr.stores.fsspec import is_pattern
 from virtualzarr.stores.invalidation import notify_change_below
 from virtualzarr.stores.store import read_only_error
@@ -159,6 +160,8 @@ class ZarrPythonStore(AdaptedStore):
         return self._run(collect(), prefix)
 
     def _run(self, work: Coroutine[Any, Any, T], key: str) -> T:
+        if self.is_session:
+            check_not_forked("Icechunk", work)
         # In zarr-python's own loop: what the store has opened belongs to that.
         from zarr.core.sync import sync
 

@@ -22,6 +22,7 @@ from virtualzarr.errors import (
 from virtualzarr.references.icechunk.logins import find_login
 from virtualzarr.stores.credentials import names_of, without_keyring
 from virtualzarr.stores.files import Location, is_url, open_file
+from virtualzarr.stores.forks import check_not_forked
 from virtualzarr.stores.uris import parse_url
 
 SUFFIX = ".icechunk"
@@ -57,6 +58,7 @@ def is_repository(uri: str, storage_options: Mapping[str, Any] | None = None) ->
 
 def storage(target: Location) -> Any:
     """Icechunk's storage at a location, whose options are those of `s3_storage`, `gcs_storage`."""
+    check_not_forked("Icechunk")
     module, uri, arguments = icechunk(), target.uri, without_keyring(target.storage_options)
     arguments.pop("branch", None)
     if not is_url(uri):
@@ -227,6 +229,7 @@ def container_of(prefix: str, options: Mapping[str, Any] | None) -> tuple[Any, A
 
 def run(work: Coroutine[Any, Any, Any]) -> Any:
     """Wait for a coroutine, also where an event loop is running."""
+    check_not_forked("Icechunk", work)
     # A thread with a loop of its own: asyncio.run fails where a loop is running, as in notebooks.
     with ThreadPoolExecutor(1) as pool:
         return pool.submit(asyncio.run, work).result()
