@@ -119,6 +119,17 @@ def test_arrays_that_became_groups(tmp_path):
         array[3] = 1
 
 
+@pytest.mark.parametrize("zarr_format", FORMATS)
+def test_attributes_of_arrays_that_are_gone(store, zarr_format):
+    """An array of the same name, made later, would have had them."""
+    group = make(store, zarr_format)
+    array = group["a/b"]
+    del group["a/b"]
+    with pytest.raises(NodeNotFoundError, match="any more"):
+        array.attrs["units"] = "K"
+    assert "units" not in group.create_array("a/b", shape=(1,), dtype="i4").attrs
+
+
 def test_documents_of_other_names():
     store = {}
     array = vz.open_array(

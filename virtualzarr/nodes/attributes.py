@@ -17,6 +17,8 @@ from virtualzarr.nodes.documents import Document, check_writable, join, load_doc
 from virtualzarr.stores import Store
 from virtualzarr.stores.upgraded import is_dataset_root, upgraded_error
 
+_NODES_OF_V2 = (".zarray", ".zgroup")
+
 Change = Callable[[dict[str, Any]], Mapping[str, Any]]
 
 
@@ -111,7 +113,7 @@ def update_attributes(store: Store, path: str, zarr_format: int, change: Change)
             result.update(_apply_change(change, stored))
             document = dict(result) if DIMENSIONS in result else result | names
         elif old is None:
-            raise NodeNotFoundError(f"no Zarr array or group at {path!r} any more", file=store.uri)
+            raise _gone_error(store, path)
         elif is_dataset_root(old):
             raise upgraded_error(store.uri)
         else:
@@ -119,9 +121,15 @@ def update_attributes(store: Store, path: str, zarr_format: int, change: Change)
         documents[name] = document
         return dumps_json(document)
 
+    if zarr_format == 2 and all(store.get(join(path, key)) is None for key in _NODES_OF_V2):
+        raise _gone_error(store, path)  # whose attributes another node of the name would get
     store.update(join(path, name), rewrite)
     refresh_consolidated(store, path, documents, zarr_format, subtree=False)
     return result
+
+
+def _gone_error(store: Store, path: str) -> NodeNotFoundError:
+    return NodeNotFoundError(f"no Zarr array or group at {path!r} any more", file=store.uri)
 
 
 def _apply_change(change: Change, stored: dict[str, Any]) -> dict[str, Any]:
