@@ -7,6 +7,7 @@ that are good no longer.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from typing import Any
 
@@ -14,11 +15,16 @@ from virtualzarr.errors import NodeNotFoundError, SourceError
 from virtualzarr.nodes.consolidated import members_of
 from virtualzarr.nodes.documents import MARKERS, ancestors, join, load_document
 from virtualzarr.stores import Store
+from virtualzarr.stores.local import LocalStore
 from virtualzarr.stores.read_only import unwrap
 from virtualzarr.stores.upgraded import check_not_upgraded
 
 _OR_DENIED = ", or the server denies it to credentials that have expired"
 _MOST_OTHERS = 4
+_MOST_SEEN = 4096
+
+_seen: set[tuple[str, int, int, int]] = set()
+"""Files that were documents of arrays."""
 
 
 class RenewedError(SourceError):
@@ -42,9 +48,17 @@ def check_not_vanished(store: Store, path: str, document: str | None) -> None:
     MetadataError
         The hierarchy was upgraded to a dataset.
     """
-    data = None if document is None else store.get(join(path, document))
+    key = None if document is None else join(path, document)
+    signature = None if key is None else _sign(store, key)
+    if signature is not None and signature in _seen:
+        return  # as nearly all, which are not read again
+    data = None if key is None else store.get(key)
     if data is not None:
         _check_array(load_document(data, store, path), store, path)
+        if signature is not None:
+            if len(_seen) >= _MOST_SEEN:
+                _seen.clear()
+            _seen.add(signature)
         return
     check_not_upgraded(store, path)
     if document is None or _is_consolidated(store, path, document):
@@ -78,6 +92,19 @@ def check_group_not_vanished(store: Store, path: str, expired: int) -> None:
             file=store.uri,
             variable=path or "/",
         )
+
+
+def _sign(store: Store, key: str) -> tuple[str, int, int, int] | None:
+    """Return what tells one file of a directory from another; None if it is in none."""
+    local = unwrap(store)
+    if not isinstance(local, LocalStore):
+        return None
+    uri = local.to_uri(key)
+    try:
+        status = os.stat(uri)
+    except OSError:
+        return None
+    return uri, status.st_ino, status.st_size, status.st_mtime_ns
 
 
 def _check_array(document: Mapping[str, Any], store: Store, path: str) -> None:
