@@ -66,6 +66,8 @@ class LocatedChunks:
         Whether they have been there, so that it is not.
     check_missing : callable, optional
         Raises an error if files that do not exist may have been chunks.
+    recheck : callable, optional
+        Returns `check_missing` for files that are asked for from now on.
     relocate : callable, optional
         Locates cells anew whose files were replaced in the meantime, given some of each file.
         Returns which cells of the projection are in these files, and where they lie now.
@@ -85,11 +87,20 @@ class LocatedChunks:
     may_be_missing: bool = False
     must_exist: bool = False
     check_missing: Callable[[], None] = lambda: None
+    recheck: Callable[[], Callable[[], None]] | None = None
     relocate: Callable[[NDArray[np.int64]], tuple[NDArray[np.int64], LocatedChunks]] | None = None
     read_small: Callable[[NDArray[np.int64]], Iterator[bytes | None]] | None = None
 
     def __len__(self) -> int:
         return len(self.cell)
+
+    def relocated(self, rows: NDArray[np.int64]) -> LocatedChunks:
+        """Return some of the chunks of a store, to be asked for again."""
+        assert self.recheck is not None
+        return replace(
+            self, cell=self.cell[rows], file=self.file[rows], offset=self.offset[rows],
+            length=self.length[rows], check_missing=self.recheck(),
+        )  # fmt: skip
 
 
 class ChunkSource(Protocol):
@@ -310,6 +321,10 @@ class StoreChunks:
                 variable=self.path or "/",
             )
 
+    def _begin_check(self) -> Callable[[], None]:
+        """Return `check_missing` for what is asked for from now on."""
+        return partial(self.check_missing, self.expired)
+
     def list_cells_within(
         self, shape: Sequence[int]
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -412,7 +427,8 @@ class StoreChunks:
             nothing - 1,
             file,
             may_be_missing=True,
-            check_missing=partial(self.check_missing, self.expired),
+            check_missing=self._begin_check(),
+            recheck=self._begin_check,
             read_small=read_many if read_small else None,
         )
 

@@ -9,7 +9,7 @@ keep their encoded bytes.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice, repeat
@@ -31,6 +31,7 @@ from virtualzarr.codecs.sharding import Shard, Sharding, find_innermost_sharding
 from virtualzarr.config import config
 from virtualzarr.errors import VirtualZarrError
 from virtualzarr.metadata import ArrayMetadata, default_fill
+from virtualzarr.nodes.vanished import ask_again
 from virtualzarr.stores.files import Buffer
 
 NUMBER_KINDS = frozenset("biufc")
@@ -204,6 +205,23 @@ class _WriteRequest:
             return None
         return codec.encode(block)
 
+    def update(self, key: str, change: Callable[[Buffer | None], bytes | None]) -> None:
+        """Change what is stored under a key, where nothing is if there never was."""
+        chunks = self.chunks
+
+        def update() -> None:
+            expired = chunks.expired
+
+            def change_stored(old: Buffer | None) -> bytes | None:
+                if old is None:
+                    chunks.check_missing(expired)
+                return change(old)
+
+            # The store holds the key's lock from reading to writing, against others that merge.
+            chunks.store.update(key, change_stored)
+
+        ask_again(update)
+
     def raise_at(self, error: VirtualZarrError, key: str, cell: NDArray[np.int64]) -> None:
         """Raise an error again, with file, variable and chunk."""
         uri = f"{self.chunks.store.uri}/{key}"
@@ -267,23 +285,13 @@ def _write_cell(
     try:
         codec = request.codec(shape)
         if not request.is_replaced(part):
-            # The store holds the key's lock from reading to writing, against others that merge.
-            store.update(key, partial(_merge, request, codec, part, request.chunks.expired))
+            request.update(key, partial(request.encode_merged, codec, part))
         elif (data := request.encode_full(codec, part)) is None:
             store.delete(key)
         else:
             store.set(key, data)
     except VirtualZarrError as error:
         request.raise_at(error, key, cell)
-
-
-def _merge(
-    request: _WriteRequest, codec: BlockCodec, part: Part, expired: int, old: Buffer | None
-) -> bytes | None:
-    """Encode a stored chunk with a part written, if it is there, or was never."""
-    if old is None:
-        request.chunks.check_missing(expired)
-    return request.encode_merged(codec, part, old)
 
 
 def _write_shards(request: _WriteRequest, grid: SeparableGrid, codec: Sharding) -> None:
@@ -349,17 +357,10 @@ class _ShardWrite:
         parts = list(self.request.projection.parts(self.positions.part))
         positions = self.positions._replace(part=np.arange(len(parts)))
         change = partial(_update_shard, self.request, self.shard, parts, positions)
-        expired = self.request.chunks.expired
-
-        def change_stored(old: Buffer | None) -> bytes | None:
-            if old is None:
-                self.request.chunks.check_missing(expired)
-            return change(old)
-
         try:
             # A shard that is replaced as a whole is not read, which spares a request.
             if len(parts) < self.inside or not all(map(self.request.is_replaced, parts)):
-                store.update(self.key, change_stored)
+                self.request.update(self.key, change)
             elif (data := change(None)) is None:
                 store.delete(self.key)
             else:

@@ -8,8 +8,9 @@ that are good no longer.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import Any, TypeVar
 
 from virtualzarr.errors import NodeNotFoundError, SourceError
 from virtualzarr.nodes.consolidated import members_of
@@ -19,9 +20,12 @@ from virtualzarr.stores.local import LocalStore
 from virtualzarr.stores.read_only import unwrap
 from virtualzarr.stores.upgraded import check_not_upgraded
 
+T = TypeVar("T")
+
 _OR_DENIED = ", or the server denies it to credentials that have expired"
 _MOST_OTHERS = 4
 _MOST_SEEN = 4096
+_MOST_RENEWALS = 3
 
 _seen: set[tuple[str, int, int, int]] = set()
 """Files that were documents of arrays."""
@@ -29,6 +33,14 @@ _seen: set[tuple[str, int, int, int]] = set()
 
 class RenewedError(SourceError):
     """What is missing was asked for with credentials that have expired meanwhile."""
+
+
+def ask_again(work: Callable[[], T]) -> T:
+    """Do what may find something missing, again where credentials expired meanwhile."""
+    for _ in range(_MOST_RENEWALS):
+        with suppress(RenewedError):
+            return work()
+    return work()
 
 
 def check_not_vanished(store: Store, path: str, document: str | None) -> None:

@@ -30,6 +30,7 @@ from virtualzarr.errors import (
     UnsupportedError,
     error_context,
 )
+from virtualzarr.nodes.vanished import ask_again
 from virtualzarr.rechunk.blocks import Blocks, Box, least_memory, plan_blocks, split_box
 from virtualzarr.rechunk.claim import Claim
 from virtualzarr.rechunk.node_plan import ArrayPlan, check_encodes
@@ -277,14 +278,19 @@ class ArrayTransfer:
         """Return the bytes of a chunk, None where there is none any more."""
         offset, length = int(located.offset[i]), int(located.length[i])
         file = located.open_file(int(located.file[i]))
-        with error_context(file=file.uri, variable=self.source.path):
+
+        def read() -> Any:
+            check_missing = located.check_missing if located.recheck is None else located.recheck()
             try:
                 return file.read(offset, None if length < 0 else offset + length)
             except SourceNotFoundError:
                 if not located.may_be_missing or located.must_exist:
                     raise
-                located.check_missing()
+                check_missing()
                 return None
+
+        with error_context(file=file.uri, variable=self.source.path):
+            return ask_again(read)
 
     def _copy_shards(self, counts: TransferCounts, progress: Progress) -> None:
         """Copy chunks within shards as they are stored, into other shards or out of any."""

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import repeat
@@ -51,7 +50,7 @@ from virtualzarr.errors import (
     VirtualZarrError,
 )
 from virtualzarr.metadata import ArrayMetadata
-from virtualzarr.nodes.vanished import RenewedError
+from virtualzarr.nodes.vanished import RenewedError, ask_again
 from virtualzarr.stores.coalesce import plan_reads
 from virtualzarr.stores.files import Buffer
 from virtualzarr.stores.invalidation import notify_change
@@ -59,8 +58,8 @@ from virtualzarr.stores.invalidation import notify_change
 MANY_CHUNKS, TINY_CHUNK = 1024, 4096
 """From this many chunks below this size on, reading uncompressed local ones beats the cache."""
 
-MAX_RENEWALS = 3
-"""How often all is read again as credentials expired while chunks were missing."""
+_CONFIRMED_AT_ONCE = 64
+"""Chunks that are missing are asked for again by so many: credentials live longer than that."""
 
 MAX_RETRIES = 100
 """How often shards are read that are replaced meanwhile."""
@@ -102,14 +101,11 @@ def read(
     """
     if out is not None:
         check_out(out, projection.shape, metadata.dtype)
-    settings: Any = {
-        "variable": variable, "fill_missing": fill_missing, "out": out,
-        "cache_lookup": cache_lookup, "is_nested": is_nested,
-    }  # fmt: skip
-    for _ in range(MAX_RENEWALS):
-        with suppress(RenewedError):
-            return _read(metadata, chunk_source, projection, **settings)
-    return _read(metadata, chunk_source, projection, **settings)
+    work = partial(
+        _read, metadata, chunk_source, projection, variable=variable, fill_missing=fill_missing,
+        out=out, cache_lookup=cache_lookup, is_nested=is_nested,
+    )  # fmt: skip
+    return ask_again(work)
 
 
 def _read(
@@ -154,7 +150,7 @@ def _read(
         )  # fmt: skip
         request.run()
         if request.missing:
-            located.check_missing()
+            request.confirm_missing()
     if out is None:
         return projection.finish(output)
     # `spread` gives a view of `out` unless its layout cannot be viewed as the work shape.
@@ -178,7 +174,7 @@ class ReadRequest:
     is_nested: bool = False
     cached: CachedBlocks | None = None
     replaced: dict[int, SourceError] = field(default_factory=dict)  # by number of the file
-    missing: list[int] = field(default_factory=list)  # some that were filled, also by requests anew
+    missing: list[int] = field(default_factory=list)  # cells that were filled
     # Not handed to requests anew: it goes with the last of `block_codecs`, which each has its own.
     batch_decoder: BatchDecoder | None = field(default=None, init=False)
 
@@ -500,6 +496,24 @@ class ReadRequest:
         except Exception as error:
             self.add_context(i, error)
             raise
+
+    def confirm_missing(self) -> None:
+        """Check that chunks that are missing are not there, and read those that are."""
+        try:
+            return self.located.check_missing()
+        except RenewedError:
+            if self.located.recheck is None:
+                raise
+            rows = np.flatnonzero(np.isin(self.located.cell, self.missing))
+        for first in range(0, len(rows), _CONFIRMED_AT_ONCE):
+            ask_again(partial(self._read_again, rows[first : first + _CONFIRMED_AT_ONCE]))
+
+    def _read_again(self, rows: NDArray[np.int64]) -> None:
+        located = self.located.relocated(rows)
+        fresh = replace(self, located=located, missing=[], replaced={}, cached=None)
+        fresh.run()
+        if fresh.missing:
+            located.check_missing()
 
     def note_replaced(self, i: int, error: SourceError) -> None:
         """Note that the file of a chunk was replaced, or deleted, after it had been located.

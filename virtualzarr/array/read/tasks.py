@@ -243,5 +243,4 @@ def fill_missing_chunk(
     if not request.fill_missing:
         raise ChunkNotFoundError("the chunk is missing").at(**request.chunk_context(i)) from error
     fill()
-    if not request.missing:
-        request.missing.append(i)
+    request.missing.append(int(request.located.cell[i]))
