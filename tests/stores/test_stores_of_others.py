@@ -24,6 +24,7 @@ from tests.stores.webserver import web_server
 from virtualzarr.errors import AccessError, SourceChangedError, SourceError, UnsupportedError
 from virtualzarr.integrations.xarray_backend import VirtualZarrBackendEntrypoint
 from virtualzarr.stores import MemoryStore, open_store
+from virtualzarr.stores.read_only import unwrap
 
 obstore = pytest.importorskip("obstore")
 icechunk = pytest.importorskip("icechunk")
@@ -254,7 +255,7 @@ def test_mappings_of_urls_are_read_as_urls(folder, monkeypatch):
 def test_mappings_that_cache_stay_mappings(folder):
     with web_server(folder) as server:
         mapping = fsspec.get_mapper(f"simplecache::{server.url}/g.zarr")
-        assert isinstance(open_store(mapping), MemoryStore)
+        assert isinstance(unwrap(open_store(mapping)), MemoryStore)
         assert (vz.open(mapping)["a"][...] == DATA).all()
 
 

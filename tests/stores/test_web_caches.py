@@ -69,6 +69,13 @@ def test_refused_files_are_not_missing(server, tmp_path, cache, fault):
         vz.open(f"{cache}::{server.url}/a.h5", storage_options=options(cache, tmp_path))
 
 
+@pytest.mark.parametrize("cache", CACHES)
+def test_files_are_read_through_caches(server, tmp_path, cache):
+    """Also where the server lists nothing."""
+    group = vz.open(f"{cache}::{server.url}/a.h5", storage_options=options(cache, tmp_path))
+    assert np.array_equal(group["v"][...], DATA)
+
+
 def test_mappings_over_caches_are_pickled(server, tmp_path):
     mapper = fsspec.get_mapper(
         f"simplecache::{server.url}/a.zarr", **options("simplecache", tmp_path)

@@ -15,7 +15,7 @@ from virtualzarr.metadata import ArrayMetadata, Consolidated, GroupMetadata, nor
 from virtualzarr.metadata.create.group import create_group_metadata
 from virtualzarr.nodes.documents import MARKERS, read_node, validate_path
 from virtualzarr.nodes.replace_documents import settle_pending
-from virtualzarr.nodes.vanished import check_group_not_vanished
+from virtualzarr.nodes.vanished import ask_again, check_group_not_vanished
 from virtualzarr.nodes.write_nodes import write_node
 from virtualzarr.stores import Store
 from virtualzarr.stores.location import Location
@@ -176,10 +176,16 @@ class StoredMembers(Mapping[str, "Array | Group"]):
         # A web server may answer every listing with nothing: an empty group must be told from that,
         # and a listing that works has at least the group's own document.
         listed = list(self.store.list_dir(self.path))
-        expired = getattr(unwrap(self.store), "expired", 0)
-        names = [name for name in listed if name not in MARKERS and self._is_node(name)]
-        if len(names) < len({*listed}.difference(MARKERS)) and getattr(self.store, "remote", False):
-            check_group_not_vanished(self.store, self.path, expired)
+        others = {name for name in listed if name not in MARKERS}
+
+        def find_more() -> None:
+            expired = getattr(unwrap(self.store), "expired", 0)
+            others.difference_update([name for name in others if self._is_node(name)])
+            if others and getattr(self.store, "remote", False):
+                check_group_not_vanished(self.store, self.path, expired)
+
+        ask_again(find_more)
+        names = [name for name in listed if name not in others and name not in MARKERS]
         if not names:
             check_not_upgraded(self.store, self.path, is_group=True)
         if not names and not set(MARKERS) & {*listed}:

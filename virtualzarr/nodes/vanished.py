@@ -94,16 +94,19 @@ def check_group_not_vanished(store: Store, path: str, expired: int) -> None:
     Raises
     ------
     NodeNotFoundError
-        It was deleted or moved, or what was denied was denied to credentials that have expired.
+        It was deleted or moved, or is denied.
+    RenewedError
+        Others than asked for members may be told more.
     """
-    is_there = any(store.get(join(path, name)) is not None for name in MARKERS)
-    if not is_there or getattr(unwrap(store), "expired", 0) != expired:
+    where: Any = {"file": store.uri, "variable": path or "/"}
+    if all(store.get(join(path, name)) is None for name in MARKERS):
         raise NodeNotFoundError(
             "the group may have other members: it was deleted or moved since it was opened, or the "
             "server denies them to credentials that have expired",
-            file=store.uri,
-            variable=path or "/",
+            **where,
         )
+    if getattr(unwrap(store), "expired", 0) != expired:
+        raise RenewedError("credentials expired while members of the group were asked for", **where)
 
 
 def _sign(store: Store, key: str) -> tuple[str, int, int, int] | None:
@@ -132,7 +135,7 @@ def _check_array(document: Mapping[str, Any], store: Store, path: str) -> None:
 def _is_consolidated(store: Store, path: str, name: str) -> bool:
     """Tell whether an array is in consolidated metadata alone, without a document of its own.
 
-    Others that delete arrays leave these metadata as they are: where other nodes that are in them
+    Others that delete arrays leave these metadata as they are: where other arrays that are in them
     have documents of their own, it had one.
     """
     is_v3 = name == "zarr.json"
@@ -149,10 +152,13 @@ def _is_consolidated(store: Store, path: str, name: str) -> bool:
 
 
 def _others(members: Mapping[str, Any], relative: str, is_v3: bool) -> list[str]:
-    """Return keys of documents of some other nodes, the furthest from one first."""
-    keys = [join(name, "zarr.json") if is_v3 else name for name in members]
-    keys = [key for key in keys if "/" in key]  # not of the group that has the metadata
+    """Return keys of documents of some other arrays, the furthest from one first."""
+    if is_v3:
+        arrays = [name for name, each in members.items() if "shape" in each]
+        keys = [join(name, "zarr.json") for name in arrays]
+    else:
+        keys = [key for key in members if key.endswith("/.zarray")]
     top = f"{relative.partition('/')[0]}/"
     own = f"{relative}/"
-    others = [key for key in keys if not key.startswith(own) and not key.endswith(".zattrs")]
+    others = [key for key in keys if not key.startswith(own)]
     return sorted(others, key=lambda key: key.startswith(top))[:_MOST_OTHERS]

@@ -19,7 +19,6 @@ from virtualzarr.errors import (
     MetadataError,
     NodeExistsError,
     SourceError,
-    UnsupportedError,
     WriteError,
 )
 from virtualzarr.hierarchy.group import Group
@@ -34,7 +33,6 @@ from virtualzarr.stores.atomic_files import replace_atomically
 from virtualzarr.stores.files import is_url, resolve_uri
 from virtualzarr.stores.memory import MemoryStore
 from virtualzarr.stores.read_only import unwrap
-from virtualzarr.stores.zarr_python import ZarrPythonStore
 from virtualzarr.stores.zip import ZipStore
 
 
@@ -125,12 +123,6 @@ def claim_destination(
         The store can only be read.
     """
     check_writable(store)
-    if isinstance(store, ZarrPythonStore) and store.is_session:
-        raise UnsupportedError(
-            "a copy keeps a note beside its documents, which Icechunk has no place for: make the "
-            "arrays with create_array(session, data=...), or publish into the session",
-            file=store.uri,
-        )
     # What is deleted must be known to be Zarr, or ours: never a folder of other files.
     node, claim = find_node(store, path), Claim(store, path)
     is_there = node is not None or store.get(claim.key) is not None

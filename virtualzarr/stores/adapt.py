@@ -151,7 +151,8 @@ def _adapt_fsspec(fs: Any, path: str, options: Mapping[str, Any] | None) -> Adap
 def _adapt_file(file: Any) -> str:
     """Return the path of an open local file, which has to lead to that very file."""
     # Of members of archives and of bytes in memory, the name is that of no file, or of another one.
-    raw = getattr(getattr(file, "buffer", file), "raw", file)
+    opened = getattr(file, "file", file)  # of what tempfile has made
+    raw = getattr(getattr(opened, "buffer", opened), "raw", opened)
     path = raw.name if isinstance(raw, io.FileIO) else None
     if not isinstance(path, str | bytes) or not _leads_to(path, raw):
         raise UnsupportedError(

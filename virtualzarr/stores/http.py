@@ -146,9 +146,9 @@ class HttpTransport(AsyncTransport):
                 size = parse_content_range(response, url)[2]
                 return Fingerprint.from_headers(response.headers, size)
             check_status(response, url)
-            if is_html(response):
-                check_no_page(response, url, await response.content.read(PAGE_BYTES))
             is_part = response.status == 206
+            if is_html(response) and not is_part:
+                check_no_page(response, url, await response.content.read(PAGE_BYTES))
             size = parse_content_range(response, url)[2] if is_part else content_length(response)
             return Fingerprint.from_headers(response.headers, size)
 

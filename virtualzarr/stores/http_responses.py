@@ -19,7 +19,7 @@ PAGE_BYTES = 512
 """So many bytes tell a web page from other files."""
 
 _PAGE = re.compile(
-    rb"(?:\xef\xbb\xbf)?\s*<(?:!doctype\s+html|html|head|body|script|$)", re.IGNORECASE
+    rb"(?:\xef\xbb\xbf)?\s*<(?:!doctype\s+html|html|head|body|script)", re.IGNORECASE
 )
 
 

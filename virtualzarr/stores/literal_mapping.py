@@ -26,6 +26,11 @@ class LiteralMapping(MutableMapping[str, bytes]):
     ----------
     mapping : fsspec.FSMap
 
+    Attributes
+    ----------
+    is_cached : bool
+        Whether it is over a cache of fsspec.
+
     Examples
     --------
     >>> import fsspec
@@ -40,8 +45,8 @@ class LiteralMapping(MutableMapping[str, bytes]):
     def __init__(self, mapping: Any) -> None:
         self.mapping = mapping
         self._transport = transport_for(mapping.fs, Location(mapping.root))
-        is_cached = beneath_caches(mapping.fs) is not mapping.fs
-        self._guard: AbstractContextManager[Any] = Lock() if is_cached else nullcontext()
+        self.is_cached = beneath_caches(mapping.fs) is not mapping.fs
+        self._guard: AbstractContextManager[Any] = Lock() if self.is_cached else nullcontext()
 
     def __reduce__(self) -> tuple[Any, ...]:
         return LiteralMapping, (self.mapping,)

@@ -12,6 +12,7 @@ from virtualzarr.stores.adapt import READ_ONLY, adapt, as_session_store, is_read
 from virtualzarr.stores.credentials import names_of, without_keyring
 from virtualzarr.stores.fingerprints import as_source_error
 from virtualzarr.stores.fsspec import FsspecStore
+from virtualzarr.stores.literal_mapping import LiteralMapping
 from virtualzarr.stores.local import LocalStore
 from virtualzarr.stores.location import Location
 from virtualzarr.stores.memory import MemoryStore
@@ -54,7 +55,9 @@ def _open_store(target: Any, storage_options: Mapping[str, Any] | None) -> Store
     if (session_store := as_session_store(target)) is not target:
         return ZarrPythonStore(session_store)
     if isinstance(target, Mapping):
-        return MemoryStore(target)
+        mapped = MemoryStore(target)
+        is_over_cache = isinstance(target, LiteralMapping) and target.is_cached
+        return ReadOnlyStore(mapped, _CACHED) if is_over_cache else mapped
     if isinstance(target, (str, os.PathLike, Location)):
         location = Location.of(target, storage_options)
         uri, storage_options = location.uri, location.storage_options

@@ -177,8 +177,10 @@ class WebCopyTransport(CopyTransport):
 
     def fingerprint(self, path: str) -> Fingerprint:
         """Return what the file system tells of a file."""
-        with self._missing_if_told(path):
+        try:
             return super().fingerprint(path)
+        except FileNotFoundError:  # which caches say where a server lists nothing, too
+            return self._web.fingerprint(path)
 
     @contextmanager
     def _missing_if_told(self, path: str) -> Iterator[None]:

@@ -16,6 +16,11 @@ from virtualzarr.stores.store import read_only_error
 
 T = TypeVar("T")
 
+_SESSION = (
+    "sessions of Icechunk are read only here: publish references into them, or write arrays by "
+    "zarr-python"
+)
+
 
 class ZarrPythonStore(AdaptedStore):
     """A store over one of zarr-python.
@@ -32,6 +37,9 @@ class ZarrPythonStore(AdaptedStore):
     def __init__(self, store: Any, path: str = "") -> None:
         super().__init__(f"{store}/{path}".rstrip("/"), writable=not store.read_only)
         self.store = store
+        if self.is_session:
+            # Of a chunk that is not in its array any more, or not yet, Icechunk forgets changes.
+            self.writable, self.problem = False, _SESSION
         if not store._is_open:  # those of zarr-python open themselves when they are used, but zip
             self._run(store._open(), "")
         self._lead = f"{path.strip('/')}/" if path.strip("/") else ""
