@@ -28,7 +28,7 @@ from virtualzarr.errors import SourceNotFoundError, VirtualZarrError
 from virtualzarr.metadata import ArrayMetadata
 
 if TYPE_CHECKING:
-    from virtualzarr.array.read.engine import ReadRequest
+    from virtualzarr.array.read.request import ReadRequest
 
 
 class Read(Protocol):

@@ -24,7 +24,7 @@ from virtualzarr.stores.coalesce import ReadPlan, plan_reads
 from virtualzarr.stores.files import Buffer
 
 if TYPE_CHECKING:
-    from virtualzarr.array.read.engine import ReadRequest
+    from virtualzarr.array.read.request import ReadRequest
 
 MAX_RUNS = 3
 """Runs of cells along one axis that are tried: first, last, and all others are common."""

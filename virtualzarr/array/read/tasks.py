@@ -33,7 +33,7 @@ from virtualzarr.stores.files import SMALL_FILE_BYTES, Buffer, FileWithEnd, Remo
 from virtualzarr.stores.streams import StreamedRead
 
 if TYPE_CHECKING:
-    from virtualzarr.array.read.engine import ReadRequest
+    from virtualzarr.array.read.request import ReadRequest
 
 
 @dataclass
