@@ -154,7 +154,9 @@ def _is_consolidated(store: Store, path: str, name: str) -> bool:
 def _others(members: Mapping[str, Any], relative: str, is_v3: bool) -> list[str]:
     """Return keys of documents of some other arrays, the furthest from one first."""
     if is_v3:
-        arrays = [name for name, each in members.items() if "shape" in each]
+        arrays = [
+            name for name, each in members.items() if isinstance(each, dict) and "shape" in each
+        ]
         keys = [join(name, "zarr.json") for name in arrays]
     else:
         keys = [key for key in members if key.endswith("/.zarray")]
