@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import virtualzarr as vz
-from tests.stores.logins import DATA, HERE, SECRET, forget_logins, private_server, sent
+from tests.stores.logins import DATA, HERE, SECRET, sent
 from tests.stores.test_credentials import shown
 from tests.stores.webserver import web_server
 from virtualzarr.errors import AccessError, SourceError
@@ -17,17 +17,7 @@ from virtualzarr.stores.files import RemoteFile, take_fingerprint
 from virtualzarr.stores.location import Location
 
 aiohttp = pytest.importorskip("aiohttp")
-
-
-@pytest.fixture(autouse=True)
-def impatient(monkeypatch):
-    forget_logins(monkeypatch)
-
-
-@pytest.fixture
-def server(tmp_path):
-    with private_server(tmp_path) as server:
-        yield server
+pytestmark = pytest.mark.usefixtures("forgotten_logins")
 
 
 @pytest.mark.parametrize(

@@ -18,18 +18,7 @@ import zarr
 
 import virtualzarr as vz
 from tests.dataset.s3_server import running
-from tests.stores.logins import (
-    DATA,
-    HERE,
-    HOST,
-    SECRET,
-    expire_after,
-    expire_keys,
-    forget_logins,
-    issued,
-    private_server,
-    sent,
-)
+from tests.stores.logins import DATA, HERE, HOST, SECRET, expire_after, expire_keys, issued, sent
 from tests.stores.test_credentials import shown
 from tests.stores.webserver import web_server
 from virtualzarr.dataset.arrivals import list_folder
@@ -40,17 +29,7 @@ from virtualzarr.stores.files import RemoteFile, take_fingerprint
 from virtualzarr.stores.location import Location
 
 aiohttp = pytest.importorskip("aiohttp")
-
-
-@pytest.fixture(autouse=True)
-def impatient(monkeypatch):
-    forget_logins(monkeypatch)
-
-
-@pytest.fixture
-def server(tmp_path):
-    with private_server(tmp_path) as server:
-        yield server
+pytestmark = pytest.mark.usefixtures("forgotten_logins")
 
 
 @pytest.mark.parametrize("status", [401, 403])

@@ -15,16 +15,7 @@ import zarr
 
 import virtualzarr as vz
 from tests.dataset.s3_server import running
-from tests.stores.logins import (
-    DATA,
-    HERE,
-    HOST,
-    SECRET,
-    forget_logins,
-    issued,
-    private_server,
-    sent,
-)
+from tests.stores.logins import DATA, HERE, HOST, SECRET, issued, sent
 from tests.stores.test_credentials import shown
 from virtualzarr.dataset.arrivals import list_folder
 from virtualzarr.dataset.open_storage import open_storage
@@ -38,17 +29,7 @@ from virtualzarr.stores.location import Location
 from virtualzarr.stores.obstore import ObstoreStore
 
 aiohttp = pytest.importorskip("aiohttp")
-
-
-@pytest.fixture(autouse=True)
-def impatient(monkeypatch):
-    forget_logins(monkeypatch)
-
-
-@pytest.fixture
-def server(tmp_path):
-    with private_server(tmp_path) as server:
-        yield server
+pytestmark = pytest.mark.usefixtures("forgotten_logins")
 
 
 def find_secret(*folders):
@@ -468,3 +449,20 @@ def test_what_is_not_below_a_prefix_as_it_is_written_gets_nothing(server, monkey
         with pytest.raises(SourceError):
             RemoteFile(Location.of(server.url + start, login)).read(0, 4)
         assert {value for _, value in sent(server)} == {"Bearer aaa" if start == "/a/x" else None}
+
+
+@pytest.mark.parametrize("secret", ["data", f"{SECRET}-of-some-length"])
+def test_documents_in_which_credentials_are_repeated(server, monkeypatch, secret):
+    """Errors quote documents; but a short password may be a word that is in them anyway."""
+    monkeypatch.setenv("SENT", secret)
+    login = {"credentials": {f"{server.url}/private": {"bearer": "env:SENT"}}}
+    url = f"{server.url}/private/a.zarr"
+    server.rewrite = lambda request, status, headers, body: (
+        status, headers | {"Content-Length": None, "Connection": "close"},
+        body.replace(b'"array"', f'"{request.headers["Authorization"]}"'.encode()),
+    )  # fmt: skip
+    with pytest.raises(VirtualZarrError) as raised:
+        vz.open(url, storage_options=login)
+    assert SECRET not in shown(raised.value)
+    server.rewrite = None
+    assert np.array_equal(vz.open(url, storage_options=login)[...], DATA)

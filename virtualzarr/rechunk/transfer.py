@@ -15,21 +15,11 @@ from numpy.typing import NDArray
 
 from grids import ChunkGrid, SeparableGrid
 from virtualzarr.array import Array
-from virtualzarr.array.chunk_source import (
-    ListedChunks,
-    LocatedChunks,
-    ManifestChunks,
-    StoreChunks,
-)
+from virtualzarr.array.chunk_source import ListedChunks, LocatedChunks, ManifestChunks, StoreChunks
 from virtualzarr.array.read.shards import ShardedChunks
 from virtualzarr.array.thread_pools import Task, run_shared, run_tasks
 from virtualzarr.codecs.sharding import find_sharding
-from virtualzarr.errors import (
-    CodecError,
-    SourceNotFoundError,
-    UnsupportedError,
-    error_context,
-)
+from virtualzarr.errors import CodecError, SourceNotFoundError, UnsupportedError, error_context
 from virtualzarr.nodes.vanished import ask_again
 from virtualzarr.rechunk.blocks import Blocks, Box, least_memory, plan_blocks, split_box
 from virtualzarr.rechunk.claim import Claim

@@ -46,8 +46,8 @@ def adapt(target: Any, storage_options: Mapping[str, Any] | None = None) -> Adap
         return target, storage_options
     if isinstance(target, bytes | bytearray | memoryview):
         raise TypeError("a path is text, not bytes, and the content of a file is none")
-    kinds = {f"{kind.__module__}.{kind.__name__}" for kind in type(target).__mro__}
-    roots = {kind.partition(".")[0] for kind in kinds}
+    # By the names of packages, so that none of them is imported.
+    roots = {kind.__module__.partition(".")[0] for kind in type(target).__mro__}
     if "h5py" in roots:
         raise UnsupportedError("what h5py has opened is read by its path: give the file's name")
     if "obstore" in roots and hasattr(target, "get_range"):
@@ -56,12 +56,9 @@ def adapt(target: Any, storage_options: Mapping[str, Any] | None = None) -> Adap
         return _adapt_zarr(target, storage_options)
     if _is_kind(target, "fsspec.mapping", "FSMap"):
         return _adapt_mapping(target, storage_options)
+    # Open files: of fsspec, which know where they are, and any others.
     if hasattr(target, "fs") and isinstance(getattr(target, "path", None), str):
-        if getattr(target, "compression", None) is not None:
-            raise UnsupportedError(
-                "an open file is read by its path, and this one is decompressed as it is read"
-            )
-        return _adapt_fsspec(target.fs, target.path, storage_options)
+        return _adapt_fsspec_file(target, storage_options)
     if hasattr(target, "read") and hasattr(target, "seek"):
         return _adapt_file(target), storage_options
     return target, storage_options
@@ -137,6 +134,14 @@ def _adapt_mapping(mapping: Any, options: Mapping[str, Any] | None) -> Adapted:
     if names & _PLAIN_PROTOCOLS:
         return _adapt_fsspec(mapping.fs, mapping.root, options)
     return LiteralMapping(mapping), options
+
+
+def _adapt_fsspec_file(file: Any, options: Mapping[str, Any] | None) -> Adapted:
+    if getattr(file, "compression", None) is not None:
+        raise UnsupportedError(
+            "an open file is read by its path, and this one is decompressed as it is read"
+        )
+    return _adapt_fsspec(file.fs, file.path, options)
 
 
 def _adapt_fsspec(fs: Any, path: str, options: Mapping[str, Any] | None) -> Adapted:

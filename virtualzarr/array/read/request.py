@@ -76,7 +76,7 @@ class ReadRequest:
     read_nested: Callable[..., NDArray[Any]] | None = None  # reads what a part of a shard is
     cached: CachedBlocks | None = None
     replaced: dict[int, SourceError] = field(default_factory=dict)  # by number of the file
-    missing: list[int] = field(default_factory=list)  # cells that were filled
+    missing: list[int] = field(default_factory=list)  # cells that were filled; one of local files
     # Not handed to requests anew: it goes with the last of `block_codecs`, which each has its own.
     batch_decoder: BatchDecoder | None = field(default=None, init=False)
 

@@ -243,4 +243,5 @@ def fill_missing_chunk(
     if not request.fill_missing:
         raise ChunkNotFoundError("the chunk is missing").at(**request.chunk_context(i)) from error
     fill()
-    request.missing.append(int(request.located.cell[i]))
+    if request.remote or not request.missing:  # of local files, one is enough to look at the array
+        request.missing.append(int(request.located.cell[i]))
