@@ -23,7 +23,7 @@ from tests.stores.test_credentials import shown
 from tests.stores.webserver import web_server
 from virtualzarr.dataset.arrivals import list_folder
 from virtualzarr.errors import AccessError, NodeNotFoundError, SourceError
-from virtualzarr.stores import FsspecStore
+from virtualzarr.stores import FsspecStore, credential_lookups
 from virtualzarr.stores.credentials import Keyring
 from virtualzarr.stores.files import RemoteFile, take_fingerprint
 from virtualzarr.stores.location import Location
@@ -389,7 +389,7 @@ def test_members_that_were_denied_are_not_left_out(server, tmp_path):
 
 def test_who_waits_too_long_for_a_login_is_told_so(server, monkeypatch):
     """A function that reads what needs it, in a thread of its own, waited for ever."""
-    monkeypatch.setattr(vz.config, "total_retry_seconds", 0.5)
+    monkeypatch.setattr(credential_lookups, "PATIENCE", 0.5)
     login = {"credentials": {f"{server.url}/private": f"{HERE}:give_token"}}
     url = f"{server.url}/private/a.zarr"
 

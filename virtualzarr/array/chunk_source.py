@@ -24,7 +24,7 @@ from virtualzarr.errors import (
 from virtualzarr.manifest import Decoder, Manifest, References, Source
 from virtualzarr.manifest.decoders import select_decoders
 from virtualzarr.metadata import ArrayMetadata, KeyEncoding
-from virtualzarr.nodes.vanished import RenewedError, check_not_vanished
+from virtualzarr.nodes.vanished import RenewedError, check_not_vanished, count_renewals
 from virtualzarr.stores import Store
 from virtualzarr.stores.archive import ArchiveFile
 from virtualzarr.stores.files import (
@@ -36,7 +36,6 @@ from virtualzarr.stores.files import (
     RemoteFile,
     is_url,
 )
-from virtualzarr.stores.read_only import unwrap
 from virtualzarr.stores.uris import is_cached, is_web
 
 _NO_CHUNK = -2
@@ -94,12 +93,11 @@ class LocatedChunks:
     def __len__(self) -> int:
         return len(self.cell)
 
-    def relocated(self, rows: NDArray[np.int64]) -> LocatedChunks:
+    def to_ask_again(self, rows: NDArray[np.int64]) -> LocatedChunks:
         """Return some of the chunks of a store, to be asked for again."""
-        assert self.recheck is not None
         return replace(
             self, cell=self.cell[rows], file=self.file[rows], offset=self.offset[rows],
-            length=self.length[rows], check_missing=self.recheck(),
+            length=self.length[rows],
         )  # fmt: skip
 
 
@@ -262,7 +260,7 @@ class StoreChunks:
         UnsupportedError
             The store cannot be listed.
         """
-        expired = self.expired
+        renewals = self.renewals
         pattern, start = self.encoding.pattern(ndim), len(self.path) + 1 if self.path else 0
         folder = "/".join(filter(None, [self.path, self.encoding.folder(ndim)]))
         listed = [
@@ -270,7 +268,7 @@ class StoreChunks:
             for key, size in self.store.list(folder)
             if pattern.fullmatch(key, start)
         ]
-        self.check_missing(expired)
+        self.check_missing(renewals)
         if is_cached(self.store.uri) and not self.is_listable:
             raise SourceChangedError(
                 "a cache of fsspec has the array's document, which is not there any more, or not "
@@ -295,17 +293,17 @@ class StoreChunks:
             return False
 
     @property
-    def expired(self) -> int:
-        """How often credentials have expired, and were looked up anew."""
-        return getattr(unwrap(self.store), "expired", 0)
+    def renewals(self) -> int:
+        """How often credentials were replaced by others."""
+        return count_renewals(self.store)
 
-    def check_missing(self, expired: int | None = None) -> None:
+    def check_missing(self, renewals: int | None = None) -> None:
         """Raise an error if chunks that are missing may have been there.
 
         Parameters
         ----------
-        expired : int, optional
-            What `expired` was before they were asked for.
+        renewals : int, optional
+            What `renewals` was before they were asked for.
 
         Raises
         ------
@@ -313,9 +311,9 @@ class StoreChunks:
             Others than asked for them may be told more.
         """
         check_not_vanished(self.store, self.path, self.document)
-        if expired is not None and expired != self.expired:
+        if renewals is not None and renewals != self.renewals:
             raise RenewedError(
-                "credentials expired while chunks were asked for that are missing: with those of "
+                "credentials changed while chunks were asked for that are missing: with those of "
                 "now they may be there; do it again",
                 file=self.store.uri,
                 variable=self.path or "/",
@@ -323,7 +321,7 @@ class StoreChunks:
 
     def _begin_check(self) -> Callable[[], None]:
         """Return `check_missing` for what is asked for from now on."""
-        return partial(self.check_missing, self.expired)
+        return partial(self.check_missing, self.renewals)
 
     def list_cells_within(
         self, shape: Sequence[int]
@@ -348,7 +346,7 @@ class StoreChunks:
                 # A server that denies every chunk may deny whatever it is asked for.
                 raise error.at(variable=self.path) from None
             return cells, sizes
-        expired = self.expired
+        renewals = self.renewals
         inside = np.asarray((cells < np.array(shape, np.int64)).all(axis=1))
         cells, sizes = cells[inside], sizes[inside]
         if not self.lists_pages or len(cells) == count:
@@ -360,7 +358,7 @@ class StoreChunks:
         self._check_queries(count - len(cells), UnsupportedError(problem, file=self.store.uri))
         listed = np.ravel_multi_index(tuple(cells.T), shape) if shape else np.zeros(len(cells), int)
         others = self._query_cells(np.setdiff1d(np.arange(count), listed), shape)
-        self.check_missing(expired)
+        self.check_missing(renewals)
         return np.concatenate([cells, others[0]]), np.concatenate([sizes, others[1]])
 
     @property

@@ -210,11 +210,11 @@ class _WriteRequest:
         chunks = self.chunks
 
         def update() -> None:
-            expired = chunks.expired
+            renewals = chunks.renewals
 
             def change_stored(old: Buffer | None) -> bytes | None:
                 if old is None:
-                    chunks.check_missing(expired)
+                    chunks.check_missing(renewals)
                 return change(old)
 
             # The store holds the key's lock from reading to writing, against others that merge.

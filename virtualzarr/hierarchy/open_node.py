@@ -15,11 +15,10 @@ from virtualzarr.metadata import ArrayMetadata, Consolidated, GroupMetadata, nor
 from virtualzarr.metadata.create.group import create_group_metadata
 from virtualzarr.nodes.documents import MARKERS, read_node, validate_path
 from virtualzarr.nodes.replace_documents import settle_pending
-from virtualzarr.nodes.vanished import ask_again, check_group_not_vanished
+from virtualzarr.nodes.vanished import ask_again, check_group_not_vanished, count_renewals
 from virtualzarr.nodes.write_nodes import write_node
 from virtualzarr.stores import Store
 from virtualzarr.stores.location import Location
-from virtualzarr.stores.read_only import unwrap
 from virtualzarr.stores.upgraded import check_not_upgraded
 
 T = TypeVar("T")
@@ -179,10 +178,10 @@ class StoredMembers(Mapping[str, "Array | Group"]):
         others = {name for name in listed if name not in MARKERS}
 
         def find_more() -> None:
-            expired = getattr(unwrap(self.store), "expired", 0)
+            renewals = count_renewals(self.store)
             others.difference_update([name for name in others if self._is_node(name)])
             if others and getattr(self.store, "remote", False):
-                check_group_not_vanished(self.store, self.path, expired)
+                check_group_not_vanished(self.store, self.path, renewals)
 
         ask_again(find_more)
         names = [name for name in listed if name not in others and name not in MARKERS]

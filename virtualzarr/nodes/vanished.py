@@ -8,14 +8,16 @@ that are good no longer.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any, TypeVar
 
 from virtualzarr.errors import NodeNotFoundError, SourceError
 from virtualzarr.nodes.consolidated import members_of
 from virtualzarr.nodes.documents import MARKERS, ancestors, join, load_document
 from virtualzarr.stores import Store
+from virtualzarr.stores.fsspec import FsspecStore
 from virtualzarr.stores.local import LocalStore
 from virtualzarr.stores.read_only import unwrap
 from virtualzarr.stores.upgraded import check_not_upgraded
@@ -23,7 +25,8 @@ from virtualzarr.stores.upgraded import check_not_upgraded
 T = TypeVar("T")
 
 _OR_DENIED = ", or the server denies it to credentials that have expired"
-_MOST_OTHERS = 4
+_MOST_OTHERS, _MOST_REQUESTED = 256, 16
+_CONFIRMED_AT_ONCE = 64
 _MOST_SEEN = 4096
 _MOST_RENEWALS = 3
 
@@ -32,15 +35,61 @@ _seen: set[tuple[str, int, int, int]] = set()
 
 
 class RenewedError(SourceError):
-    """What is missing was asked for with credentials that have expired meanwhile."""
+    """What is missing was asked for with credentials that were replaced meanwhile."""
+
+
+def count_renewals(store: Store) -> int:
+    """Return how often the credentials of a store were replaced by others."""
+    store = unwrap(store)
+    return store.connection.renewals if isinstance(store, FsspecStore) else 0
 
 
 def ask_again(work: Callable[[], T]) -> T:
-    """Do what may find something missing, again where credentials expired meanwhile."""
+    """Do what may find something missing, a few times more where credentials change meanwhile."""
     for _ in range(_MOST_RENEWALS):
         with suppress(RenewedError):
             return work()
     return work()
+
+
+def confirm_missing(
+    check: Callable[[], None],
+    recheck: Callable[[], Callable[[], None]] | None,
+    items: Sequence[T],
+    ask: Callable[[Sequence[T]], bool],
+) -> None:
+    """Check that what is missing is not there, asking for that alone where credentials change.
+
+    Parameters
+    ----------
+    check : callable
+        Raises an error if it may be there.
+    recheck : callable, optional
+        Returns `check` for what is asked for from now on.
+    items : sequence
+        What is missing.
+    ask : callable
+        Asks for some of them again, and tells whether any is still missing.
+    """
+    try:
+        return check()
+    except RenewedError:
+        if recheck is None:
+            raise
+    begin = recheck
+
+    def ask_for(some: Sequence[T]) -> None:
+        check_some = begin()
+        if ask(some):
+            check_some()
+
+    for first in range(0, len(items), _CONFIRMED_AT_ONCE):
+        batch = items[first : first + _CONFIRMED_AT_ONCE]
+        try:
+            ask_for(batch)
+        except RenewedError:  # one by one: tokens may be good for a few requests only
+            for k in range(len(batch)):
+                ask_again(partial(ask_for, batch[k : k + 1]))
 
 
 def check_not_vanished(store: Store, path: str, document: str | None) -> None:
@@ -83,13 +132,13 @@ def check_not_vanished(store: Store, path: str, document: str | None) -> None:
     )
 
 
-def check_group_not_vanished(store: Store, path: str, expired: int) -> None:
+def check_group_not_vanished(store: Store, path: str, renewals: int) -> None:
     """Check that a group is still there, where some of what is listed in it are no members.
 
     Parameters
     ----------
-    expired : int
-        How often credentials had expired before these were asked for.
+    renewals : int
+        What `count_renewals` said before these were asked for.
 
     Raises
     ------
@@ -105,8 +154,8 @@ def check_group_not_vanished(store: Store, path: str, expired: int) -> None:
             "server denies them to credentials that have expired",
             **where,
         )
-    if getattr(unwrap(store), "expired", 0) != expired:
-        raise RenewedError("credentials expired while members of the group were asked for", **where)
+    if count_renewals(store) != renewals:
+        raise RenewedError("credentials changed while members of the group were asked for", **where)
 
 
 def _sign(store: Store, key: str) -> tuple[str, int, int, int] | None:
@@ -146,7 +195,10 @@ def _is_consolidated(store: Store, path: str, name: str) -> bool:
         members = members_of(load_document(data, store, parent), 3 if is_v3 else 2) or {}
         relative = path[len(parent) :].strip("/")
         if (relative if is_v3 else join(relative, name)) in members:
-            others = _others(members, relative, is_v3)
+            is_remote = getattr(store, "remote", False)
+            others = _others(members, relative, is_v3)[
+                : _MOST_REQUESTED if is_remote else _MOST_OTHERS
+            ]
             return not any(store.get(join(parent, other)) is not None for other in others)
     return False
 
@@ -163,4 +215,4 @@ def _others(members: Mapping[str, Any], relative: str, is_v3: bool) -> list[str]
     top = f"{relative.partition('/')[0]}/"
     own = f"{relative}/"
     others = [key for key in keys if not key.startswith(own)]
-    return sorted(others, key=lambda key: key.startswith(top))[:_MOST_OTHERS]
+    return sorted(others, key=lambda key: key.startswith(top))

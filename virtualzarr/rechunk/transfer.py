@@ -289,7 +289,7 @@ class ArrayTransfer:
             boxes = [(tuple(low), tuple(high)) for low, high in
                      zip(self.boxes.low[first:last].tolist(),
                          self.boxes.high[first:last].tolist(), strict=True)]  # fmt: skip
-            tasks = [partial(self._copy_shard, box, counts) for box in boxes]
+            tasks = [partial(ask_again, partial(self._copy_shard, box, counts)) for box in boxes]
             self._run(tasks, int(self.sizes[first:last].sum()))
             self._check_claim()
             progress(sum(_box_size(box) for box in boxes) * self.itemsize)

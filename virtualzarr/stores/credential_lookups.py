@@ -13,14 +13,16 @@ from threading import Thread
 from typing import Any, Protocol, TypeVar
 from weakref import WeakKeyDictionary
 
-from virtualzarr.config import config
 from virtualzarr.errors import AccessError
 from virtualzarr.stores.forks import ForkSafeLock
 
 T = TypeVar("T")
 
+PATIENCE = 300.0
+"""For how many seconds others wait for a look-up, in which a user may have to log in."""
 
-class Provider(Protocol):
+
+class HasLookup(Protocol):
     """Whose credentials are looked up.
 
     Attributes
@@ -41,15 +43,15 @@ class Lookup:
 
     Attributes
     ----------
-    awaited : list of Provider
+    awaited : list of HasLookup
         What it waits for.
     asks_itself : bool
         Whether it would have had to wait for itself.
     """
 
-    def __init__(self, provider: Provider) -> None:
+    def __init__(self, provider: HasLookup) -> None:
         self.provider = provider
-        self.awaited: list[Provider] = []
+        self.awaited: list[HasLookup] = []
         self.asks_itself = False
 
 
@@ -64,7 +66,7 @@ def is_looking_up() -> bool:
 
 
 @contextmanager
-def looking_up(provider: Provider) -> Iterator[Lookup]:
+def looking_up(provider: HasLookup) -> Iterator[Lookup]:
     """Note that credentials are looked up meanwhile."""
     lookup = provider.lookup = Lookup(provider)
     token = _own_lookups.set((*_own_lookups.get(), lookup))
@@ -76,7 +78,7 @@ def looking_up(provider: Provider) -> Iterator[Lookup]:
 
 
 @contextmanager
-def waiting_for(provider: Provider) -> Iterator[None]:
+def waiting_for(provider: HasLookup) -> Iterator[None]:
     """Note that credentials are waited for meanwhile.
 
     Raises
@@ -104,7 +106,7 @@ def waiting_for(provider: Provider) -> Iterator[None]:
         own[-1].awaited.remove(provider)
 
 
-def _find_circle(provider: Provider, own: tuple[Lookup, ...]) -> Lookup | None:
+def _find_circle(provider: HasLookup, own: tuple[Lookup, ...]) -> Lookup | None:
     """Return the one of our own look-ups that a provider waits for, or is of, if any is."""
     asked, seen = [provider], set[int]()
     while asked:
@@ -120,7 +122,7 @@ def _find_circle(provider: Provider, own: tuple[Lookup, ...]) -> Lookup | None:
     return None
 
 
-async def call_in_turn(provider: Provider, function: Callable[..., T], *values: Any) -> T:
+async def call_in_turn(provider: HasLookup, function: Callable[..., T], *values: Any) -> T:
     """Call what may look credentials up, in a thread of its own, and await what it returns.
 
     The default threads of an event loop are few: with all of them waiting for one credential, none
@@ -129,7 +131,7 @@ async def call_in_turn(provider: Provider, function: Callable[..., T], *values: 
     turn = provider.turns.setdefault(asyncio.get_running_loop(), asyncio.Lock())
     with waiting_for(provider):
         try:
-            await asyncio.wait_for(turn.acquire(), config.total_retry_seconds)
+            await asyncio.wait_for(turn.acquire(), PATIENCE)
         except TimeoutError:
             raise late_error(provider) from None
         try:
@@ -138,16 +140,16 @@ async def call_in_turn(provider: Provider, function: Callable[..., T], *values: 
             turn.release()
 
 
-def late_error(provider: Provider) -> AccessError:
+def late_error(provider: HasLookup) -> AccessError:
     """Return the error for who has waited too long for what another one looks up."""
     return AccessError(
-        "others look them up for longer than virtualzarr.config.total_retry_seconds; what they do "
-        "waits for itself, perhaps, by reading what needs them in a thread of its own: credentials "
-        f"for {provider.prefix}"
+        f"others look them up for longer than {PATIENCE:g} s; what they do waits for itself, "
+        "perhaps, by reading what needs them in a thread of its own: credentials for "
+        f"{provider.prefix}"
     )
 
 
-async def _call_in_thread(provider: Provider, function: Callable[..., T], *values: Any) -> T:
+async def _call_in_thread(provider: HasLookup, function: Callable[..., T], *values: Any) -> T:
     loop, context = asyncio.get_running_loop(), copy_context()
     outcome: asyncio.Future[T] = loop.create_future()
 

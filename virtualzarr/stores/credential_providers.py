@@ -19,9 +19,9 @@ from netrc import NetrcParseError, netrc
 from typing import Any, NoReturn
 from weakref import WeakKeyDictionary
 
-from virtualzarr.config import config
 from virtualzarr.errors import AccessError
 from virtualzarr.redaction import find_secrets
+from virtualzarr.stores import credential_lookups
 from virtualzarr.stores.credential_lookups import (
     Lookup,
     call_in_turn,
@@ -114,8 +114,8 @@ class Provider:
     ----------
     lookups : int
         How often they were looked up.
-    expired : int
-        How often, of these, as those before had expired by what was said of them.
+    renewals : int
+        How often others came of that than were there before.
 
     Raises
     ------
@@ -151,7 +151,7 @@ class Provider:
         self._credential: Credential | None = None
         self._problem: str | None = None
         self.lookups = 0
-        self.expired = 0
+        self.renewals = 0
         self._uses = Uses()
         self._recent = deque[Credential](maxlen=_RECENT)
 
@@ -220,8 +220,7 @@ class Provider:
             lookups = self.lookups if lookups is None else lookups
             with self._alone():
                 if self._credential is credential:
-                    self._credential = self._look_up_once(lookups)
-                    self.expired += credential is not None
+                    self._replace(self._look_up_once(lookups))
                 credential = self._credential
         assert credential is not None
         return credential
@@ -232,15 +231,19 @@ class Provider:
         with self._alone():  # of those who were refused together, one asks
             if self._credential is used:
                 renewed = self._look_up_once(lookups)
-                self._credential = used if used and renewed.is_same(used) else renewed
+                self._replace(used if used and renewed.is_same(used) else renewed)
             assert self._credential is not None
             return self._credential
+
+    def _replace(self, credential: Credential) -> None:
+        old, self._credential = self._credential, credential
+        self.renewals += old is not None and not credential.is_same(old)
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
         """Wait for who looks it up, and exclude all others."""
         with waiting_for(self):
-            if not self._lock.acquire(timeout=config.total_retry_seconds):
+            if not self._lock.acquire(timeout=credential_lookups.PATIENCE):
                 raise late_error(self)
             try:
                 yield
@@ -279,7 +282,7 @@ class Provider:
             if (problem := _find_web_problem(values)) is not None:
                 raise AccessError(f"{problem}: credentials for {self.prefix}")
             values = self._as_basic(values)
-        if not _is_date(values.get("expires_at", 0)):
+        if not _is_timestamp(values.get("expires_at", 0)):
             raise AccessError(f"expires_at is no date or number: credentials for {self.prefix}")
         return Credential(values, time.time(), Uses(self._uses))
 
@@ -383,9 +386,10 @@ def _find_web_problem(values: Mapping[str, Any]) -> str | None:
     return None
 
 
-def _is_date(value: object) -> bool:
+def _is_timestamp(value: object) -> bool:
     with suppress(OverflowError):
-        return isinstance(value, int | float) and math.isfinite(value)
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            return math.isfinite(value)
     return False
 
 

@@ -80,9 +80,9 @@ class Keyring:
         return frozenset[str]().union(*names)
 
     @property
-    def expired(self) -> int:
-        """How often credentials were looked up anew as they had expired."""
-        return sum(provider.expired for provider in self._providers.values())
+    def renewals(self) -> int:
+        """How often other credentials came of a look-up than were there before."""
+        return sum(provider.renewals for provider in self._providers.values())
 
     @property
     def secrets(self) -> frozenset[str]:

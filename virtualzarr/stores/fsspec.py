@@ -10,7 +10,7 @@ from urllib.parse import quote, unquote
 
 from virtualzarr.config import config
 from virtualzarr.errors import SourceError, SourceNotFoundError, UnsupportedError
-from virtualzarr.stores.credentials import secrets_of
+from virtualzarr.stores.credentials import find_keyring, secrets_of
 from virtualzarr.stores.files import Buffer, ByteFile, Fingerprint, RemoteFile
 from virtualzarr.stores.fingerprints import LengthError, check_length
 from virtualzarr.stores.fsspec_connection import Connection
@@ -27,7 +27,7 @@ from virtualzarr.stores.store import (
     thread_lock,
 )
 from virtualzarr.stores.transport import Answer
-from virtualzarr.stores.uris import is_object_store
+from virtualzarr.stores.uris import is_object_store, is_web
 
 NOT_FOUND_ERRORS = (FileNotFoundError, NotADirectoryError, IsADirectoryError)
 """Exceptions of file systems where there is no file."""
@@ -94,9 +94,9 @@ class FsspecStore:
         self._quoted = self.root.startswith(("http://", "https://"))
 
     @property
-    def expired(self) -> int:
-        """How often credentials have expired, and were looked up anew."""
-        return self.connection.expired
+    def renewals(self) -> int:
+        """How often credentials were replaced by others."""
+        return self.connection.renewals
 
     def to_uri(self, key: str) -> str:
         """Return the URL of the object under a key.
@@ -244,6 +244,13 @@ class FsspecStore:
             notify_change(uri)
 
     def _pipe(self, path: str, uri: str, data: bytes) -> None:
+        keyring = find_keyring(self.storage_options)
+        if is_web(uri) and keyring is not None and keyring.find(uri) is not None:
+            raise UnsupportedError(
+                "credentials by prefix are not sent with what is written over HTTP: give headers "
+                "in storage_options, without a prefix",
+                file=uri,
+            )
         try:
             # File systems have different names for the last argument.
             self.connection.call("pipe_file", path, uri, data)

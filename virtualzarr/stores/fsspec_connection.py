@@ -42,7 +42,7 @@ from virtualzarr.stores.request_loop import with_request_loop
 from virtualzarr.stores.retry import retry_blocking
 from virtualzarr.stores.s3 import with_region, without_own_retries
 from virtualzarr.stores.transport import Answer, MemberTransport, Transport, transport_for
-from virtualzarr.stores.uris import is_web, origin_of, parse_url, split_archives
+from virtualzarr.stores.uris import is_cached, is_web, origin_of, parse_url, split_archives
 from virtualzarr.stores.web_sessions import with_own_session
 
 T = TypeVar("T")
@@ -86,6 +86,13 @@ def filesystem(location: Location, credential: Credential | None = None) -> tupl
     if credential is not None:
         options |= credential.as_options()
     check_options(uri, options)
+    if keyring is not None and is_cached(uri) and keyring.find(uri.rpartition("::")[2]) is not None:
+        raise UnsupportedError(
+            "caches of fsspec do not send credentials by prefix: give them as options under the "
+            "protocol, such as storage_options={'https': {'headers': ...}}, or open the URL "
+            "without it, with virtualzarr.config.disk_cache",
+            file=uri,
+        )
     if uri.startswith(("s3://", "s3a://")) and "::" not in uri:
         options = with_region(without_own_retries(options))
     if is_web(uri) and "::" not in uri:
@@ -233,9 +240,9 @@ class Connection:
         return self._fs, self._login
 
     @property
-    def expired(self) -> int:
-        """How often credentials have expired, and were looked up anew."""
-        return 0 if self._keyring is None else self._keyring.expired
+    def renewals(self) -> int:
+        """How often credentials were replaced by others."""
+        return 0 if self._keyring is None else self._keyring.renewals
 
     def describe_access(self) -> bytes | None:
         """Return what tells the service and the login from others, which is secret.

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, MutableMapping
-from contextlib import AbstractContextManager, nullcontext
-from functools import partial
+from collections.abc import Callable, Iterator, MutableMapping
+from contextlib import AbstractContextManager, nullcontext, suppress
 from threading import Lock
-from typing import Any
+from typing import Any, TypeVar
 
 from virtualzarr.errors import SourceNotFoundError
 from virtualzarr.stores.listing import beneath_caches, list_files_below
 from virtualzarr.stores.location import Location
 from virtualzarr.stores.retry import retry_blocking
 from virtualzarr.stores.transport import transport_for
+
+T = TypeVar("T")
 
 
 class LiteralMapping(MutableMapping[str, bytes]):
@@ -56,41 +57,44 @@ class LiteralMapping(MutableMapping[str, bytes]):
         return path
 
     def __getitem__(self, key: str) -> bytes:
+        path = self._path(key)
+        return self._attempt(lambda: self._transport.fetch(path, 0, None)[0], key)
+
+    def _attempt(self, work: Callable[[], T], key: str) -> T:
+        """Do something that may be done twice; `KeyError` where there is no such file."""
+
+        def attempt() -> T:
+            with self._guard:
+                try:
+                    return work()
+                except Exception as error:
+                    if (transient := self._transport.as_transient(error)) is None:
+                        raise
+                    raise transient from error
+
         try:
-            return retry_blocking(partial(self._read, self._path(key)))
+            return retry_blocking(attempt)
         except (SourceNotFoundError, *self.mapping.missing_exceptions) as error:
             raise KeyError(key) from error
 
-    def _read(self, path: str) -> bytes:
-        with self._guard:
-            try:
-                return self._transport.fetch(path, 0, None)[0]
-            except Exception as error:
-                if (transient := self._transport.as_transient(error)) is None:
-                    raise
-                raise transient from error
-
     def __setitem__(self, key: str, value: bytes) -> None:
         fs, path = self.mapping.fs, self._path(key)
-        fs.makedirs(fs._parent(path), exist_ok=True)
-        fs.pipe_file(path, value)
+        self._attempt(lambda: fs.makedirs(fs._parent(path), exist_ok=True), key)
+        self._attempt(lambda: fs.pipe_file(path, value), key)
 
     def __delitem__(self, key: str) -> None:
-        try:
-            self.mapping.fs.rm_file(self._path(key))
-        except self.mapping.missing_exceptions as error:
-            raise KeyError(key) from error
+        path = self._path(key)
+        self._attempt(lambda: self.mapping.fs.rm_file(path), key)
 
     def __iter__(self) -> Iterator[str]:
         fs, root = self.mapping.fs, self.mapping.root
-        try:
-            paths = [entry.path for entry in list_files_below(fs, root)]
-        except FileNotFoundError:
-            return
-        yield from map(self.mapping._str_to_key, paths)
+        with suppress(KeyError):
+            entries = self._attempt(lambda: list_files_below(fs, root), "")
+            yield from [self.mapping._str_to_key(entry.path) for entry in entries]
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
 
     def __contains__(self, key: object) -> bool:
-        return isinstance(key, str) and bool(self.mapping.fs.isfile(self._path(key)))
+        # Not `isfile`, to which whatever fails is no file.
+        return isinstance(key, str) and self.get(key) is not None

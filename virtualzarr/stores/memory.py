@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from contextlib import suppress
 from functools import partial
 from typing import TypeVar
 
@@ -111,9 +112,14 @@ class MemoryStore:
 
 def _change(mapping: MutableMapping[str, bytes], key: str, value: bytes | None) -> None:
     if value is None:
-        _attempt(partial(mapping.pop, key, None), key)
+        _attempt(partial(_delete, mapping, key), key)
     else:
         _attempt(partial(mapping.__setitem__, key, value), key)
+
+
+def _delete(mapping: MutableMapping[str, bytes], key: str) -> None:
+    with suppress(KeyError):  # not `pop`, which may read the value before
+        del mapping[key]
 
 
 def _attempt(work: Callable[[], T], key: str) -> T:

@@ -77,18 +77,23 @@ def transport_for(fs: Any, location: Location, keyring: Keyring | None = None) -
     kinds = {f"{kind.__module__}.{kind.__name__}" for kind in type(fs).__mro__}
     if "fsspec.implementations.local.LocalFileSystem" in kinds:
         return LocalTransport(fs)
-    if "fsspec.implementations.http.HTTPFileSystem" in kinds:
+    if _is_http(fs):
         return HttpTransport(fs, location, keyring)
     if "s3fs.core.S3FileSystem" in kinds:
         return S3Transport(fs)
     if "fsspec.implementations.ftp.FTPFileSystem" in kinds:
         return FtpTransport(fs)
     beneath = beneath_caches(fs)
-    if beneath is not fs and hasattr(type(beneath), "encode_url"):
+    if beneath is not fs and _is_http(beneath):
         return WebCopyTransport(fs, HttpTransport(beneath, location, keyring))
     if "fsspec.implementations.cached.WholeFileCacheFileSystem" in kinds:
         return CopyTransport(fs)
     return FsspecTransport(fs)
+
+
+def _is_http(fs: Any) -> bool:
+    kinds = {f"{kind.__module__}.{kind.__name__}" for kind in type(fs).__mro__}
+    return "fsspec.implementations.http.HTTPFileSystem" in kinds
 
 
 class FsspecTransport(Listings):
@@ -152,7 +157,7 @@ class CopyTransport(FsspecTransport):
 class WebCopyTransport(CopyTransport):
     """Files of web servers that fsspec copies, or blocks of them.
 
-    To fsspec, no answer of a web server, such as that it is busy, is that there is no such file.
+    Caches of fsspec say of every answer that is no success, such as 503, that there is no file.
 
     Parameters
     ----------

@@ -45,16 +45,13 @@ from virtualzarr.errors import (
     VirtualZarrError,
 )
 from virtualzarr.metadata import ArrayMetadata
-from virtualzarr.nodes.vanished import RenewedError, ask_again
+from virtualzarr.nodes.vanished import confirm_missing
 from virtualzarr.stores.coalesce import plan_reads
 from virtualzarr.stores.files import Buffer
 from virtualzarr.stores.invalidation import notify_change
 
 MANY_CHUNKS, TINY_CHUNK = 1024, 4096
 """From this many chunks below this size on, reading uncompressed local ones beats the cache."""
-
-_CONFIRMED_AT_ONCE = 64
-"""Chunks that are missing are asked for again by so many: credentials live longer than that."""
 
 MAX_RETRIES = 100
 """How often shards are read that are replaced meanwhile."""
@@ -401,21 +398,15 @@ class ReadRequest:
 
     def confirm_missing(self) -> None:
         """Check that chunks that are missing are not there, and read those that are."""
-        try:
-            return self.located.check_missing()
-        except RenewedError:
-            if self.located.recheck is None:
-                raise
-            rows = np.flatnonzero(np.isin(self.located.cell, self.missing))
-        for first in range(0, len(rows), _CONFIRMED_AT_ONCE):
-            ask_again(partial(self._read_again, rows[first : first + _CONFIRMED_AT_ONCE]))
+        rows = np.flatnonzero(np.isin(self.located.cell, self.missing)).tolist()
+        check, recheck = self.located.check_missing, self.located.recheck
+        confirm_missing(check, recheck, rows, self._read_again)
 
-    def _read_again(self, rows: NDArray[np.int64]) -> None:
-        located = self.located.relocated(rows)
+    def _read_again(self, rows: Sequence[int]) -> bool:
+        located = self.located.to_ask_again(np.array(rows))
         fresh = replace(self, located=located, missing=[], replaced={}, cached=None)
         fresh.run()
-        if fresh.missing:
-            located.check_missing()
+        return bool(fresh.missing)
 
     def note_replaced(self, i: int, error: SourceError) -> None:
         """Note that the file of a chunk was replaced, or deleted, after it had been located.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple
@@ -22,6 +22,7 @@ from virtualzarr.codecs.core.base import Buffer, as_view
 from virtualzarr.codecs.sharding import Index, Shard
 from virtualzarr.config import config
 from virtualzarr.errors import SourceChangedError, SourceNotFoundError, VirtualZarrError
+from virtualzarr.nodes.vanished import confirm_missing
 from virtualzarr.stores import invalidation
 from virtualzarr.stores.files import (
     ByteFile,
@@ -94,14 +95,20 @@ class ShardIndexReader:
         def read(j: int) -> None:
             indexes[j] = self._read_index(j)
 
-        tasks: list[Task] = [partial(read, j) for j in range(count)]
-        if count > 1 and not alone and self.located.open_file(int(self.located.file[0])).remote:
-            run_shared(tasks, remote=True)
-        else:
-            for task in tasks:
-                task()
-        if any(index is None for index in indexes):
-            self.located.check_missing()
+        def read_some(numbers: Sequence[int]) -> bool:
+            tasks: list[Task] = [partial(read, j) for j in numbers]
+            first = self.located.open_file(int(self.located.file[0])) if tasks else None
+            if len(tasks) > 1 and not alone and first is not None and first.remote:
+                run_shared(tasks, remote=True)
+            else:
+                for task in tasks:
+                    task()
+            return any(indexes[j] is None for j in numbers)
+
+        if read_some(range(count)):
+            missing = [j for j, index in enumerate(indexes) if index is None]
+            check, recheck = self.located.check_missing, self.located.recheck
+            confirm_missing(check, recheck, missing, read_some)
         return indexes
 
     def read_first(self) -> Index | None:

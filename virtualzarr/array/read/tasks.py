@@ -241,6 +241,7 @@ def fill_missing_chunk(
     if not request.located.may_be_missing or request.located.must_exist:
         raise error.at(**request.chunk_context(i))
     if not request.fill_missing:
+        request.located.check_missing()
         raise ChunkNotFoundError("the chunk is missing").at(**request.chunk_context(i)) from error
     fill()
     if request.remote or not request.missing:  # of local files, one is enough to look at the array
