@@ -22,9 +22,9 @@ from tests.stores.logins import DATA, HERE, HOST, SECRET, expire_after, expire_k
 from tests.stores.test_credentials import shown
 from tests.stores.webserver import web_server
 from virtualzarr.dataset.arrivals import list_folder
-from virtualzarr.errors import AccessError, NodeNotFoundError, SourceError
+from virtualzarr.errors import AccessError, NodeNotFoundError, SourceError, UnsupportedError
 from virtualzarr.stores import FsspecStore, credential_lookups
-from virtualzarr.stores.credentials import Keyring
+from virtualzarr.stores.credentials import Keyring, find_keyring
 from virtualzarr.stores.files import RemoteFile, take_fingerprint
 from virtualzarr.stores.location import Location
 
@@ -368,6 +368,93 @@ def test_parts_of_chunks_that_were_denied_are_written_into_what_is_there(monkeyp
         server.perform = deny
         array[0] = 99
         assert array[...].tolist() == [99, *range(2, 9)]
+
+
+def refuse_first_key(server, status, code):
+    """Answer 404 to the first key where chunks are asked for, and refuse it elsewhere."""
+    perform = server.perform
+
+    def deny(method, path, headers, body):
+        if "Credential=key1/" not in headers["Authorization"]:
+            return perform(method, path, headers, body)
+        if "/c/" in path:
+            return 404, {}, b"<Error><Code>NoSuchKey</Code></Error>"
+        return status, {}, f"<Error><Code>{code}</Code></Error>".encode()
+
+    server.perform = deny
+
+
+@pytest.mark.parametrize(("status", "code"), [(401, "Unauthorized"), (400, "ExpiredToken")])
+@pytest.mark.parametrize("shards", [None, (4,)])
+@pytest.mark.parametrize("fill_missing", [True, False])
+def test_a_refusal_between_a_chunk_and_the_document(
+    monkeypatch, status, code, shards, fill_missing
+):
+    """The key that is asked for then finds the document: the chunk was denied to the first."""
+    pytest.importorskip("s3fs")
+    monkeypatch.setattr(
+        issued, "options", lambda count: {"key": f"key{count}", "secret": SECRET, "token": "t"}
+    )
+    with running() as server:
+        login = {
+            "endpoint_url": server.url, "client_kwargs": {"region_name": "here"},
+            "credentials": {"s3://bucket/a": f"{HERE}:give_token"},
+        }  # fmt: skip
+        array = vz.create_array(
+            "s3://bucket/a", name="v", data=np.arange(1, 9), chunks=(2,), shards=shards,
+            storage_options=login,
+        )  # fmt: skip
+        array.fill_missing = fill_missing
+        perform = server.perform
+        refuse_first_key(server, status, code)
+        assert array[...].tolist() == [*range(1, 9)]
+        assert issued.count == 2
+        find_keyring.__globals__["_keyring_of"].cache_clear()
+        server.perform = perform
+        issued.count = 0
+        array = vz.open_array("s3://bucket/a", "v", mode="r+", storage_options=login)
+        refuse_first_key(server, status, code)
+        array[0] = 99
+        assert array[...].tolist() == [99, *range(2, 9)]
+
+
+@pytest.mark.parametrize("shards", [None, (2, 5)])
+def test_sparse_arrays_are_read_while_tokens_are_renewed(server, tmp_path, monkeypatch, shards):
+    """Also where a token is good for a few requests, so that it changes all the time."""
+    array = vz.create_array(
+        tmp_path / "served" / "private" / "s.zarr", shape=(40, 10), chunks=(1, 5), shards=shards,
+        dtype="i4", fill_value=-1,
+    )  # fmt: skip
+    array[::8] = 7
+    expected = array[...]
+    login = {"credentials": {f"{server.url}/private": f"{HERE}:give_token"}}
+    expire_after(server, 5)
+    with vz.config.set(requests=2):
+        opened = vz.open(f"{server.url}/private/s.zarr", storage_options=login)
+        assert np.array_equal(opened[...], expected)
+        assert np.array_equal(opened[::3, 1:7:2], expected[::3, 1:7:2])
+        assert np.array_equal(opened.vindex[[0, 39, 8], [1, 2, 3]], expected[[0, 39, 8], [1, 2, 3]])
+
+
+def test_credentials_that_do_not_change_are_no_doubt(server, tmp_path, monkeypatch):
+    """As of clocks that differ: the same token, looked up all the time."""
+    vz.create_array(tmp_path / "served" / "private" / "s.zarr", shape=(8,), chunks=(1,), dtype="i4")
+    monkeypatch.setattr(issued, "options", lambda count: {"bearer": SECRET, "expires_at": 0})
+    login = {"credentials": {f"{server.url}/private": f"{HERE}:give_token"}}
+    opened = vz.open(f"{server.url}/private/s.zarr", storage_options=login)
+    server.requests.clear()
+    assert not opened[...].any()
+    assert len(server.requests) == 9
+
+
+def test_credentials_are_refused_where_they_are_not_sent(server):
+    """Through caches of fsspec, and with what is written over HTTP."""
+    login = {"credentials": {f"{server.url}/private": f"{HERE}:give_lasting_token"}}
+    with pytest.raises(UnsupportedError, match="caches of fsspec do not send"):
+        vz.open(f"simplecache::{server.url}/private/a.zarr", storage_options=login)
+    array = vz.open_array(f"{server.url}/private/a.zarr", mode="r+", storage_options=login)
+    with pytest.raises(UnsupportedError, match="are not sent with what is written"):
+        array[...] = 5
 
 
 def test_members_that_were_denied_are_not_left_out(server, tmp_path):
