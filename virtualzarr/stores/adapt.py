@@ -93,7 +93,7 @@ def is_read_only(target: Any) -> bool:
 
 
 def _is_kind(target: Any, module: str, name: str) -> bool:
-    """Tell whether it is of that very class: subclasses may do anything with what is stored."""
+    """Tell whether it is of a class of a package itself: subclasses may do anything."""
     kind = type(target)
     return kind.__name__ == name and f"{kind.__module__}.".startswith(f"{module}.")
 
@@ -161,8 +161,8 @@ def _adapt_file(file: Any) -> str:
     path = raw.name if isinstance(raw, io.FileIO) else None
     if not isinstance(path, str | bytes) or not _leads_to(path, raw):
         raise UnsupportedError(
-            "an open file is read by its path, and this one has none; write it to a file, or to "
-            "memory:// of fsspec"
+            "an open file is read by its path, and this one has none, or none any more; give the "
+            "path, of a member of an archive zip://member::archive.zip, or write it to a file"
         )
     return os.path.abspath(os.fsdecode(path))
 

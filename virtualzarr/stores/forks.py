@@ -63,7 +63,7 @@ _used_in: dict[str, int] = {}
 
 
 def check_not_forked(library: str, *work: Coroutine[Any, Any, Any]) -> None:
-    """Refuse a library that waits for ever in a process that was forked after it was used.
+    """Refuse a library that waits for ever in a process that was forked after we have used it.
 
     Its threads are not there any more, which it does not notice.
 

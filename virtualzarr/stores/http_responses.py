@@ -18,6 +18,10 @@ _SPAN = re.compile(r"bytes (?:(-?\d{1,19})-(\d{1,19})|\*)/(\d{1,19}|\*)$")
 PAGE_BYTES = 512
 """So many bytes tell a web page from other files."""
 
+_IS_PAGE = (
+    "the server answered with a web page, as it does where a login is missing or has expired, and "
+    "not with the file"
+)
 _PAGE = re.compile(
     rb"(?:\xef\xbb\xbf)?\s*<(?:!doctype\s+html|html|head|body|script)", re.IGNORECASE
 )
@@ -110,6 +114,8 @@ def check_range(
     if end is None:
         if start < 0 or (start == 0 and size is not None and stop is not None and size <= stop):
             return
+        if is_html(response):
+            raise SourceError(_IS_PAGE, file=url)
         raise SourceError(
             "bytes in the middle were asked for and all of them came: "
             "the server does not understand byte ranges",
@@ -145,11 +151,7 @@ def check_no_page(response: Any, url: str, data: bytes) -> None:
     is_said = is_html(response) or not response.headers.get("Content-Type")
     if is_wanted or not is_said or not _PAGE.match(data[:PAGE_BYTES]):
         return
-    raise SourceError(
-        "the server answered with a web page, as it does where a login is missing or has expired, "
-        "and not with the file",
-        file=url,
-    )
+    raise SourceError(_IS_PAGE, file=url)
 
 
 async def read_body(response: Any, url: str, length: int | None, limit: int | None) -> bytes:

@@ -96,6 +96,10 @@ class ZipStore:
         "update excludes threads that use this very store; no other process may write to the "
         "file; others read what there was when a directory was written last, at latest by close()"
     )
+    problem = (
+        "the store is read-only: to write into a zip file, give a store that you close, as in "
+        'with virtualzarr.stores.ZipStore(path, "a") as store'
+    )
 
     def __init__(self, path: str | os.PathLike[str], mode: Literal["r", "w", "a"] = "r") -> None:
         self.uri = resolve_uri(path)
