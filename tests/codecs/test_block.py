@@ -43,6 +43,7 @@ TAILS = {
     "lz4": [("numcodecs.lz4", {})],
     "blosc": [("blosc", {})],
     "bz2": [("numcodecs.bz2", {})],
+    "zstd": [("zstd", {})],
 }
 
 
@@ -175,12 +176,16 @@ def test_bombs_raise_before_they_take_memory(name):
         tracemalloc.stop()
 
 
-def test_the_error_names_the_codec_and_the_sizes():
-    short = Pipeline([make("bytes", endian="little"), make("numcodecs.zlib")])
+@pytest.mark.parametrize("name", ["numcodecs.zlib", "numcodecs.bz2", "numcodecs.lzma", "zstd"])
+def test_the_error_names_the_codec_and_the_sizes(name):
+    short = Pipeline([make("bytes", endian="little"), make(name)])
     data = short.for_block((750,), "i4").encode(np.zeros(750, "i4"))
-    with pytest.raises(CodecError) as error:
-        short.for_block((1024,), "i4").decode(data)
-    assert "numcodecs.zlib: decoded 3000 bytes, the block needs 4096" in str(error.value)
+    codec = short.for_block((1024,), "i4")
+    problem = f"{name}: decoded 3000 bytes, the block needs 4096"
+    with pytest.raises(CodecError, match=problem):
+        codec.decode(data)
+    with pytest.raises(CodecError, match=problem):
+        codec.decode_into(data, strided((1024,), "i4"))
 
 
 @pytest.mark.parametrize("tail", ["shuffle-zlib", "shuffle-zstd-sum", "zlib", "lz4", "blosc"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import struct
 
 import google_crc32c
@@ -99,18 +100,20 @@ def test_blocks_come_back(drawn, dtype, data):
 @pytest.mark.parametrize("edges", [(64,), (4, 8), (2, 4, 8)], ids=str)
 @pytest.mark.parametrize("endian", [LITTLE, BIG], ids=["little", "big"])
 @pytest.mark.parametrize("dtype", ["i2", "f4", "M8[s]", "S3"])
-def test_small_sub_chunks_are_decoded_together(dtype, endian, edges, monkeypatch):
+@pytest.mark.parametrize("box_bytes", [1, 600, 1 << 20])
+def test_small_sub_chunks_are_decoded_together(box_bytes, dtype, endian, edges, monkeypatch):
     shape = tuple(3 * edge for edge in edges)
     block = block_of(np.dtype(dtype), shape, 1)
     codec = Pipeline([sharding(edges, [endian, "zstd"])]).for_block(shape, dtype, 0)
     encoded = codec.encode(block)
-    together, results = Sharding._decode_together, []
+    together, results = Sharding._decode_boxes, []
 
     def note(self, *args):
         results.append(together(self, *args))
         return results[-1]
 
-    monkeypatch.setattr(Sharding, "_decode_together", note)
+    monkeypatch.setattr(Sharding, "_decode_boxes", note)
+    monkeypatch.setattr("virtualzarr.codecs.sharding._BOX_BYTES", box_bytes)
     # Into memory with gaps, as that of a larger array; and backwards, as for a selection.
     large = np.zeros([2 * length for length in shape], block.dtype)
     places = large[(slice(1, None, 2),) * block.ndim], np.empty_like(block)[::-1]
@@ -118,12 +121,24 @@ def test_small_sub_chunks_are_decoded_together(dtype, endian, edges, monkeypatch
         codec.decode_into(encoded, out)
         assert same(np.ascontiguousarray(out), block)
     assert np.count_nonzero(large) == np.count_nonzero(block)
-    assert [one is not None for one in results] == [True, True]
+    assert results == [True, True]
     # One that is missing, or not stored as the others are, is decoded alone.
     shard = codec.encode(np.concatenate([np.zeros_like(block[: edges[0]]), block[edges[0] :]]))
     assert same(codec.decode(shard)[edges[0] :], block[edges[0] :])
     monkeypatch.setattr(Zstd, "decode_many", lambda self, chunks, size: None)
     assert same(codec.decode(encoded), block)
+
+
+@given(st.lists(st.integers(1, 5), max_size=4), st.integers(0, 200))
+def test_boxes_hold_every_sub_chunk_once(counts, most):
+    edges = [2] * len(counts)
+    shard = sharding(edges).shard([2 * n for n in counts])
+    numbers = np.arange(math.prod(counts)).reshape(counts)
+    boxes = [*shard.iter_boxes(most)]
+    found = [numbers[box].reshape(-1).tolist() for _, box in boxes]
+    assert found == [[*range(entries.start, entries.stop)] for entries, _ in boxes]
+    assert [i for box in found for i in box] == [*range(numbers.size)]
+    assert max(map(len, found)) <= max(most, 1)
 
 
 def test_the_bytes_are_those_of_the_specification():

@@ -26,7 +26,6 @@ from virtualzarr.codecs.core.fill_value import full_block, is_filled
 from virtualzarr.codecs.core.pipeline import BatchDecoder, Pipeline
 from virtualzarr.codecs.core.scratch import allocate
 from virtualzarr.codecs.transpose import Transpose, inverse
-from virtualzarr.config import config
 from virtualzarr.errors import CodecError, UnsupportedError, VirtualZarrError
 
 INDEX_CODECS = ({"name": "bytes", "configuration": {"endian": "little"}}, {"name": "crc32c"})
@@ -36,6 +35,7 @@ MAX_ENTRIES = 1 << 30
 """A shard with more sub-chunks is refused: its index alone has 16 bytes for each."""
 
 _MEMBERS = ("chunk_shape", "codecs", "index_codecs", "index_location")
+_BOX_BYTES = 512 * 1024  # more of fresh memory takes longer than it saves
 _EMPTY = np.uint64(2**64 - 1)
 _FURTHEST = 2**62
 
@@ -190,8 +190,7 @@ class Sharding(ArrayBytes):
         inner = self.pipeline.for_block(self.chunk_shape, spec.dtype, spec.fill)
         batches = self.pipeline.batch_decoder(self.chunk_shape, spec.dtype, spec.fill)
         is_full = len(stored) == shard.entries
-        if is_full and (blocks := self._decode_together(batches, encoded)) is not None:
-            shard.view_subchunks(out)[...] = blocks.reshape(shard.counts + self.chunk_shape)
+        if is_full and batches is not None and self._decode_boxes(shard, batches, encoded, out):
             return
         steps = zip(repeat(False), encoded) if batches is None else batches.decode(encoded)
         places = zip(stored.tolist(), shard.iter_slices(stored), steps, strict=True)
@@ -202,21 +201,26 @@ class Sharding(ArrayBytes):
             except CodecError as error:
                 raise self.error(f"sub-chunk {shard.coordinates(i)}: {error.message}") from error
 
-    def _decode_together(
-        self, batches: BatchDecoder | None, encoded: Sequence[Buffer]
-    ) -> Block | None:
-        """Return the elements of all sub-chunks one after the other, if they decode to elements.
+    def _decode_boxes(
+        self, shard: Shard, batches: BatchDecoder, encoded: Sequence[Buffer], out: Block
+    ) -> bool:
+        """Decode all sub-chunks, several at once, if they decode to elements; tell whether it did.
 
         They are copied in one go then: threads that copy many small blocks take turns for each.
         """
-        if batches is None or batches.others.raw is None:
-            return None
+        if batches.others.raw is None:
+            return False
         dtype, order = batches.others.raw
-        is_c_order = [*order] == [*self.order] == [*range(len(order))]
-        if not is_c_order or len(encoded) * batches.others.nbytes > config.batch_bytes:
-            return None
-        decoded = batches.decode_last(encoded)
-        return None if decoded is None else np.frombuffer(b"".join(decoded), dtype)
+        if not [*order] == [*self.order] == [*range(len(order))]:
+            return False
+        blocks = shard.view_subchunks(out)
+        for entries, box in shard.iter_boxes(_BOX_BYTES // max(batches.others.nbytes, 1)):
+            decoded = batches.decode_last(encoded[entries])
+            if decoded is None:
+                return False
+            part = blocks[box]
+            part[...] = np.frombuffer(b"".join(decoded), dtype).reshape(part.shape)
+        return True
 
     def encode(self, block: Block, spec: ChunkSpec) -> Buffer:
         """Return a shard with the sub-chunks that hold more than the fill value."""
@@ -312,6 +316,36 @@ class Shard:
             for number, edge in zip(along, self.codec.chunk_shape, strict=True)
         ]
         return zip(*slices, repeat(...)) if slices else repeat((...,), len(entries))
+
+    def iter_boxes(self, most: int) -> Iterator[tuple[slice, tuple[Any, ...]]]:
+        """Yield boxes of sub-chunks that follow one another in the index: together they are all.
+
+        Parameters
+        ----------
+        most : int
+            Sub-chunks in a box, or one if that is less.
+
+        Yields
+        ------
+        slice
+            Entries of the index, in C order.
+        tuple
+            The box in what `view_subchunks` returns.
+        """
+        axis, count = len(self.counts), 1
+        while axis and count * self.counts[axis - 1] <= most:
+            axis -= 1
+            count *= self.counts[axis]
+        if not axis:
+            yield slice(0, count), (...,)
+            return
+        length, step, first = self.counts[axis - 1], max(most // count, 1), 0
+        for outer in np.ndindex(self.counts[: axis - 1]):
+            for start in range(0, length, step):
+                stop = min(start + step, length)
+                last = first + (stop - start) * count
+                yield slice(first, last), (*outer, slice(start, stop))
+                first = last
 
     def view_subchunks(self, block: Block) -> Block:
         """Return a view of a block: first the axes that count sub-chunks, then those of one."""

@@ -87,42 +87,52 @@ class Zstd(BytesBytes):
         """The decoder that writes into given memory, but takes longer to get ready."""
         return find_imagecodecs("zstd_decode", "ZSTD")
 
+    def fills_memory(self, size: int) -> bool:
+        """Tell whether imagecodecs is used: it takes longer to start, and does not copy."""
+        is_large = size >= _LARGE and self._in_place is not None
+        return is_large or _library() is None
+
     def decode(self, data: Buffer, size: int | None, limit: int) -> Buffer:
         """Decompress at most the bytes allowed."""
-        if size is not None:
+        if size is None:
+            if _library() is None:
+                raise MissingDependencyError(
+                    "zstd data of unknown size need the package zstandard: install it"
+                )
+            return self._decode_frames(data, limit)
+        if self.fills_memory(size):
             return super().decode(data, size, limit)
-        if _library() is None:
-            raise MissingDependencyError(
-                "zstd data of unknown size need the package zstandard: install it"
-            )
-        return self._decode_frames(data, limit)
+        return self._decompress(data, size)
 
     def decode_into(self, data: Buffer, out: Block) -> None:
         """Decompress into `out`: large blocks without an intermediate copy."""
-        library = _library()
-        if library is None:
+        if _library() is None:
             self._decode_by_imagecodecs(data, out)
             return
-        # imagecodecs takes longer to start but writes into `out`; below, copying costs less.
-        if out.size >= _LARGE and self._in_place is not None:
+        if self.fills_memory(out.size):
+            assert self._in_place is not None
             try:
                 if self._in_place(data, out=out).size == out.size:
                     return
             except (RuntimeError, ValueError):
                 pass  # corrupt: frame by frame it will show how
+        as_view(out)[:] = self._decompress(data, out.size)
+
+    def _decompress(self, data: Buffer, size: int) -> bytes:
+        """Return the bytes of one or more frames, which must be so many."""
+        library = _library()
         try:
-            size = library.frame_content_size(data)
-            if size == out.size or (size == _UNKNOWN and out.size):
-                result = _local().context.decompress(data, out.size, allow_extra_data=False)
-                if len(result) == out.size:
-                    as_view(out)[:] = result
-                    return
+            stated = library.frame_content_size(data)
+            if stated == size or (stated == _UNKNOWN and size):
+                result: bytes = _local().context.decompress(data, size, allow_extra_data=False)
+                if len(result) == size:
+                    return result
         except library.ZstdError:
             pass  # more than one frame, or corrupt: frame by frame it will show
-        result = self._decode_frames(data, out.size)
-        if len(result) != out.size:
-            raise self.size_error(len(result), out.size)
-        as_view(out)[:] = result
+        result = self._decode_frames(data, size)
+        if len(result) != size:
+            raise self.size_error(len(result), size)
+        return result
 
     def decode_many(self, chunks: Sequence[Buffer], size: int) -> Sequence[Buffer] | None:
         """Decompress many frames of one size in one go; None: one by one it will show why not."""

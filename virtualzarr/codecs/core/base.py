@@ -385,6 +385,10 @@ class BytesBytes(Codec):
         """Return the encoded size of `size` bytes, if that is always the same."""
         return None
 
+    def fills_memory(self, size: int) -> bool:
+        """Tell whether `decode_into` writes so many bytes where they are wanted, without a copy."""
+        return type(self).decode_into is not BytesBytes.decode_into
+
     def decode(self, data: Buffer, size: int | None, limit: int) -> Buffer:
         """Return the decoded bytes: exactly `size`, or at most `limit` when it is not known."""
         # The size is unknown behind a codec without a fixed encoded size, as behind vlen-utf8.
@@ -394,14 +398,18 @@ class BytesBytes(Codec):
         self.decode_into(data, out)
         return out
 
+    def decode_exactly(self, data: Buffer, size: int) -> Buffer:
+        """Return the decoded bytes, which must be so many."""
+        result = self.decode(data, size, size)
+        got = nbytes_of(result)
+        if got != size:
+            raise self.size_error(got, size)
+        return result
+
     def decode_into(self, data: Buffer, out: Block) -> None:
         """Decode into `out`, a flat uint8 array that the result must fill exactly."""
-        result = self.decode(data, out.size, out.size)
-        got = nbytes_of(result)
-        if got != out.size:
-            raise self.size_error(got, out.size)
         # Only codecs without a decoder that writes into given memory pay for this copy.
-        out[:] = as_u1(result)
+        out[:] = as_u1(self.decode_exactly(data, out.size))
 
     def encode(self, data: Buffer) -> Buffer:
         """Return the encoded bytes."""

@@ -11,6 +11,7 @@ undoes the shuffle first, with vector instructions.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -164,10 +165,13 @@ class BlockCodec:
                 self._head = blosc_head(self.nbytes, self._stored.itemsize)
             del chain[0]
         self._last: Into | None = None
+        self._decode_copy: Step | None = None
         # The last decompressor writes where elements are wanted; one with a trailer or of unknown
         # size needs a buffer of its own.
         if chain and chain[0][1] == self.nbytes:
             self._last = chain[0][0].decode_into
+            if not chain[0][0].fills_memory(self.nbytes):
+                self._decode_copy = partial(chain[0][0].decode_exactly, size=self.nbytes)
             del chain[0]
         self._steps = [self._step(codec, size) for codec, size in reversed(chain)]
 
@@ -348,6 +352,9 @@ class BlockCodec:
             if target.flags.c_contiguous:
                 last(data, target.reshape(-1).view(U1))
                 return
+        if memory is None and self._decode_copy is not None:
+            self._copy_elements(self._decode_copy(data), out, select)
+            return
         flat = scratch(self.nbytes) if memory is None else memory
         last(data, flat)
         block = self._view(flat)

@@ -143,7 +143,7 @@ class Pipeline:
         """Return what decodes many blocks together; None if the last codec cannot, or need not."""
         decode = getattr(self.codecs[-1], "decode_many", None)
         nbytes = math.prod(shape) * np.dtype(dtype).itemsize
-        if decode is None or nbytes >= _LARGE:
+        if decode is None or nbytes > _LARGE:
             return None
         others = self.without(-1).for_block(shape, dtype, fill)
         size = others.encoded_size
