@@ -319,6 +319,19 @@ def short(value: Any) -> str:
     return text if len(text) <= _SHORT.maxother else f"{text[: _SHORT.maxother - 3]}..."
 
 
+def name_type(value: Any) -> str:
+    """Return the name of a value's class, and of the package that it is of.
+
+    Examples
+    --------
+    >>> name_type([]), name_type(SourceError("a"))
+    ('list', 'virtualzarr.SourceError')
+    """
+    kind = type(value)
+    package = kind.__module__.partition(".")[0]
+    return kind.__name__ if package == "builtins" else f"{package}.{kind.__name__}"
+
+
 class _Short(reprlib.Repr):
     def __init__(self) -> None:
         super().__init__()

@@ -287,7 +287,7 @@ def test_fill_values_of_zarr_v2_always_matter():
 def test_what_cannot_be_joined_at_all():
     with pytest.raises(ValueError, match="nothing"):
         vz.concat([])
-    with pytest.raises(TypeError, match="Array and Group"):
+    with pytest.raises(TypeError, match=r"virtualzarr\.Array and virtualzarr\.Group"):
         vz.concat([A, vz.Group()])
     with pytest.raises(TypeError, match="ndarray"):
         vz.concat([np.zeros(3)])

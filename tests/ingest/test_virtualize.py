@@ -372,7 +372,7 @@ def test_a_file_without_variables_is_no_bad_file(tmp_path):
 
 
 def test_what_is_open_is_no_path(tmp_path):
-    with pytest.raises(TypeError, match="give paths, not a Group"):
+    with pytest.raises(TypeError, match=r"give paths, not virtualzarr\.Group"):
         vz.virtualize(vz.Group({}, {"a": vz.Group()}), "t")
 
 

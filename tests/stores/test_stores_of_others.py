@@ -212,9 +212,26 @@ def test_what_has_no_path(folder):
             call(b"CDF\1")
     with pytest.raises(UnsupportedError, match="this one has none"):
         vz.open(io.BytesIO((folder / "x.h5").read_bytes()))
-    with pytest.raises(TypeError, match="give paths, not a ObstoreStore"):
-        vz.virtualize(in_memory(folder))
+    for paths in (in_memory(folder), [in_memory(folder)]):
+        with pytest.raises(TypeError, match="give paths, not the open store obstore Memory"):
+            vz.virtualize(paths)
     assert open_store(MemoryStore()).get("a") is None
+
+
+def test_what_others_have_opened_is_named_in_errors(folder):
+    xarray = pytest.importorskip("xarray")
+    dataset = xarray.Dataset({"a": ("x", [1])})
+    for target in (dataset, dataset["a"]):
+        for call in (vz.open, vz.open_array, vz.virtualize):
+            with pytest.raises(TypeError, match=f"xarray.{type(target).__name__}: give the path"):
+                call(target)
+    for call in (vz.concat, lambda arrays: vz.stack(arrays, dim="t")):
+        with pytest.raises(TypeError, match=r"not numpy.ndarray; open\(\) returns one"):
+            call([np.zeros(3)])
+    with pytest.raises(TypeError, match=r"or a store, not numpy\.ndarray"):
+        vz.open_array(np.zeros(3))
+    with pytest.raises(TypeError, match=r"not virtualzarr.Array and virtualzarr.Group$"):
+        vz.concat([vz.Group(), vz.create_array({}, shape=(1,), dtype="i4")])
 
 
 def test_options_of_open_files_come_with_them(tmp_path):

@@ -10,7 +10,7 @@ from virtualzarr.combine.arrays import concat_arrays, harmonize_inputs, resolve_
 from virtualzarr.combine.error_report import ErrorReport, InputLabels
 from virtualzarr.combine.groups import ConcatJoin, StackJoin, coordinate_names, join_groups
 from virtualzarr.combine.options import JoinOptions, ParsedOptions
-from virtualzarr.errors import suggest
+from virtualzarr.errors import name_type, suggest
 from virtualzarr.hierarchy.group import Group
 from virtualzarr.hierarchy.inventory import iter_arrays
 from virtualzarr.keywords import strict_keywords
@@ -234,6 +234,9 @@ def _check_items(items: Sequence[Any], axis: Any) -> Sequence[Any]:
     # Subclasses of Array count as arrays; a group and an array never join.
     kinds = {Array if isinstance(item, Array) else type(item) for item in items}
     if kinds != {Array} and kinds != {Group}:
-        names = sorted(kind.__name__ for kind in kinds)
-        raise TypeError(f"give arrays only or groups only, not {' and '.join(names)}")
+        names = sorted({name_type(item) for item in items})
+        advice = (
+            "" if kinds == {Array, Group} else "; open() returns one for what others have opened"
+        )
+        raise TypeError(f"give arrays only or groups only, not {' and '.join(names)}{advice}")
     return items

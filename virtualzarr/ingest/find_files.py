@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from virtualzarr.errors import SourceNotFoundError, UnsupportedError
+from virtualzarr.errors import SourceNotFoundError, UnsupportedError, name_type
 from virtualzarr.stores.files import Connection, Location, is_url
 
 Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
@@ -21,16 +21,24 @@ def find_files(paths: Paths, storage_options: Mapping[str, Any] | None = None) -
     if isinstance(paths, str | os.PathLike):
         paths = [paths]
     if isinstance(paths, Mapping) or not isinstance(paths, Iterable):
-        raise TypeError(
-            f"give paths, not a {type(paths).__name__}; open() and concat() take what is open"
-        )
-    files = [file for path in paths for file in _glob(os.fspath(path), storage_options)]
+        raise _no_paths_error(paths)
+    files = [file for path in paths for file in _glob(path, storage_options)]
     if not files:
         raise SourceNotFoundError("no paths were given")
     return files
 
 
-def _glob(path: str, storage_options: Mapping[str, Any] | None) -> list[str]:
+def _no_paths_error(given: Any) -> TypeError:
+    """Return the error for what is no path: a store is named by where it is."""
+    name, where = name_type(given), getattr(given, "uri", None)
+    what = f"the open store {where}" if where and name.startswith("virtualzarr.") else name
+    return TypeError(f"give paths, not {what}; open() and concat() take what is open")
+
+
+def _glob(path: Any, storage_options: Mapping[str, Any] | None) -> list[str]:
+    if not isinstance(path, str | os.PathLike):
+        raise _no_paths_error(path)
+    path = os.fspath(path)
     if not _is_pattern(path):
         return [path]
     if is_url(path):

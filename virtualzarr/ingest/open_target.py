@@ -13,7 +13,7 @@ from virtualzarr.array import Array, ChunkCache
 from virtualzarr.array.fields import FieldView
 from virtualzarr.array.read.cache_policy import CachePolicy, Recheck
 from virtualzarr.choices import OnError
-from virtualzarr.errors import AccessError, NodeNotFoundError, UnsupportedError
+from virtualzarr.errors import AccessError, NodeNotFoundError, UnsupportedError, name_type
 from virtualzarr.formats.registry import get_format
 from virtualzarr.hierarchy.group import Group
 from virtualzarr.hierarchy.open_zarr import check_node, open_zarr
@@ -133,7 +133,7 @@ def open(
     """
     check_mode(mode)
     if mode != "r" and is_read_only(target):
-        raise AccessError(READ_ONLY, file=str(target))
+        raise AccessError(READ_ONLY, file=_show(target))
     target, storage_options = adapt(target, storage_options)
     cache_policy = CachePolicy(cache, recheck_cached_metadata, recheck_cached_data)
     # What detection reads of a hierarchy is not requested again to open it; who writes reads anew.
@@ -156,7 +156,7 @@ def open(
             else:
                 group = scan(target, format=format, on_error=on_error, **access)
             node = group[path] if path.strip("/") else group
-            check_node(node, str(target), params)
+            check_node(node, _show(target), params)
         else:
             node = open_zarr(target, path, mode, params, **access, **for_zarr)
     # After opening, as this is also how arrays of a group get it, whichever format they came from.
@@ -166,9 +166,15 @@ def open(
     if isinstance(node, Group):
         raise NodeNotFoundError(
             f"there is no array at {node.path!r}, but a group: it has no elements",
-            file=str(target),
+            file=_show(target),
         )
     return view_as_bytes(node)
+
+
+def _show(target: Any) -> str:
+    """Return what errors call a target: its path or URL, or what it is."""
+    is_path = isinstance(target, str | os.PathLike)
+    return str(target) if is_path else str(getattr(target, "uri", name_type(target)))
 
 
 def _check_options(
@@ -193,4 +199,4 @@ def _check_options(
         )
     else:
         return
-    raise UnsupportedError(problem, file=str(target))
+    raise UnsupportedError(problem, file=_show(target))

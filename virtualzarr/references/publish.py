@@ -9,7 +9,7 @@ from typing import Any, Literal
 from virtualzarr.array import Array
 from virtualzarr.array.executors import open_executor
 from virtualzarr.choices import OnError, ReferenceFormat, Split, StacKind, check_choice
-from virtualzarr.errors import VirtualZarrError, WriteError
+from virtualzarr.errors import VirtualZarrError, WriteError, name_type
 from virtualzarr.hierarchy.group import Group
 from virtualzarr.hierarchy.inventory import list_arrays, list_group_attributes
 from virtualzarr.keywords import strict_keywords
@@ -286,6 +286,6 @@ def _split(
 def _check_node(node: Any) -> None:
     if not isinstance(node, Group | Array):
         raise TypeError(
-            f"give a group or an array, not {type(node).__name__}; open() and virtualize() return "
+            f"give a group or an array, not {name_type(node)}; open() and virtualize() return "
             "one for paths"
         )

@@ -7,7 +7,7 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from virtualzarr.errors import UnsupportedError
+from virtualzarr.errors import UnsupportedError, name_type
 from virtualzarr.stores.literal_mapping import LiteralMapping
 from virtualzarr.stores.obstore import ObstoreStore
 from virtualzarr.stores.zarr_python import ZarrPythonStore
@@ -33,7 +33,7 @@ def adapt(target: Any, storage_options: Mapping[str, Any] | None = None) -> Adap
     UnsupportedError
         For open files that have no path: bytes in memory, pipes; and for those of h5py.
     TypeError
-        For bytes.
+        For bytes, and for objects of xarray.
 
     Examples
     --------
@@ -48,6 +48,8 @@ def adapt(target: Any, storage_options: Mapping[str, Any] | None = None) -> Adap
         raise TypeError("a path is text, not bytes, and the content of a file is none")
     # By the names of packages, so that none of them is imported.
     roots = {kind.__module__.partition(".")[0] for kind in type(target).__mro__}
+    if "xarray" in roots:
+        raise TypeError(f"{name_type(target)}: give the path or the store that it was opened from")
     if "h5py" in roots:
         raise UnsupportedError("what h5py has opened is read by its path: give the file's name")
     if "obstore" in roots and hasattr(target, "get_range"):

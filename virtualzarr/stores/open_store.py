@@ -7,7 +7,7 @@ import zipfile
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from virtualzarr.errors import SourceNotFoundError
+from virtualzarr.errors import SourceNotFoundError, name_type
 from virtualzarr.stores.adapt import READ_ONLY, adapt, as_session_store, is_read_only
 from virtualzarr.stores.credentials import names_of, without_keyring
 from virtualzarr.stores.fingerprints import as_source_error
@@ -72,7 +72,7 @@ def _open_store(target: Any, storage_options: Mapping[str, Any] | None) -> Store
         return ReadOnlyStore(store, _CACHED) if is_cached(uri) else store
     if all(hasattr(target, name) for name in ("get", "file", "list_dir")):
         return target
-    raise TypeError(f"a store is a path, a URL, a mapping or a store, not {type(target).__name__}")
+    raise TypeError(f"a store is a path, a URL, a mapping or a store, not {name_type(target)}")
 
 
 def store_location(
