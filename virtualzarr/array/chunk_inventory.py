@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +15,7 @@ from virtualzarr.array.read.engine import read
 from virtualzarr.codecs.sharding import find_sharding
 from virtualzarr.errors import UnsupportedError
 from virtualzarr.manifest import Manifest
+from virtualzarr.nodes.documents import DOCUMENT_NAMES, join
 
 if TYPE_CHECKING:
     from virtualzarr.array.array import Array
@@ -40,7 +41,7 @@ def measure_chunks(array: ArrayProperties) -> Int64:
     _check_cells(array)
     if isinstance(array.chunk_source, ManifestChunks):
         return _chunk_lengths(array.chunk_source.manifest)
-    return _scatter(array, *_list_stored(array))
+    return _scatter(array, *_stored_chunks(array).list_sizes_within(array.grid.grid_shape))
 
 
 def _scatter(array: ArrayProperties, cells: Int64, values: Any) -> NDArray[Any]:
@@ -80,9 +81,13 @@ def sum_stored_bytes(array: ArrayProperties) -> int:
     if isinstance(source, ManifestChunks):
         _check_cells(array)
         return int(_chunk_lengths(source.manifest).sum())
-    if isinstance(source, StoreChunks):
-        return sum(size for _, size in source.store.list(array.path))
-    _raise_unknown(array)
+    chunks = _stored_chunks(array)
+    if not chunks.lists_pages:
+        return sum(size for _, size in chunks.store.list(array.path))
+    # What a page leaves out, or lists without its size, is asked for.
+    _, sizes = chunks.list_sizes_within(array.grid.grid_shape)
+    keys = [join(array.path, name) for name in DOCUMENT_NAMES]
+    return int(sizes.sum()) + sum(len(chunks.store.get(key) or b"") for key in keys)
 
 
 def iter_chunks(array: Array) -> Iterator[tuple[tuple[slice, ...], NDArray[Any]]]:
@@ -109,12 +114,16 @@ def _iter_cells(shape: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
 
 def _list_stored(array: ArrayProperties) -> tuple[Int64, Int64]:
     """List the cells of the grid that have a chunk in the store, and the sizes of the chunks."""
+    return _stored_chunks(array).list_cells_within(array.grid.grid_shape)
+
+
+def _stored_chunks(array: ArrayProperties) -> StoreChunks:
     source = array.chunk_source
     if not isinstance(source, StoreChunks):
-        _raise_unknown(array)
-    cells, sizes = source.list_cells_within(array.grid.grid_shape)
-    # A listing without sizes gives -1.
-    return cells, np.maximum(sizes, 0)
+        raise UnsupportedError(
+            f"which chunks exist is not known of {type(source).__name__}", variable=array.path
+        )
+    return source
 
 
 def _chunk_lengths(manifest: Manifest) -> Int64:
@@ -138,10 +147,3 @@ def _check_cells(array: ArrayProperties) -> None:
             f"the grid of /{array.path} has {cells} cells: too many for an array with an entry "
             f"for each, which has at most {MAX_CELLS}"
         )
-
-
-def _raise_unknown(array: ArrayProperties) -> NoReturn:
-    raise UnsupportedError(
-        f"which chunks exist is not known of {type(array.chunk_source).__name__}",
-        variable=array.path,
-    )

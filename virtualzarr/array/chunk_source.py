@@ -24,7 +24,7 @@ from virtualzarr.errors import (
 from virtualzarr.manifest import Decoder, Manifest, References, Source
 from virtualzarr.manifest.decoders import select_decoders
 from virtualzarr.metadata import ArrayMetadata, KeyEncoding
-from virtualzarr.nodes.vanished import RenewedError, check_not_vanished, count_renewals
+from virtualzarr.nodes.vanished import check_not_vanished, count_renewals
 from virtualzarr.stores import Store
 from virtualzarr.stores.archive import ArchiveFile
 from virtualzarr.stores.files import (
@@ -36,6 +36,7 @@ from virtualzarr.stores.files import (
     RemoteFile,
     is_url,
 )
+from virtualzarr.stores.renewals import RenewedError, ask_again
 from virtualzarr.stores.uris import is_cached, is_web
 
 _NO_CHUNK = -2
@@ -260,6 +261,9 @@ class StoreChunks:
         UnsupportedError
             The store cannot be listed.
         """
+        return ask_again(partial(self._list_cells, ndim))
+
+    def _list_cells(self, ndim: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         renewals = self.renewals
         pattern, start = self.encoding.pattern(ndim), len(self.path) + 1 if self.path else 0
         folder = "/".join(filter(None, [self.path, self.encoding.folder(ndim)]))
@@ -341,12 +345,11 @@ class StoreChunks:
             cells, sizes = self.list_cells(len(shape))
         except UnsupportedError as error:
             self._check_queries(count, error)
-            cells, sizes = self._query_cells(np.arange(count), shape)
+            cells, sizes = self._query_missing(np.arange(count), shape)
             if count and not len(cells):
                 # A server that denies every chunk may deny whatever it is asked for.
                 raise error.at(variable=self.path) from None
             return cells, sizes
-        renewals = self.renewals
         inside = np.asarray((cells < np.array(shape, np.int64)).all(axis=1))
         cells, sizes = cells[inside], sizes[inside]
         if not self.lists_pages or len(cells) == count:
@@ -357,8 +360,7 @@ class StoreChunks:
         )
         self._check_queries(count - len(cells), UnsupportedError(problem, file=self.store.uri))
         listed = np.ravel_multi_index(tuple(cells.T), shape) if shape else np.zeros(len(cells), int)
-        others = self._query_cells(np.setdiff1d(np.arange(count), listed), shape)
-        self.check_missing(renewals)
+        others = self._query_missing(np.setdiff1d(np.arange(count), listed), shape)
         return np.concatenate([cells, others[0]]), np.concatenate([sizes, others[1]])
 
     @property
@@ -372,14 +374,51 @@ class StoreChunks:
         if not hasattr(self.store, "size") or count > config.limits.chunk_queries:
             raise error.at(variable=self.path)
 
+    def list_sizes_within(
+        self, shape: Sequence[int]
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Do what `list_cells_within` does, and query the bytes of chunks where a page says none.
+
+        Raises
+        ------
+        UnsupportedError
+            The server does not say how long a chunk is.
+        """
+        cells, sizes = self.list_cells_within(shape)
+        unknown = np.flatnonzero(sizes < 0)
+        if len(unknown):
+            sizes[unknown] = self._query_sizes(cells[unknown])
+        # Of those that were deleted meanwhile, nothing is stored.
+        is_there = sizes != _NO_CHUNK
+        if (sizes[is_there] < 0).any():
+            raise UnsupportedError(
+                "the server does not say how many bytes the chunks have", file=self.store.uri
+            ).at(variable=self.path)
+        return cells[is_there], sizes[is_there]
+
+    def _query_missing(
+        self, numbers: NDArray[np.int64], shape: Sequence[int]
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Do what `_query_cells` does, and check that the array was there all the time."""
+        # Before, too: what was shown tells the store whether credentials are good.
+        self.check_missing()
+        cells, sizes = self._query_cells(numbers, shape)
+        self.check_missing()
+        return cells, sizes
+
     def _query_cells(
         self, numbers: NDArray[np.int64], shape: Sequence[int]
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return which of some cells, numbered in C order, have a chunk, and the bytes of each."""
-        query_size: Any = self.store.size  # type: ignore[attr-defined]
         # The reshape keeps two axes also where the array has no axes, or no cells.
         cells = np.array(np.unravel_index(numbers, shape) if shape else [], np.int64).T
         cells = cells.reshape(len(numbers), len(shape))
+        sizes = self._query_sizes(cells)
+        inside = sizes != _NO_CHUNK
+        return cells[inside], sizes[inside]
+
+    def _query_sizes(self, cells: NDArray[np.int64]) -> NDArray[np.int64]:
+        query_size: Any = self.store.size  # type: ignore[attr-defined]
         sizes, keys = np.full(len(cells), _NO_CHUNK), self.keys(cells)
 
         def query(i: int) -> None:
@@ -387,8 +426,7 @@ class StoreChunks:
             sizes[i] = _NO_CHUNK if size is None else size
 
         run_shared([partial(query, i) for i in range(len(keys))], remote=True)
-        inside = sizes != _NO_CHUNK
-        return cells[inside], sizes[inside]
+        return sizes
 
     def find_unlisted_cells(self, grid: ChunkGrid, axes: Sequence[int]) -> NDArray[np.int64]:
         """Return cells that `list_cells` leaves out and that reach past a grid along some axes."""

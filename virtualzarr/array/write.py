@@ -31,8 +31,8 @@ from virtualzarr.codecs.sharding import Shard, Sharding, find_innermost_sharding
 from virtualzarr.config import config
 from virtualzarr.errors import VirtualZarrError
 from virtualzarr.metadata import ArrayMetadata, default_fill
-from virtualzarr.nodes.vanished import ask_again
 from virtualzarr.stores.files import Buffer
+from virtualzarr.stores.renewals import ask_again
 
 NUMBER_KINDS = frozenset("biufc")
 Part = tuple[Any, Any, bool]

@@ -15,10 +15,11 @@ from virtualzarr.metadata import ArrayMetadata, Consolidated, GroupMetadata, nor
 from virtualzarr.metadata.create.group import create_group_metadata
 from virtualzarr.nodes.documents import MARKERS, read_node, validate_path
 from virtualzarr.nodes.replace_documents import settle_pending
-from virtualzarr.nodes.vanished import ask_again, check_group_not_vanished, count_renewals
+from virtualzarr.nodes.vanished import check_group_not_vanished, count_renewals
 from virtualzarr.nodes.write_nodes import write_node
 from virtualzarr.stores import Store
 from virtualzarr.stores.location import Location
+from virtualzarr.stores.renewals import ask_again
 from virtualzarr.stores.upgraded import check_not_upgraded
 
 T = TypeVar("T")

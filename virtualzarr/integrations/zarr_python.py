@@ -20,13 +20,12 @@ from zarr.abc.store import (
 from zarr.core.buffer import Buffer, BufferPrototype, default_buffer_prototype
 
 from virtualzarr.array import Array
-from virtualzarr.errors import SourceError, SourceNotFoundError
 from virtualzarr.hierarchy.group import Group
 from virtualzarr.redaction import hide_in_url
 from virtualzarr.references.virtual_store import VirtualStore
 from virtualzarr.stores import MemoryStore, open_store
-from virtualzarr.stores.files import LocalFile, RemoteFile
-from virtualzarr.stores.fsspec import NOT_FOUND_ERRORS
+from virtualzarr.stores.files import LocalFile
+from virtualzarr.stores.fsspec import FsspecStore
 from virtualzarr.stores.read_only import unwrap
 from virtualzarr.stores.store import ByteRange
 from virtualzarr.stores.store import Store as OurStore
@@ -207,7 +206,7 @@ class ZarrStore(Store):
 
     async def getsize_prefix(self, prefix: str) -> int:
         """Return the size of all values below a prefix in bytes, by one listing."""
-        return await self._run(lambda: sum(size for _, size in self.store.list(prefix.strip("/"))))
+        return await self._run(_sum_sizes, self.store, prefix.strip("/"))
 
     # -- writing
 
@@ -264,11 +263,21 @@ def _as_bytes(value: Buffer) -> memoryview:
     return np.ascontiguousarray(value.as_numpy_array()).view(np.uint8).data
 
 
+def _sum_sizes(store: OurStore, prefix: str) -> int:
+    """Return the size of all values below a prefix; those that are listed without are asked for."""
+    listed = ((key, size) for key, size in store.list(prefix))
+    return sum(size if size >= 0 else _size(store, key) or 0 for key, size in listed)
+
+
 def _size(store: OurStore, key: str) -> int | None:
     """Return the size of a value, read only where there is no other way; None without a value."""
     plain = unwrap(store)
     if isinstance(plain, VirtualStore):
         return plain.size(key)
+    if isinstance(plain, FsspecStore):
+        size = plain.size(key)
+        if size is None or size >= 0:
+            return size
     # Sizes from the file system: reading a chunk of megabytes to measure it would be slow.
     file = store.file(key)
     if isinstance(file, LocalFile):
@@ -277,17 +286,6 @@ def _size(store: OurStore, key: str) -> int | None:
         except (FileNotFoundError, NotADirectoryError):
             return None
         return status.st_size if stat.S_ISREG(status.st_mode) else None
-    if isinstance(file, RemoteFile):
-        try:
-            fingerprint = file.connection.fingerprint(file.path, file.uri)
-        except SourceError as error:
-            if isinstance(error, SourceNotFoundError) or isinstance(
-                error.__cause__, NOT_FOUND_ERRORS
-            ):
-                return None
-            raise
-        if fingerprint.size is not None:
-            return fingerprint.size
     data = store.get(key)
     return None if data is None else len(data)
 

@@ -8,18 +8,19 @@ that are good no longer.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import partial
+from hashlib import sha256
 from typing import Any, TypeVar
 
-from virtualzarr.errors import NodeNotFoundError, SourceError
+from virtualzarr.errors import NodeNotFoundError
 from virtualzarr.nodes.consolidated import members_of
 from virtualzarr.nodes.documents import MARKERS, ancestors, join, load_document
 from virtualzarr.stores import Store
 from virtualzarr.stores.fsspec import FsspecStore
 from virtualzarr.stores.local import LocalStore
 from virtualzarr.stores.read_only import unwrap
+from virtualzarr.stores.renewals import RenewedError, ask_again
 from virtualzarr.stores.upgraded import check_not_upgraded
 
 T = TypeVar("T")
@@ -28,28 +29,15 @@ _OR_DENIED = ", or the server denies it to credentials that have expired"
 _MOST_OTHERS, _MOST_REQUESTED = 256, 16
 _CONFIRMED_AT_ONCE = 64
 _MOST_SEEN = 4096
-_MOST_RENEWALS = 3
 
-_seen: set[tuple[str, int, int, int]] = set()
-"""Files that were documents of arrays."""
-
-
-class RenewedError(SourceError):
-    """What is missing was asked for with credentials that were replaced meanwhile."""
+_seen: set[Hashable] = set()
+"""Files that were documents of arrays, and consolidated metadata of arrays without any."""
 
 
 def count_renewals(store: Store) -> int:
     """Return how often the credentials of a store were replaced by others."""
     store = unwrap(store)
     return store.connection.renewals if isinstance(store, FsspecStore) else 0
-
-
-def ask_again(work: Callable[[], T]) -> T:
-    """Do what may find something missing, a few times more where credentials change meanwhile."""
-    for _ in range(_MOST_RENEWALS):
-        with suppress(RenewedError):
-            return work()
-    return work()
 
 
 def confirm_missing(
@@ -83,13 +71,20 @@ def confirm_missing(
         if ask(some):
             check_some()
 
-    for first in range(0, len(items), _CONFIRMED_AT_ONCE):
-        batch = items[first : first + _CONFIRMED_AT_ONCE]
+    # Tokens may be good for a few requests only, or change once in a while: as many at once as
+    # they were good for, and more after a while.
+    done, count = 0, _CONFIRMED_AT_ONCE
+    while done < len(items):
+        batch = items[done : done + count]
         try:
-            ask_for(batch)
-        except RenewedError:  # one by one: tokens may be good for a few requests only
-            for k in range(len(batch)):
-                ask_again(partial(ask_for, batch[k : k + 1]))
+            ask_again(partial(ask_for, batch)) if count == 1 else ask_for(batch)
+        except RenewedError:
+            if count == 1:
+                raise
+            count //= 2
+        else:
+            done += len(batch)
+            count = min(count + max(count // 4, 1), _CONFIRMED_AT_ONCE)
 
 
 def check_not_vanished(store: Store, path: str, document: str | None) -> None:
@@ -117,9 +112,7 @@ def check_not_vanished(store: Store, path: str, document: str | None) -> None:
     if data is not None:
         _check_array(load_document(data, store, path), store, path)
         if signature is not None:
-            if len(_seen) >= _MOST_SEEN:
-                _seen.clear()
-            _seen.add(signature)
+            _note_seen(signature)
         return
     check_not_upgraded(store, path)
     if document is None or _is_consolidated(store, path, document):
@@ -130,6 +123,12 @@ def check_not_vanished(store: Store, path: str, document: str | None) -> None:
         file=store.uri,
         variable=path or "/",
     )
+
+
+def _note_seen(signature: Hashable) -> None:
+    if len(_seen) >= _MOST_SEEN:
+        _seen.clear()
+    _seen.add(signature)
 
 
 def check_group_not_vanished(store: Store, path: str, renewals: int) -> None:
@@ -194,12 +193,18 @@ def _is_consolidated(store: Store, path: str, name: str) -> bool:
             continue
         members = members_of(load_document(data, store, parent), 3 if is_v3 else 2) or {}
         relative = path[len(parent) :].strip("/")
+        signature = store.uri, path, sha256(data).digest()
+        if signature in _seen:
+            return True
         if (relative if is_v3 else join(relative, name)) in members:
             is_remote = getattr(store, "remote", False)
             others = _others(members, relative, is_v3)[
                 : _MOST_REQUESTED if is_remote else _MOST_OTHERS
             ]
-            return not any(store.get(join(parent, other)) is not None for other in others)
+            if any(store.get(join(parent, other)) is not None for other in others):
+                return False
+            _note_seen(signature)
+            return True
     return False
 
 

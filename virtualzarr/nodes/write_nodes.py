@@ -29,7 +29,11 @@ from virtualzarr.nodes.documents import (
     node_exists_error,
 )
 from virtualzarr.nodes.repair_consolidated import repair_consolidated
+from virtualzarr.nodes.vanished import count_renewals
 from virtualzarr.stores import Store
+from virtualzarr.stores.files import Buffer
+from virtualzarr.stores.renewals import RenewedError, ask_again
+from virtualzarr.stores.store import Change
 from virtualzarr.stores.upgraded import check_not_upgraded
 
 
@@ -58,6 +62,19 @@ def write_node(
     documents = to_documents(metadata)
     # All documents are encoded before anything is written or deleted.
     encoded = {name: dumps_json(doc, allow_nan=False) for name, doc in documents.items()}
+    ask_again(partial(_write_documents, store, path, metadata, encoded, overwrite))
+    refresh_consolidated(store, path, documents, metadata.zarr_format)
+
+
+def _write_documents(
+    store: Store,
+    path: str,
+    metadata: ArrayMetadata | GroupMetadata,
+    encoded: Mapping[str, bytes],
+    overwrite: bool,
+) -> None:
+    """Write the documents of a new node, where there is none."""
+    renewals = count_renewals(store)
     ensure_groups_above(store, path, metadata.zarr_format)
     # Deleted only now: an error above, such as an array among the parents, must not cost any data.
     if overwrite:
@@ -69,8 +86,19 @@ def write_node(
     for i, (name, data) in enumerate(encoded.items()):
         # The first document decides which of several processes creates the node.
         refusal = node_exists_error(store, path, "node") if i == 0 else None
-        store.update(join(path, name), partial(_write_document, data=data, refusal=refusal))
-    refresh_consolidated(store, path, documents, metadata.zarr_format)
+        write: Change = partial(_write_document, data=data, refusal=refusal)
+        store.update(join(path, name), write if i else _unless_renewed(write, store, renewals))
+
+
+def _unless_renewed(change: Change, store: Store, renewals: int) -> Change:
+    """Return a change that is made only if credentials are those that were told of no node."""
+
+    def change_unless_renewed(old: bytes | None) -> Buffer | None:
+        if count_renewals(store) != renewals:
+            raise RenewedError("credentials changed while a node was made", file=store.uri)
+        return change(old)
+
+    return change_unless_renewed
 
 
 def _exists(store: Store, path: str, node: NodeKind) -> NodeExistsError:
@@ -138,17 +166,19 @@ def ensure_groups_above(store: Store, path: str, zarr_format: int) -> None:
         There is an array above, or a group of the other Zarr format.
     """
     for parent in ancestors(path):
-        _ensure_group(store, parent, path, zarr_format)
+        ask_again(partial(_ensure_group, store, parent, path, zarr_format))
 
 
 def _ensure_group(store: Store, path: str, below: str, zarr_format: int) -> None:
+    renewals = count_renewals(store)
     # The node's own format first: a folder may be a group of both formats.
     node = find_node(store, path, zarr_format) or find_node(store, path)
     if node is None:
         documents = to_documents(GroupMetadata(zarr_format=zarr_format))
         ((name, document),) = documents.items()
         data = dumps_json(document)
-        store.update(join(path, name), lambda old: data if old is None else old)
+        write: Change = lambda old: data if old is None else old  # noqa: E731
+        store.update(join(path, name), _unless_renewed(write, store, renewals))
         refresh_consolidated(store, path, documents, zarr_format)
     elif node.node_type == "array":
         raise MetadataError(

@@ -20,7 +20,6 @@ from virtualzarr.array.read.shards import ShardedChunks
 from virtualzarr.array.thread_pools import Task, run_shared, run_tasks
 from virtualzarr.codecs.sharding import find_sharding
 from virtualzarr.errors import CodecError, SourceNotFoundError, UnsupportedError, error_context
-from virtualzarr.nodes.vanished import ask_again
 from virtualzarr.rechunk.blocks import Blocks, Box, least_memory, plan_blocks, split_box
 from virtualzarr.rechunk.claim import Claim
 from virtualzarr.rechunk.node_plan import ArrayPlan, check_encodes
@@ -33,6 +32,7 @@ from virtualzarr.rechunk.stored_boxes import (
     list_stored_cells,
     locate_cells,
 )
+from virtualzarr.stores.renewals import ask_again
 
 Int64 = NDArray[np.int64]
 

@@ -63,6 +63,15 @@ class Keyring:
             segments = segments[:-1]
         return None
 
+    def concerns(self, url: str) -> bool:
+        """Tell whether there are credentials for a URL, or for some that are below it."""
+        segments = split_url(url)
+        if segments is None:
+            return False
+        return self.find(url) is not None or any(
+            prefix[: len(segments)] == segments for prefix in self._providers
+        )
+
     @property
     def prefixes(self) -> frozenset[tuple[object, ...]]:
         """The prefixes, as `split_url` returns them."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 from urllib.parse import quote, unquote
 
 from virtualzarr.config import config
@@ -18,6 +19,7 @@ from virtualzarr.stores.http_responses import StatusError
 from virtualzarr.stores.invalidation import notify_change, notify_change_below
 from virtualzarr.stores.listing import Entry
 from virtualzarr.stores.location import Location
+from virtualzarr.stores.renewals import Witness, ask_again
 from virtualzarr.stores.store import (
     DOCUMENTS,
     ByteRange,
@@ -28,6 +30,8 @@ from virtualzarr.stores.store import (
 )
 from virtualzarr.stores.transport import Answer
 from virtualzarr.stores.uris import is_object_store, is_web
+
+T = TypeVar("T")
 
 NOT_FOUND_ERRORS = (FileNotFoundError, NotADirectoryError, IsADirectoryError)
 """Exceptions of file systems where there is no file."""
@@ -92,6 +96,20 @@ class FsspecStore:
         self._after_key = "".join(f"::{link}" for link in links[first + 1 :])
         # Signs such as # and ? in a key are not those of a web address.
         self._quoted = self.root.startswith(("http://", "https://"))
+        self._witness = self._make_witness()
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Whose providers are not pickled: each process looks credentials up.
+        return self.__dict__ | {"_witness": None}
+
+    def __setstate__(self, state: Mapping[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._witness = self._make_witness()
+
+    def _make_witness(self) -> Witness | None:
+        keyring = find_keyring(self.storage_options)
+        is_needed = keyring is not None and keyring.concerns(self.uri)
+        return Witness(keyring, self._is_shown, self.to_uri) if keyring and is_needed else None
 
     @property
     def renewals(self) -> int:
@@ -137,10 +155,28 @@ class FsspecStore:
                 ) from error
             raise
 
+    def _confirm(self, ask: Callable[[], T | None], document: str | None = None) -> T | None:
+        """Ask for something that may not be there; credentials are not to be the reason.
+
+        Parameters
+        ----------
+        document : str, optional
+            The key of a document that is asked for.
+        """
+        if self._witness is None:
+            return ask()
+        answer = self._witness.confirm(ask)
+        if document is not None and answer is not None:
+            self._witness.choose(document)
+        return answer
+
+    def _is_shown(self, key: str) -> bool:
+        return self._ask(self.connection.fingerprint, key) is not None
+
     def _list(self, ask: Callable[..., list[Entry]], prefix: str) -> list[Entry]:
         """Ask for a listing; a web server need not give any."""
         try:
-            return self._ask(ask, prefix) or []
+            return self._confirm(partial(self._ask, ask, prefix)) or []
         except StatusError as error:
             raise UnsupportedError(
                 f"the server does not list what there is: {error.message}", file=self.uri
@@ -155,18 +191,19 @@ class FsspecStore:
             return None if content is None else content[start:stop]
         if byte_range is None and key.rsplit("/", 1)[-1] in DOCUMENTS:
             return self._get_document(key)
-        answer: Answer | None = self._ask(self.connection.fetch, key, start=start, stop=stop)
+        ask = partial(self._ask, self.connection.fetch, key, start=start, stop=stop)
+        answer: Answer | None = self._confirm(ask)
         return None if answer is None else answer[0]
 
     def _get_document(self, key: str) -> bytes | None:
         """Return a metadata document, or that there is none, from what is shared now."""
-        shared = _shared_documents.get()
+        shared, request = _shared_documents.get(), partial(self._request_document, key)
         if shared is None:
-            return self._request_document(key)
+            return self._confirm(request, key)
         uri = self.to_uri(key)
         if uri in shared:
             return shared[uri]
-        document = self._request_document(key)
+        document = self._confirm(request, key)
         if len(shared) < _MAX_SHARED:
             shared[uri] = document
         return document
@@ -206,7 +243,8 @@ class FsspecStore:
 
     def size(self, key: str) -> int | None:
         """Return the bytes of an object, -1 where that is not said; None if it is not there."""
-        fingerprint: Fingerprint | None = self._ask(self.connection.fingerprint, key)
+        ask = partial(self._ask, self.connection.fingerprint, key)
+        fingerprint: Fingerprint | None = self._confirm(ask)
         if fingerprint is None:
             return None
         return -1 if fingerprint.size is None else fingerprint.size
@@ -236,14 +274,14 @@ class FsspecStore:
         with thread_lock(self.uri, key):
             self._put(key, data)
 
-    def _put(self, key: str, data: Buffer) -> None:
+    def _put(self, key: str, data: Buffer, renewals: int | None = None) -> None:
         path, uri = self._path(key), self.to_uri(key)
         try:
-            self._pipe(path, uri, bytes(data))
+            self._pipe(path, uri, bytes(data), renewals)
         finally:
             notify_change(uri)
 
-    def _pipe(self, path: str, uri: str, data: bytes) -> None:
+    def _pipe(self, path: str, uri: str, data: bytes, renewals: int | None) -> None:
         keyring = find_keyring(self.storage_options)
         if is_web(uri) and keyring is not None and keyring.find(uri) is not None:
             raise UnsupportedError(
@@ -253,7 +291,7 @@ class FsspecStore:
             )
         try:
             # File systems have different names for the last argument.
-            self.connection.call("pipe_file", path, uri, data)
+            self.connection.call("pipe_file", path, uri, data, renewals=renewals)
         except SourceNotFoundError:
             if is_object_store(uri):
                 # Nor is a bucket made, whose name may be a typing error.
@@ -275,6 +313,8 @@ class FsspecStore:
             self._remove(key)
 
     def _remove(self, key: str) -> None:
+        if self._witness is not None:
+            self._witness.forget(key)
         try:
             self._call("rm_file", key)
         finally:
@@ -284,6 +324,8 @@ class FsspecStore:
         """Take away all keys under a prefix."""
         if prefix:
             check_key(prefix, self.uri)
+        if self._witness is not None:
+            self._witness.forget(prefix)
         try:
             if is_pattern(self._path(prefix)):
                 # fsspec would delete all that matches, and not what is called so.
@@ -298,12 +340,17 @@ class FsspecStore:
         """Replace a key's value by what `change` makes of it; see `guarantees`."""
         check_key(key, self.uri)
         with thread_lock(self.uri, key):
-            old = self.get(key)
-            new = change(old)
-            if new is None and old is not None:
-                self._remove(key)
-            elif new is not None and new is not old:
-                self._put(key, new)
+            ask_again(partial(self._update, key, change))
+
+    def _update(self, key: str, change: Change) -> None:
+        renewals = self.renewals
+        old = self.get(key)
+        new = change(old)
+        if new is None and old is not None:
+            self._remove(key)
+        elif new is not None and new is not old:
+            # By others, what was denied to these would be written over.
+            self._put(key, new, renewals if old is None else None)
 
 
 def is_pattern(path: str) -> bool:

@@ -38,6 +38,7 @@ from virtualzarr.stores.listing import Entry, beneath_caches, glob
 from virtualzarr.stores.location import Location
 from virtualzarr.stores.option_names import check_options
 from virtualzarr.stores.refusals import Refusals
+from virtualzarr.stores.renewals import RenewedError
 from virtualzarr.stores.request_loop import with_request_loop
 from virtualzarr.stores.retry import retry_blocking
 from virtualzarr.stores.s3 import with_region, without_own_retries
@@ -148,6 +149,9 @@ def _used(credential: Credential | None) -> Iterator[None]:
     try:
         yield
         is_accepted = True
+    except FileNotFoundError:
+        is_accepted = True
+        raise
     finally:
         credential.uses.end(number, is_accepted=is_accepted)
 
@@ -256,29 +260,46 @@ class Connection:
     def __reduce__(self) -> tuple[Any, ...]:
         return Connection, (self.location, self.archive)
 
-    def call(self, method: str, path: str, uri: str, *values: Any, **options: Any) -> Any:
+    def call(
+        self,
+        method: str,
+        path: str,
+        uri: str,
+        *values: Any,
+        renewals: int | None = None,
+        **options: Any,
+    ) -> Any:
         """Call a method of the file system on a path; `uri` is its name in messages.
+
+        Parameters
+        ----------
+        renewals : int, optional
+            Only the credentials that there were after so many renewals are to do it.
 
         Raises
         ------
         SourceError
             Whatever goes wrong: the exceptions of file systems have no common base.
+        RenewedError
+            There are others by now.
         """
         with self._errors(uri):
-            return self.attempt(lambda fs: getattr(fs, method)(path, *values, **options), uri)
+            return self.attempt(
+                lambda fs: getattr(fs, method)(path, *values, **options), uri, renewals
+            )
 
-    def attempt(self, work: Callable[[Any], T], uri: str) -> T:
+    def attempt(self, work: Callable[[Any], T], uri: str, renewals: int | None = None) -> T:
         """Do something with the file system that may be done twice, again if it fails in passing.
 
         Raises whatever the file system does.
         """
         try:
-            return self._retry(lambda transport: work(transport.fs), uri)
+            return self._retry(lambda transport: work(transport.fs), uri, renewals)
         except Exception as error:
             self._hide(error, uri)
             raise
 
-    def _retry(self, work: Callable[[Transport], T], uri: str) -> T:
+    def _retry(self, work: Callable[[Transport], T], uri: str, renewals: int | None = None) -> T:
         if self._process != os.getpid():
             self._connect()
         provider, refusals = self._find_provider(uri), Refusals()
@@ -286,6 +307,8 @@ class Connection:
         def attempt() -> T:
             while True:
                 credential = None if provider is None else provider.get()
+                if renewals is not None and renewals != self.renewals:
+                    raise RenewedError("credentials changed since there was nothing", file=uri)
                 transport = self._transport_by(credential)
                 # Who waits for the next attempt keeps nobody else out; who connects anew does.
                 with self._guard:

@@ -63,6 +63,7 @@ T = TypeVar("T")
 MAX_REDIRECTS = 10
 _REDIRECT_STATUSES = (301, 302, 303, 307, 308)
 _REFUSALS = (401, 403)
+_NOTHING = (404, 410, 416)
 _WITHHELD = (
     "; what else is in storage_options was not sent: that of a remote reference file goes to its "
     "own host only, that of a local one to hosts that allowed= names"
@@ -308,7 +309,8 @@ async def _send_until_accepted(
         number = credential.uses.begin()
         try:
             response = await _send(partial(send, credential), hedge, window, url)
-            is_accepted = response.status < 400  # a redirect is no refusal
+            # A redirect is no refusal, nor is that there is nothing.
+            is_accepted = response.status < 400 or response.status in _NOTHING
         finally:
             credential.uses.end(number, is_accepted=is_accepted)
         if response.status not in _REFUSALS:

@@ -19,7 +19,7 @@ from virtualzarr.array.read.request import ReadRequest
 from virtualzarr.config import config
 from virtualzarr.errors import ChunkNotFoundError, OutOfMemoryError, VirtualZarrError
 from virtualzarr.metadata import ArrayMetadata
-from virtualzarr.nodes.vanished import ask_again
+from virtualzarr.stores.renewals import ask_again
 
 
 def read(

@@ -1,0 +1,239 @@
+"""Servers that answer 404 to credentials that have expired: what they deny is not missing."""
+
+from __future__ import annotations
+
+import pickle
+import threading
+
+import numpy as np
+import pytest
+import zarr
+
+import virtualzarr as vz
+from tests.dataset.s3_server import running
+from tests.stores.logins import DATA, HERE, SECRET, issued
+from virtualzarr.errors import NodeNotFoundError, SourceError, UnsupportedError
+from virtualzarr.integrations.zarr_python import ZarrStore
+from virtualzarr.stores import open_store
+
+pytest.importorskip("aiohttp")
+pytestmark = pytest.mark.usefixtures("forgotten_logins")
+
+
+def hide_after(server, uses, status=404):
+    """Accept each token so many times, and show nothing to it then."""
+    counts, lock = {}, threading.Lock()
+
+    def rewrite(request, *answer):
+        token = request.headers.get("Authorization")
+        with lock:
+            counts[token] = counts.get(token, 0) + 1
+            is_dead = token is None or counts[token] > uses
+        return (status, {}, b"") if is_dead else answer
+
+    server.rewrite = rewrite
+
+
+def private_login(server, function="give_token"):
+    return {"credentials": {f"{server.url}/private": f"{HERE}:{function}"}}
+
+
+@pytest.fixture
+def sparse(server, tmp_path):
+    """Every other chunk of an array is there."""
+    array = vz.create_array(
+        tmp_path / "served" / "private" / "s.zarr", shape=(40,), chunks=(2,), dtype="i4"
+    )
+    for start in range(0, 40, 4):
+        array[start : start + 2] = start + 1
+    return array
+
+
+@pytest.mark.parametrize("lists", [True, False])
+@pytest.mark.parametrize("uses", [7, 20])
+def test_chunks_are_counted_and_referred_to(server, sparse, lists, uses):
+    server.lists = lists
+    hide_after(server, uses)
+    with vz.config.set(requests=2):
+        opened = vz.open_array(
+            f"{server.url}/private/s.zarr", storage_options=private_login(server)
+        )
+        assert opened.nchunks_initialized == 10
+        assert opened.chunk_nbytes().tolist() == sparse.chunk_nbytes().tolist()
+        assert opened.lazy[2:].manifest.nrefs == 9
+
+
+@pytest.mark.parametrize("lists", [True, False])
+def test_bytes_that_are_stored(server, sparse, lists):
+    """Pages say no sizes, and leave out what they please."""
+    server.lists = lists
+    opened = vz.open_array(f"{server.url}/private/s.zarr")
+    assert opened.nbytes_stored() == sparse.nbytes_stored()
+    assert opened.chunk_nbytes().tolist() == sparse.chunk_nbytes().tolist()
+    store = zarr.open_array(ZarrStore(f"{server.url}/private/s.zarr"), mode="r")
+    if lists:
+        assert store.nbytes_stored() == sparse.nbytes_stored()
+
+
+@pytest.mark.parametrize("uses", [3, 8])
+@pytest.mark.parametrize("shards", [None, (8,)])
+def test_zarr_python_reads_them(server, tmp_path, uses, shards):
+    array = zarr.create_array(
+        tmp_path / "served" / "private" / "z.zarr",
+        data=np.arange(1, 41),
+        chunks=(2,),
+        shards=shards,
+    )
+    hide_after(server, uses)
+    store = ZarrStore(f"{server.url}/private/z.zarr", storage_options=private_login(server))
+    opened = zarr.open_array(store, mode="r")
+    with zarr.config.set({"async.concurrency": 1}):
+        assert np.array_equal(opened[...], array[...])
+
+
+def test_nothing_else_tells_of_a_token_that_stays_the_same(server):
+    """What is not there any more and what is denied are one."""
+    login = private_login(server, "give_lasting_token")
+    store = pickle.loads(pickle.dumps(open_store(f"{server.url}/private/a.zarr", login)))
+    opened = zarr.open_array(ZarrStore(store), mode="r")
+    assert np.array_equal(opened[...], DATA)
+    assert store.get("c/9/9") is None
+    hide_after(server, 0)
+    with pytest.raises(SourceError, match="deleted, or the credentials have expired"):
+        opened[...]
+    assert SECRET not in repr(store)
+
+
+@pytest.mark.parametrize("uses", [8, 20])
+def test_what_is_missing_is_an_answer_to_a_token_that_was_accepted(server, tmp_path, uses):
+    array = vz.create_array(
+        tmp_path / "served" / "private" / "s.zarr", shape=(200,), chunks=(1,), dtype="i4"
+    )
+    array[:3] = 1
+    hide_after(server, uses, 401)
+    with vz.config.set(requests=4):
+        opened = vz.open_array(
+            f"{server.url}/private/s.zarr", storage_options=private_login(server)
+        )
+        assert np.array_equal(opened[...], array[...])
+
+
+@pytest.fixture
+def bucket(monkeypatch):
+    """A bucket of which dead keys are shown nothing, and may not write; and how to kill them."""
+    pytest.importorskip("s3fs")
+    monkeypatch.setattr(
+        issued, "options", lambda count: {"key": f"key{count}", "secret": SECRET, "token": "t"}
+    )
+    with running() as server:
+        perform, dead = server.perform, set()
+
+        def deny(method, path, headers, body):
+            key = headers["Authorization"].partition("Credential=")[2].partition("/")[0]
+            if key not in dead:
+                return perform(method, path, headers, body)
+            code, status = (
+                ("NoSuchKey", 404) if method in ("GET", "HEAD") else ("AccessDenied", 403)
+            )
+            return status, {}, f"<Error><Code>{code}</Code></Error>".encode()
+
+        def kill():
+            dead.update(f"key{i}" for i in range(issued.count + 1))
+
+        server.perform = deny
+        server.kill = kill
+        server.login = {
+            "endpoint_url": server.url, "client_kwargs": {"region_name": "here"},
+            "credentials": {"s3://bucket": f"{HERE}:give_token"},
+        }  # fmt: skip
+        yield server
+
+
+def change_attributes(root, array, login):
+    array.attrs["new"] = root.attrs["new"] = 2
+
+
+def create_below(root, array, login):
+    vz.create_array(
+        "s3://bucket/h", name="w", shape=(3,), dtype="f8", storage_options=login,
+        zarr_format=root.zarr_format,
+    )  # fmt: skip
+
+
+def create_of_another_format(root, array, login):
+    create = vz.create_group
+    create("s3://bucket/h/w", zarr_format=5 - root.zarr_format, storage_options=login)
+
+
+def require_below(root, array, login):
+    root.require_group("w/x")
+
+
+def open_to_append(root, array, login):
+    vz.open("s3://bucket/h", mode="a", storage_options=login)
+
+
+@pytest.mark.parametrize("is_new", [True, False])
+@pytest.mark.parametrize("zarr_format", [2, 3])
+@pytest.mark.parametrize(
+    "work",
+    [change_attributes, create_below, create_of_another_format, require_below, open_to_append],
+)
+def test_documents_that_are_denied_are_not_written_over(bucket, work, zarr_format, is_new):
+    """Nor is a group of one format made where there is one of the other."""
+    root = vz.create_group("s3://bucket/h", zarr_format=zarr_format, storage_options=bucket.login)
+    root.attrs["precious"] = "yes"
+    array = root.create_array("v", data=np.arange(8), chunks=(4,))
+    array.attrs["old"] = 1
+    before = dict(bucket.objects)
+    if is_new:  # nothing was shown to the store before
+        root = vz.open_group("s3://bucket/h", mode="r+", storage_options=bucket.login)
+        array = root["v"]
+    bucket.kill()
+    try:
+        work(root, array, bucket.login)
+    except (SourceError, vz.errors.VirtualZarrError) as error:
+        assert not isinstance(error, UnsupportedError)  # noqa: PT017
+    reopened = vz.open_group("s3://bucket/h", mode="r", storage_options=bucket.login)
+    assert reopened.zarr_format == zarr_format
+    assert reopened.attrs["precious"] == "yes"
+    assert reopened["v"].attrs["old"] == 1
+    assert np.array_equal(reopened["v"][...], np.arange(8))
+    assert {*before} <= {*bucket.objects}
+
+
+def test_native_chunks_that_are_denied_are_not_written_over(bucket, tmp_path):
+    source = vz.create_array(tmp_path / "a", data=np.arange(1, 9), chunks=(8,))
+    group = vz.Group({}, {"a": vz.open_array(tmp_path / "a").lazy[:]})
+    vz.publish(group, "s3://bucket/n", reference_format="native", storage_options=bucket.login)
+    array = vz.open(
+        "s3://bucket/n", "a", mode="r+", storage_options=bucket.login, allowed=str(tmp_path)
+    )
+    array[0] = 100
+    perform = bucket.perform
+
+    def die_at_chunk(method, path, headers, body):
+        if method == "GET" and "/c/" in path:
+            bucket.perform = perform
+            bucket.kill()
+        return perform(method, path, headers, body)
+
+    bucket.perform = die_at_chunk
+    array[1] = 200
+    assert array[...].tolist() == [100, 200, *source[2:]]
+
+
+def test_a_store_forgets_what_it_deletes(bucket):
+    """So that what was shown before and is not any more does not count as denied."""
+    root = vz.create_group("s3://bucket/h", storage_options=bucket.login)
+    root.create_array("v", data=np.arange(8), chunks=(4,))
+    del root["v"]
+    count = issued.count
+    store = open_store("s3://bucket/h", bucket.login)
+    assert store.get("zarr.json") is not None
+    store.delete_dir("")
+    assert store.get("zarr.json") is None
+    assert [*store.list()] == []
+    assert issued.count == count
+    with pytest.raises(NodeNotFoundError):
+        vz.open_group("s3://bucket/h", mode="r", storage_options=bucket.login)
