@@ -101,6 +101,7 @@ def test_nothing_else_tells_of_a_token_that_stays_the_same(server):
     hide_after(server, 0)
     with pytest.raises(SourceError, match="deleted, or the credentials have expired"):
         opened[...]
+    assert store.get("zarr.json") is None
     assert SECRET not in repr(store)
 
 

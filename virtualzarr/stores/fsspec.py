@@ -165,7 +165,7 @@ class FsspecStore:
         """
         if self._witness is None:
             return ask()
-        answer = self._witness.confirm(ask)
+        answer = self._witness.confirm(ask, for_document=document is not None)
         if document is not None and answer is not None:
             self._witness.choose(document)
         return answer

@@ -26,6 +26,10 @@ class RenewedError(SourceError):
     """What is missing was asked for with credentials that were replaced meanwhile."""
 
 
+class _DeniedError(SourceError):
+    """What was there before is not any more, or credentials have expired that nobody replaces."""
+
+
 def ask_again(work: Callable[[], T]) -> T:
     """Do what may find something missing, a few times more where credentials change meanwhile."""
     for _ in range(_MOST_RENEWALS):
@@ -66,8 +70,14 @@ class Witness:
         if self._key is not None and (not key or f"{self._key}/".startswith(f"{key}/")):
             self._key = None
 
-    def confirm(self, ask: Callable[[], T | None]) -> T | None:
+    def confirm(self, ask: Callable[[], T | None], *, for_document: bool = False) -> T | None:
         """Ask for a key, anew where another credential may be shown what is there.
+
+        Parameters
+        ----------
+        for_document : bool
+            Whether it is a document: who made it in the place of one that is denied could not
+            write it.
 
         Raises
         ------
@@ -81,8 +91,15 @@ class Witness:
             with self._lock if number >= _TRIES // 2 else nullcontext():
                 renewals = self._keyring.renewals
                 answer = ask()
-                if answer is not None or self._is_certain(renewals):
+                if answer is not None:
                     return answer
+                try:
+                    if self._is_certain(renewals):
+                        return None
+                except _DeniedError:
+                    if for_document:
+                        return None
+                    raise
         raise RenewedError("credentials changed each time that a key was asked for")
 
     def _is_certain(self, renewals: int) -> bool:
@@ -118,7 +135,7 @@ class Witness:
                 return True
             if provider.renew(used) is used:
                 self._key = None
-                raise SourceError(
+                raise _DeniedError(
                     "the server does not show any more what it has shown before: it was deleted, "
                     "or the credentials have expired",
                     file=uri,
