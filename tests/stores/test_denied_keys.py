@@ -224,6 +224,53 @@ def test_native_chunks_that_are_denied_are_not_written_over(bucket, tmp_path):
     assert array[...].tolist() == [100, 200, *source[2:]]
 
 
+@pytest.mark.parametrize("zarr_format", [2, 3])
+@pytest.mark.parametrize("work", ["delete", "overwrite", "overwrite all", "move", "zarr-python"])
+def test_what_is_denied_to_a_deletion_is_deleted(bucket, zarr_format, work):
+    """At whichever request the key dies: all is done, or there is an error and nothing is lost."""
+
+    def run():
+        bucket.objects.clear()
+        bucket.count = -1000  # nobody dies while it is made
+        root = vz.create_group(
+            "s3://bucket/h", zarr_format=zarr_format, storage_options=bucket.login
+        )
+        for name in "ab":
+            root.create_array(name, data=np.arange(8), chunks=(4,))
+        bucket.count = 0
+        if work == "delete":
+            del root["a"]
+        elif work == "move":
+            root.move("a", "c")
+        elif work == "zarr-python":
+            store = ZarrStore("s3://bucket/h", storage_options=bucket.login)
+            del zarr.open_group(store, mode="r+")["a"]
+        else:
+            vz.create_group(
+                "s3://bucket/h" if work == "overwrite all" else "s3://bucket/h/a",
+                zarr_format=zarr_format, overwrite=True, storage_options=bucket.login,
+            )  # fmt: skip
+        return set(bucket.objects)
+
+    perform, dies_at = bucket.perform, 0
+
+    def count_and_die(*request):
+        bucket.count += 1
+        if bucket.count == dies_at:
+            bucket.kill()
+        return perform(*request)
+
+    bucket.perform = count_and_die
+    expected = run()
+    count = bucket.count
+    # The first few open what is changed: what is denied then is not there, which is an error.
+    for dies_at in range(4, count + 1, max(count // 12, 1)):
+        try:
+            assert run() == expected, dies_at
+        except (NodeNotFoundError, KeyError):
+            assert {"bucket/h/a/c/0", "bucket/h/a/0"} & {*bucket.objects}
+
+
 def test_a_store_forgets_what_it_deletes(bucket):
     """So that what was shown before and is not any more does not count as denied."""
     root = vz.create_group("s3://bucket/h", storage_options=bucket.login)

@@ -216,11 +216,11 @@ def delete_documents(store: Store, path: str, *, is_array: bool = False) -> None
     Without documents chunks are nothing: a reader sees the whole node, or none. Nor shall what is
     in it come back without its chunks, if this is cut short.
     """
+    # Listed first: the node's own documents tell a store that is empty from one that denies.
+    listed = [] if is_array else [*store.list(path)]
     for name in DOCUMENT_NAMES:
         store.delete(join(path, name))
-    if is_array:
-        return
-    inner = [key for key, _ in store.list(path) if key.rpartition("/")[2] in MARKERS]
+    inner = [key for key, _ in listed if key.rpartition("/")[2] in MARKERS]
     for key in sorted(inner, key=lambda key: key.count("/")):
         store.delete(key)
 

@@ -69,14 +69,16 @@ class Credential:
         Of fsspec's file systems.
     renew_at : float
         When it is to be renewed, in seconds since 1970.
+    looked_up_at : float
+        When it was looked up, in seconds since 1970.
     uses : Uses
         Requests that were sent with it.
     """
 
-    __slots__ = ("headers", "options", "query", "renew_at", "uses")
+    __slots__ = ("headers", "looked_up_at", "options", "query", "renew_at", "uses")
 
     def __init__(self, values: Mapping[str, Any], now: float, uses: Uses) -> None:
-        values = dict(values)
+        values, self.looked_up_at = dict(values), now
         expires_at = values.pop("expires_at", None)
         self.renew_at = _UNKNOWN if expires_at is None else now + RENEWAL * (expires_at - now)
         self.query = str(values.pop("sas", "")).removeprefix("?")

@@ -280,6 +280,8 @@ class FsspecStore:
             self._pipe(path, uri, bytes(data), renewals)
         finally:
             notify_change(uri)
+        if self._witness is not None and key.rpartition("/")[2] in DOCUMENTS:
+            self._witness.choose(key)
 
     def _pipe(self, path: str, uri: str, data: bytes, renewals: int | None) -> None:
         keyring = find_keyring(self.storage_options)
@@ -332,9 +334,22 @@ class FsspecStore:
                 for key, _ in [*self.list(prefix)]:
                     self._call("rm_file", key)
             else:
-                self._call("rm", prefix, recursive=True)
+                self._confirm(lambda: self._has_removed(prefix))
         finally:
             notify_change_below(self.to_uri(prefix) if prefix else self.uri)
+
+    def _has_removed(self, prefix: str) -> bool | None:
+        """Remove all keys under a prefix; None where the server shows none."""
+
+        def remove(path: str, uri: str) -> bool:
+            self.connection.call("rm", path, uri, recursive=True)
+            return True
+
+        is_done: bool | None = self._ask(remove, prefix)
+        if is_done is None and self._witness is not None and is_object_store(self.uri):
+            # Of what is not there, too, but refused to credentials that are good no longer.
+            self._call("rm_file", f"{prefix}/zarr.json".lstrip("/"))
+        return is_done
 
     def update(self, key: str, change: Change) -> None:
         """Replace a key's value by what `change` makes of it; see `guarantees`."""

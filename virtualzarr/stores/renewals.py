@@ -7,12 +7,14 @@ credentials that were told so.
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Callable
 from contextlib import nullcontext, suppress
 from itertools import count
 from typing import TypeVar
 
-from virtualzarr.errors import SourceError
+from virtualzarr.errors import AccessError, SourceError
 from virtualzarr.stores.credentials import Keyring
 from virtualzarr.stores.forks import ForkSafeLock
 
@@ -20,6 +22,8 @@ T = TypeVar("T")
 
 _MOST_RENEWALS = 3
 _TRIES = 10
+_YOUNG = 60
+"""Credentials that were looked up so many seconds ago are taken for good."""
 
 
 class RenewedError(SourceError):
@@ -59,6 +63,7 @@ class Witness:
         self._clock = count()
         self._seen_at = -1  # when it was asked for last, by the clock, and was there
         self._renewals = 0  # how many there were when it was there
+        self._renewed_at = -math.inf
 
     def choose(self, key: str) -> None:
         """Take a document that was shown, if there is none yet, and credentials are sent for it."""
@@ -119,7 +124,22 @@ class Witness:
                     self._key = None
                     return False
                 self._seen_at, self._renewals = begun, self._keyring.renewals
-            return self._key is None or self._renewals == renewals
+            if self._key is None:
+                self._renew_old()
+                return self._keyring.renewals == renewals
+            return self._renewals == renewals
+
+    def _renew_old(self) -> None:
+        """Look credentials up again that may have expired, where there is no document to tell."""
+        provider = self._keyring.find(self._to_uri(""))
+        if provider is None:
+            return
+        used, now = provider.get(), time.time()
+        if now < max(used.looked_up_at, self._renewed_at) + _YOUNG:
+            return
+        self._renewed_at = now
+        with suppress(AccessError):  # what there is may be good
+            provider.renew(used)
 
     def _is_shown(self, key: str) -> bool:
         """Ask for the document, with other credentials where it is not shown.
