@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import pickle
 import threading
 
@@ -269,6 +270,80 @@ def test_what_is_denied_to_a_deletion_is_deleted(bucket, zarr_format, work):
             assert run() == expected, dies_at
         except (NodeNotFoundError, KeyError):
             assert {"bucket/h/a/c/0", "bucket/h/a/0"} & {*bucket.objects}
+
+
+def test_states_of_native_chunks_that_are_denied(bucket, tmp_path):
+    """The array of states has no document of its own."""
+    vz.create_array(tmp_path / "a", data=np.arange(1, 9), chunks=(8,))
+    group = vz.Group({}, {"a": vz.open_array(tmp_path / "a").lazy[:]})
+    vz.publish(group, "s3://bucket/n", reference_format="native", storage_options=bucket.login)
+    where = {"storage_options": bucket.login, "allowed": str(tmp_path)}
+    vz.open("s3://bucket/n", "a", mode="r+", **where)[1] = 99
+    array = vz.open("s3://bucket/n", "a", **where)
+    bucket.kill()
+    assert array[...].tolist() == [1, 99, *range(3, 9)]
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda each: pickle.loads(pickle.dumps(each))])
+def test_copies_of_stores_know_what_was_shown(bucket, copied):
+    array = vz.create_array(
+        "s3://bucket/h", data=np.arange(1, 9), chunks=(4,), storage_options=bucket.login
+    )
+    opened = copied(zarr.open_array(ZarrStore("s3://bucket/h", storage_options=bucket.login)))
+    bucket.kill()
+    assert opened[...].tolist() == [*range(1, 9)]
+    bucket.kill()
+    opened[1] = 99
+    assert array[...].tolist() == [1, 99, *range(3, 9)]
+
+
+def test_what_is_denied_stays_so(bucket, monkeypatch):
+    """Until there is another key."""
+    vz.create_array(
+        "s3://bucket/h", data=np.arange(1, 9), chunks=(4,), storage_options=bucket.login
+    )
+    array = zarr.open_array(ZarrStore("s3://bucket/h", storage_options=bucket.login))
+    count = issued.count
+    with monkeypatch.context() as patch:
+        patch.setattr(
+            issued, "options", lambda _: {"key": f"key{count}", "secret": SECRET, "token": "t"}
+        )
+        bucket.kill()
+        for _ in range(2):
+            with pytest.raises(SourceError, match="the credentials have expired"):
+                array[...]
+            with pytest.raises(SourceError, match="the credentials have expired"):
+                array[1] = 99
+    array[1] = 99
+    assert array[...].tolist() == [1, 99, *range(3, 9)]
+
+
+@pytest.mark.parametrize("zarr_format", [2, 3])
+def test_what_others_delete_is_no_doubt_of_the_rest(bucket, zarr_format, monkeypatch):
+    """With keys that stay the same."""
+    monkeypatch.setattr(issued, "options", lambda _: {"key": "k", "secret": SECRET})
+    login = bucket.login
+    root = vz.create_group("s3://bucket/h", zarr_format=zarr_format, storage_options=login)
+    for name in "vw":
+        root.create_array(name, shape=(8,), chunks=(4,), dtype="i4", fill_value=7)[:4] = 1
+    store = ZarrStore("s3://bucket/h", storage_options=login)
+    arrays = [zarr.open_array(store, path=name) for name in "wv"]
+    del vz.open_group("s3://bucket/h", mode="r+", storage_options=login)["v"]
+    assert arrays[0][...].tolist() == [1] * 4 + [7] * 4
+    arrays[0][5] = 8
+    assert arrays[0][...].tolist() == [1] * 4 + [7, 8, 7, 7]
+
+
+@pytest.mark.parametrize("zarr_format", [2, 3])
+def test_zarr_python_does_not_write_over_what_is_denied(bucket, zarr_format):
+    """To a store that nothing was shown before."""
+    root = vz.create_group("s3://bucket/h", zarr_format=zarr_format, storage_options=bucket.login)
+    root.attrs["precious"] = "yes"
+    bucket.kill()
+    store = ZarrStore("s3://bucket/h", storage_options=bucket.login)
+    with pytest.raises((SourceError, zarr.errors.ContainsGroupError)):
+        zarr.create_group(store, zarr_format=zarr_format)
+    assert vz.open_group("s3://bucket/h", storage_options=bucket.login).attrs["precious"] == "yes"
 
 
 def test_a_store_forgets_what_it_deletes(bucket):

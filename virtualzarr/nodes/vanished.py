@@ -115,7 +115,12 @@ def check_not_vanished(store: Store, path: str, document: str | None) -> None:
             _note_seen(signature)
         return
     check_not_upgraded(store, path)
-    if document is None or _is_consolidated(store, path, document):
+    if document is None:
+        plain = unwrap(store)
+        if isinstance(plain, FsspecStore):
+            plain.check_not_denied()
+        return
+    if _is_consolidated(store, path, document):
         return
     raise NodeNotFoundError(
         "the array's document is not there any more: the array was deleted or moved since it was "

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import partial
@@ -19,7 +19,7 @@ from virtualzarr.stores.http_responses import StatusError
 from virtualzarr.stores.invalidation import notify_change, notify_change_below
 from virtualzarr.stores.listing import Entry
 from virtualzarr.stores.location import Location
-from virtualzarr.stores.renewals import Witness, ask_again
+from virtualzarr.stores.renewals import RenewedError, Witnesses, ask_again
 from virtualzarr.stores.store import (
     DOCUMENTS,
     ByteRange,
@@ -96,20 +96,22 @@ class FsspecStore:
         self._after_key = "".join(f"::{link}" for link in links[first + 1 :])
         # Signs such as # and ? in a key are not those of a web address.
         self._quoted = self.root.startswith(("http://", "https://"))
-        self._witness = self._make_witness()
+        self._witnesses = self._make_witnesses()
 
     def __getstate__(self) -> dict[str, Any]:
         # Whose providers are not pickled: each process looks credentials up.
-        return self.__dict__ | {"_witness": None}
+        return self.__dict__ | {"_witnesses": self._witnesses and self._witnesses.keys}
 
     def __setstate__(self, state: Mapping[str, Any]) -> None:
         self.__dict__.update(state)
-        self._witness = self._make_witness()
+        self._witnesses = self._make_witnesses(state["_witnesses"] or ())
 
-    def _make_witness(self) -> Witness | None:
+    def _make_witnesses(self, keys: Sequence[str] = ()) -> Witnesses | None:
         keyring = find_keyring(self.storage_options)
         is_needed = keyring is not None and keyring.concerns(self.uri)
-        return Witness(keyring, self._is_shown, self.to_uri) if keyring and is_needed else None
+        if keyring is None or not is_needed:
+            return None
+        return Witnesses(keyring, self._is_shown, self.to_uri, keys)
 
     @property
     def renewals(self) -> int:
@@ -163,12 +165,25 @@ class FsspecStore:
         document : str, optional
             The key of a document that is asked for.
         """
-        if self._witness is None:
+        if self._witnesses is None:
             return ask()
-        answer = self._witness.confirm(ask, for_document=document is not None)
+        answer = self._witnesses.confirm(ask, document)
         if document is not None and answer is not None:
-            self._witness.choose(document)
+            self._witnesses.note(document)
         return answer
+
+    def check_not_denied(self) -> None:
+        """Raise an error if the server does not show what it has shown before.
+
+        Raises
+        ------
+        SourceError
+            It was deleted, or it is denied to all credentials that there are.
+        RenewedError
+            Credentials change faster than is asked.
+        """
+        if self._witnesses is not None:
+            self._witnesses.confirm(lambda: None)
 
     def _is_shown(self, key: str) -> bool:
         return self._ask(self.connection.fingerprint, key) is not None
@@ -202,6 +217,8 @@ class FsspecStore:
             return self._confirm(request, key)
         uri = self.to_uri(key)
         if uri in shared:
+            if self._witnesses is not None and shared[uri] is not None:
+                self._witnesses.note(key)
             return shared[uri]
         document = self._confirm(request, key)
         if len(shared) < _MAX_SHARED:
@@ -244,7 +261,8 @@ class FsspecStore:
     def size(self, key: str) -> int | None:
         """Return the bytes of an object, -1 where that is not said; None if it is not there."""
         ask = partial(self._ask, self.connection.fingerprint, key)
-        fingerprint: Fingerprint | None = self._confirm(ask)
+        document = key if key.rpartition("/")[2] in DOCUMENTS else None
+        fingerprint: Fingerprint | None = self._confirm(ask, document)
         if fingerprint is None:
             return None
         return -1 if fingerprint.size is None else fingerprint.size
@@ -271,8 +289,14 @@ class FsspecStore:
     def set(self, key: str, data: Buffer) -> None:
         """Give a key a value; object stores show old or new bytes, some servers a part."""
         check_key(key, self.uri)
+        renewals = None if self._witnesses is None else self._witnesses.find_unproven(key)
         with thread_lock(self.uri, key):
-            self._put(key, data)
+            try:
+                self._put(key, data, renewals)
+            except RenewedError:
+                if self.get(key) is not None:
+                    raise
+                self._put(key, data)
 
     def _put(self, key: str, data: Buffer, renewals: int | None = None) -> None:
         path, uri = self._path(key), self.to_uri(key)
@@ -280,8 +304,9 @@ class FsspecStore:
             self._pipe(path, uri, bytes(data), renewals)
         finally:
             notify_change(uri)
-        if self._witness is not None and key.rpartition("/")[2] in DOCUMENTS:
-            self._witness.choose(key)
+        is_document = key.rpartition("/")[2] in DOCUMENTS
+        if self._witnesses is not None and (is_document or not self._witnesses.keys):
+            self._witnesses.note(key)
 
     def _pipe(self, path: str, uri: str, data: bytes, renewals: int | None) -> None:
         keyring = find_keyring(self.storage_options)
@@ -315,8 +340,8 @@ class FsspecStore:
             self._remove(key)
 
     def _remove(self, key: str) -> None:
-        if self._witness is not None:
-            self._witness.forget(key)
+        if self._witnesses is not None:
+            self._witnesses.forget(key)
         try:
             self._call("rm_file", key)
         finally:
@@ -326,8 +351,8 @@ class FsspecStore:
         """Take away all keys under a prefix."""
         if prefix:
             check_key(prefix, self.uri)
-        if self._witness is not None:
-            self._witness.forget(prefix)
+        if self._witnesses is not None:
+            self._witnesses.forget(prefix)
         try:
             if is_pattern(self._path(prefix)):
                 # fsspec would delete all that matches, and not what is called so.
@@ -346,7 +371,7 @@ class FsspecStore:
             return True
 
         is_done: bool | None = self._ask(remove, prefix)
-        if is_done is None and self._witness is not None and is_object_store(self.uri):
+        if is_done is None and self._witnesses is not None and is_object_store(self.uri):
             # Of what is not there, too, but refused to credentials that are good no longer.
             self._call("rm_file", f"{prefix}/zarr.json".lstrip("/"))
         return is_done

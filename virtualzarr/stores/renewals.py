@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext, suppress
 from itertools import count
 from typing import TypeVar
@@ -22,6 +22,7 @@ T = TypeVar("T")
 
 _MOST_RENEWALS = 3
 _TRIES = 10
+_MOST_KEYS, _MOST_UNPROVEN = 4, 16
 _YOUNG = 60
 """Credentials that were looked up so many seconds ago are taken for good."""
 
@@ -42,8 +43,8 @@ def ask_again(work: Callable[[], T]) -> T:
     return work()
 
 
-class Witness:
-    """A document of a store at which credentials are sent.
+class Witnesses:
+    """Keys that a store has shown of late, at which credentials are sent.
 
     Parameters
     ----------
@@ -52,42 +53,60 @@ class Witness:
         Asks whether the store shows what is under a key.
     to_uri : callable
         Returns the URL of a key.
+    keys : sequence of str
+        Those that were shown.
     """
 
     def __init__(
-        self, keyring: Keyring, is_there: Callable[[str], bool], to_uri: Callable[[str], str]
+        self,
+        keyring: Keyring,
+        is_there: Callable[[str], bool],
+        to_uri: Callable[[str], str],
+        keys: Sequence[str] = (),
     ) -> None:
         self._keyring, self._is_there, self._to_uri = keyring, is_there, to_uri
-        self._key: str | None = None
+        self.keys = [*keys]
         self._lock = ForkSafeLock()
         self._clock = count()
-        self._seen_at = -1  # when it was asked for last, by the clock, and was there
+        self._seen_at = -1  # when one was asked for last, by the clock, and was there
         self._renewals = 0  # how many there were when it was there
         self._renewed_at = -math.inf
+        self._unproven: dict[str, int] = {}
 
-    def choose(self, key: str) -> None:
-        """Take a document that was shown, if there is none yet, and credentials are sent for it."""
-        if self._key is None and self._keyring.find(self._to_uri(key)) is not None:
-            self._key = key
+    def note(self, key: str) -> None:
+        """Note a key that was shown, if credentials are sent for it."""
+        folder = key.rpartition("/")[0]
+        self._unproven.pop(folder, None)
+        if key in self.keys or self._keyring.find(self._to_uri(key)) is None:
+            return
+        # Of one node they are deleted together, while others of the store stay.
+        others = [each for each in self.keys if each.rpartition("/")[0] != folder]
+        self.keys = [key, *others][:_MOST_KEYS]
 
     def forget(self, key: str) -> None:
-        """Forget the document if it is about to be deleted, or in a folder that is."""
-        if self._key is not None and (not key or f"{self._key}/".startswith(f"{key}/")):
-            self._key = None
+        """Forget a key that is about to be deleted, and those in a folder that is."""
+        if key:
+            self.keys = [each for each in self.keys if not f"{each}/".startswith(f"{key}/")]
+        else:
+            self.keys = []
 
-    def confirm(self, ask: Callable[[], T | None], *, for_document: bool = False) -> T | None:
+    def find_unproven(self, key: str) -> int | None:
+        """Return how many renewals there were when a node seemed missing, and nobody knew."""
+        return self._unproven.get(key.rpartition("/")[0])
+
+    def confirm(self, ask: Callable[[], T | None], document: str | None = None) -> T | None:
         """Ask for a key, anew where another credential may be shown what is there.
 
         Parameters
         ----------
-        for_document : bool
-            Whether it is a document: who made it in the place of one that is denied could not
-            write it.
+        document : str, optional
+            The key of a document. That it is missing is believed where nobody has other
+            credentials: who made it in the place of one that is denied could not write it.
 
         Raises
         ------
         SourceError
-            The document is not there any more, either, and there are no other credentials.
+            The keys are not there any more, either, and there are no other credentials.
         RenewedError
             Credentials change faster than is asked.
         """
@@ -100,12 +119,19 @@ class Witness:
                     return answer
                 try:
                     if self._is_certain(renewals):
+                        if document is not None and not self.keys:
+                            self._note_unproven(document, renewals)
                         return None
                 except _DeniedError:
-                    if for_document:
+                    if document is not None:
                         return None
                     raise
         raise RenewedError("credentials changed each time that a key was asked for")
+
+    def _note_unproven(self, document: str, renewals: int) -> None:
+        if len(self._unproven) >= _MOST_UNPROVEN:
+            self._unproven.clear()
+        self._unproven.setdefault(document.rpartition("/")[0], renewals)
 
     def _is_certain(self, renewals: int) -> bool:
         """Tell whether the credentials of a request were good that was answered by nothing.
@@ -117,20 +143,19 @@ class Witness:
         """
         came = next(self._clock)
         with self._lock:
-            # What another thread asks after the answer came tells as much.
-            if self._key is not None and self._seen_at < came:
-                begun = next(self._clock)
-                if not self._is_shown(self._key):
-                    self._key = None
-                    return False
-                self._seen_at, self._renewals = begun, self._keyring.renewals
-            if self._key is None:
+            if not self.keys:
                 self._renew_old()
                 return self._keyring.renewals == renewals
+            # What another thread asks after the answer came tells as much.
+            if self._seen_at < came:
+                begun = next(self._clock)
+                if not self._is_any_shown():
+                    return False
+                self._seen_at, self._renewals = begun, self._keyring.renewals
             return self._renewals == renewals
 
     def _renew_old(self) -> None:
-        """Look credentials up again that may have expired, where there is no document to tell."""
+        """Look credentials up again that may have expired, where there is no key to tell."""
         provider = self._keyring.find(self._to_uri(""))
         if provider is None:
             return
@@ -141,23 +166,27 @@ class Witness:
         with suppress(AccessError):  # what there is may be good
             provider.renew(used)
 
-    def _is_shown(self, key: str) -> bool:
-        """Ask for the document, with other credentials where it is not shown.
+    def _is_any_shown(self) -> bool:
+        """Ask for the keys, with other credentials where none is shown.
 
-        Raises an error if there are none.
+        Raises an error if there are no other ones.
         """
-        uri = self._to_uri(key)
+        keys = self.keys
+        uri = self._to_uri(keys[0])
         provider = self._keyring.find(uri)
         assert provider is not None
         for _ in range(_MOST_RENEWALS):
             used = provider.get()
-            if self._is_there(key):
-                return True
+            for i, key in enumerate(keys):
+                if self._is_there(key):
+                    gone = keys[:i]  # others have deleted them
+                    self.keys = [each for each in self.keys if each not in gone]
+                    return True
             if provider.renew(used) is used:
-                self._key = None
                 raise _DeniedError(
                     "the server does not show any more what it has shown before: it was deleted, "
                     "or the credentials have expired",
                     file=uri,
                 )
-        return self._is_there(key)
+        self.keys = [each for each in self.keys if each not in keys]
+        return False
