@@ -58,6 +58,15 @@ def private_server(folder):
         yield server
 
 
+def bucket_login(server, prefix):
+    """Return options for a bucket, with the keys that `give_token` gives below a prefix."""
+    return {
+        "endpoint_url": server.url,
+        "client_kwargs": {"region_name": "here"},
+        "credentials": {prefix: f"{HERE}:give_token"},
+    }
+
+
 def sent(server, name="Authorization"):
     """Return which paths were asked for, and a header of each request."""
     return [(path, headers.get(name)) for _, path, headers in server.requests]

@@ -12,7 +12,7 @@ import zarr
 
 import virtualzarr as vz
 from tests.dataset.s3_server import running
-from tests.stores.logins import DATA, HERE, SECRET, issued
+from tests.stores.logins import DATA, HERE, SECRET, bucket_login, issued
 from virtualzarr.errors import NodeNotFoundError, SourceError, UnsupportedError
 from virtualzarr.integrations.zarr_python import ZarrStore
 from virtualzarr.stores import open_store
@@ -144,10 +144,7 @@ def bucket(monkeypatch):
 
         server.perform = deny
         server.kill = kill
-        server.login = {
-            "endpoint_url": server.url, "client_kwargs": {"region_name": "here"},
-            "credentials": {"s3://bucket": f"{HERE}:give_token"},
-        }  # fmt: skip
+        server.login = bucket_login(server, "s3://bucket")
         yield server
 
 

@@ -18,7 +18,17 @@ import zarr
 
 import virtualzarr as vz
 from tests.dataset.s3_server import running
-from tests.stores.logins import DATA, HERE, HOST, SECRET, expire_after, expire_keys, issued, sent
+from tests.stores.logins import (
+    DATA,
+    HERE,
+    HOST,
+    SECRET,
+    bucket_login,
+    expire_after,
+    expire_keys,
+    issued,
+    sent,
+)
 from tests.stores.test_credentials import shown
 from tests.stores.webserver import web_server
 from virtualzarr.dataset.arrivals import list_folder
@@ -349,10 +359,7 @@ def test_parts_of_chunks_that_were_denied_are_written_into_what_is_there(monkeyp
     )  # fmt: skip
     monkeypatch.setattr("virtualzarr.stores.credential_providers.time.time", lambda: clock.now)
     with running() as server:
-        login = {
-            "endpoint_url": server.url, "client_kwargs": {"region_name": "here"},
-            "credentials": {"s3://bucket/a": f"{HERE}:give_token"},
-        }  # fmt: skip
+        login = bucket_login(server, "s3://bucket/a")
         array = vz.create_array(
             "s3://bucket/a", name="v", shape=(8,), chunks=(8,), dtype="i4", storage_options=login
         )
@@ -396,10 +403,7 @@ def test_a_refusal_between_a_chunk_and_the_document(
         issued, "options", lambda count: {"key": f"key{count}", "secret": SECRET, "token": "t"}
     )
     with running() as server:
-        login = {
-            "endpoint_url": server.url, "client_kwargs": {"region_name": "here"},
-            "credentials": {"s3://bucket/a": f"{HERE}:give_token"},
-        }  # fmt: skip
+        login = bucket_login(server, "s3://bucket/a")
         array = vz.create_array(
             "s3://bucket/a", name="v", data=np.arange(1, 9), chunks=(2,), shards=shards,
             storage_options=login,
