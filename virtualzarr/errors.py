@@ -18,6 +18,18 @@ from virtualzarr.redaction import hide_in_url, hide_secrets
 _PACKAGE = re.compile(r"(virtualzarr|grids|contextlib)(\.|$)")
 
 
+def format_place(file: str | None, variable: str | None, chunk: str | None) -> str:
+    """Return where something happened, as far as it is known, without secrets.
+
+    Examples
+    --------
+    >>> format_place("https://host/a.nc?sig=a1b2", "", "0.1")
+    'file https://host/a.nc?sig=***, chunk 0.1'
+    """
+    context = {"file": file and hide_in_url(file), "variable": variable, "chunk": chunk}
+    return ", ".join(f"{name} {value}" for name, value in context.items() if value)
+
+
 class VirtualZarrError(Exception):
     """Base of every error this package raises on purpose.
 
@@ -80,8 +92,7 @@ class VirtualZarrError(Exception):
         return type(self), (self.message,), state
 
     def __str__(self) -> str:
-        context = {"file": self.file, "variable": self.variable, "chunk": self.chunk}
-        where = ", ".join(f"{name} {value}" for name, value in context.items() if value)
+        where = format_place(self.file, self.variable, self.chunk)
         return f"{self.message} [{where}]" if where else self.message
 
 

@@ -198,7 +198,7 @@ def test_other_errors_of_codecs_say_where_they_happened(tmp_path, monkeypatch):
     monkeypatch.setattr("virtualzarr.codecs.core.block.BlockCodec.decode_into", fail)
     with pytest.raises(ZeroDivisionError) as caught:
         array[:]
-    assert caught.value.__notes__ == [f"while reading {tmp_path}/c/1, variable , chunk 1"]
+    assert caught.value.__notes__ == [f"while reading file {tmp_path}/c/1, chunk 1"]
 
 
 # --- fill values left open ----------------------------------------------------------------------

@@ -43,6 +43,7 @@ from virtualzarr.errors import (
     SourceError,
     SourceNotFoundError,
     VirtualZarrError,
+    format_place,
 )
 from virtualzarr.metadata import ArrayMetadata
 from virtualzarr.nodes.vanished import confirm_missing
@@ -169,8 +170,7 @@ class ReadRequest:
         if isinstance(error, VirtualZarrError):
             error.at(**self.chunk_context(i))
         else:
-            error.add_note("while reading {file}, variable {variable}, chunk {chunk}".format(
-                **self.chunk_context(i)))  # fmt: skip
+            error.add_note(f"while reading {format_place(**self.chunk_context(i))}")
 
     def chunk_context(self, i: int) -> dict[str, str]:
         """Return file, variable and chunk of a chunk, for errors."""
