@@ -98,6 +98,15 @@ def spec_of(dtype):
     return ChunkSpec((1,), np.dtype(dtype))
 
 
+@pytest.mark.parametrize("name", ["blosc", "numcodecs.blosc"])
+def test_blosc_of_another_length_than_its_header_says(name):
+    """One byte more in the middle shifts what is behind it, and the library decodes that."""
+    data = numcodecs.Blosc("lz4").encode(RAW)
+    for longer in (data + b"12345", data * 2, data[:30] + b"\x07" + data[30:]):
+        with pytest.raises(CodecError, match=f"has {len(longer)} bytes, its header says"):
+            decode(make(name), longer, len(RAW))
+
+
 def test_blosc_without_imagecodecs(monkeypatch):
     monkeypatch.setattr(blosc, "_blosc_decode", lambda: blosc._numcodecs_blosc)
     codec = make("blosc", typesize=4)

@@ -70,6 +70,11 @@ def test_a_second_member_is_not_lost(library):
     raw = bytes(range(100))
     with pytest.raises(CodecError):
         decode("gzip", gzip.compress(raw) + gzip.compress(raw[::-1]), len(raw))
+    # Its checksum and size are those of the first.
+    with pytest.raises(CodecError):
+        decode("gzip", gzip.compress(raw) * 2, len(raw))
+    with pytest.raises(CodecError):
+        decode("gzip", gzip.compress(raw) + gzip.compress(raw)[-8:], len(raw))
 
 
 def test_what_follows_the_end(library):

@@ -73,6 +73,9 @@ class Blosc(SizedStream):
         stored = int.from_bytes(view[12:16], "little")
         if stored > len(view):
             raise self.error(f"the buffer is truncated: {len(view)} of {stored} bytes")
+        if stored < len(view):
+            # The library would not look, and decode what was shifted to other values.
+            raise self.error(f"the buffer has {len(view)} bytes, its header says {stored}")
         if not announced:
             return
         try:

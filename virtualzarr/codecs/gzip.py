@@ -8,7 +8,7 @@ import zlib
 from functools import cached_property
 from typing import Any
 
-from virtualzarr.codecs.core.base import Block, Buffer
+from virtualzarr.codecs.core.base import Block, Buffer, nbytes_of
 from virtualzarr.codecs.core.libraries import find_imagecodecs
 from virtualzarr.codecs.core.streams import DeflateStreams
 
@@ -33,10 +33,11 @@ class Gzip(DeflateStreams):
                 return False
         except (RuntimeError, ValueError):
             return False
-        # libdeflate stops after the first member and does not look further: the result counts only
-        # if the data end with the checksum and size of these very bytes (RFC 1952, section 2.3.1).
+        # libdeflate stops after the first member and does not look further. It found the checksum
+        # and size of these very bytes there (RFC 1952, section 2.3.1): if they are nowhere before
+        # the end of the data, that is where it stopped.
         trailer = crc(out).to_bytes(4, "little") + (out.size & 0xFFFFFFFF).to_bytes(4, "little")
-        return bytes(data[-8:]) == trailer
+        return bytes(data).find(trailer) == nbytes_of(data) - len(trailer)
 
     def inflate(self, data: Buffer, limit: int) -> bytes:
         """Inflate all members by the standard library, at most `limit` bytes."""
