@@ -134,6 +134,8 @@ def bucket(monkeypatch):
             key = headers["Authorization"].partition("Credential=")[2].partition("/")[0]
             if key not in dead:
                 return perform(method, path, headers, body)
+            if server.lies and method in ("DELETE", "POST"):
+                return (204, {}, b"") if method == "DELETE" else (200, {}, b"<DeleteResult/>")
             code, status = (
                 ("NoSuchKey", 404) if method in ("GET", "HEAD") else ("AccessDenied", 403)
             )
@@ -144,6 +146,7 @@ def bucket(monkeypatch):
 
         server.perform = deny
         server.kill = kill
+        server.lies = False  # dead keys are told that what they delete is deleted
         server.login = bucket_login(server, "s3://bucket")
         yield server
 
@@ -224,8 +227,10 @@ def test_native_chunks_that_are_denied_are_not_written_over(bucket, tmp_path):
 
 @pytest.mark.parametrize("zarr_format", [2, 3])
 @pytest.mark.parametrize("work", ["delete", "overwrite", "overwrite all", "move", "zarr-python"])
-def test_what_is_denied_to_a_deletion_is_deleted(bucket, zarr_format, work):
+@pytest.mark.parametrize("lies", [False, True])
+def test_what_is_denied_to_a_deletion_is_deleted(bucket, zarr_format, work, lies):
     """At whichever request the key dies: all is done, or there is an error and nothing is lost."""
+    bucket.lies = lies
 
     def run():
         bucket.objects.clear()
@@ -267,6 +272,109 @@ def test_what_is_denied_to_a_deletion_is_deleted(bucket, zarr_format, work):
             assert run() == expected, dies_at
         except (NodeNotFoundError, KeyError):
             assert {"bucket/h/a/c/0", "bucket/h/a/0"} & {*bucket.objects}
+
+
+@pytest.mark.parametrize("lies", [False, True])
+def test_chunks_that_are_cleared_by_a_dead_key(bucket, lies):
+    bucket.lies = lies
+    array = vz.create_array(
+        "s3://bucket/h", data=np.arange(1, 9), chunks=(2,), fill_value=7,
+        storage_options=bucket.login,
+    )  # fmt: skip
+    perform = bucket.perform
+
+    def die_at_deletions(method, *request):
+        if method == "DELETE" and not deleted:
+            bucket.kill()
+            deleted.append(request)
+        return perform(method, *request)
+
+    deleted, bucket.perform = [], die_at_deletions
+    array[:2] = 7
+    assert deleted
+    assert "bucket/h/c/0" not in bucket.objects
+    assert array[...].tolist() == [7, 7, *range(3, 9)]
+
+
+@pytest.mark.parametrize("zarr_format", [2, 3])
+@pytest.mark.parametrize("answer", [(404, b"<Error><Code>NoSuchKey</Code></Error>"), (200, b"")])
+def test_nothing_is_deleted_where_a_listing_is_empty(bucket, zarr_format, answer):
+    """Chunks would stay, and be those of the next array."""
+    root = vz.create_group("s3://bucket/h", zarr_format=zarr_format, storage_options=bucket.login)
+    root.create_array("g/a", data=np.arange(1, 9), chunks=(2,))
+    perform, before = bucket.perform, {*bucket.objects}
+    empty = b"<ListBucketResult><IsTruncated>false</IsTruncated></ListBucketResult>"
+
+    def list_nothing(method, path, headers, body):
+        if method == "GET" and "list-type" in path:
+            return answer[0], {}, answer[1] or empty
+        return perform(method, path, headers, body)
+
+    bucket.perform = list_nothing
+    for delete in (
+        lambda: root.__delitem__("g"),
+        lambda: root["g"].create_array("a", shape=8, dtype="i8", overwrite=True),
+        lambda: root.move("g", "f"),
+        lambda: zarr.create_group(
+            ZarrStore("s3://bucket/h", storage_options=bucket.login), path="g", overwrite=True,
+            zarr_format=zarr_format,
+        ),
+    ):  # fmt: skip
+        with pytest.raises(UnsupportedError, match="does not list"):
+            delete()
+        assert before <= {*bucket.objects}
+    bucket.perform = perform
+    assert root["g/a"][...].tolist() == [*range(1, 9)]
+
+
+@pytest.mark.parametrize("zarr_format", [2, 3])
+def test_an_outage_of_logins(bucket, zarr_format):
+    """While it lasts, no key is shown anything: all is an error, and nothing is written over."""
+    vz.create_array(
+        "s3://bucket/h", data=np.arange(1, 9), chunks=(2,), zarr_format=zarr_format,
+        storage_options=bucket.login,
+    )  # fmt: skip
+    store = ZarrStore("s3://bucket/h", storage_options=bucket.login)
+    array = zarr.open_array(store)
+    perform = bucket.perform
+
+    def deny(*request):
+        bucket.kill()
+        return perform(*request)
+
+    bucket.perform = deny
+    for _ in range(3):
+        with pytest.raises(SourceError, match="does not show any more"):
+            array[...]
+        with pytest.raises(SourceError, match="does not show any more"):
+            array[0] = 100
+    bucket.perform = perform
+    store.store._witnesses._hidden = (-1, 0)  # later
+    assert array[...].tolist() == [*range(1, 9)]
+    bucket.kill()
+    array[0] = 100
+    assert array[...].tolist() == [100, *range(2, 9)]
+
+
+@pytest.mark.parametrize("zarr_format", [2, 3])
+def test_others_delete_all_that_was_shown_last(bucket, zarr_format):
+    """What is shown after that tells of keys that die."""
+    root = vz.create_group("s3://bucket/h", zarr_format=zarr_format, storage_options=bucket.login)
+    for name in "eabcd":
+        root.create_array(name, shape=(8,), chunks=(2,), dtype="i8", fill_value=7)[:6] = 1
+    expected = [1] * 6 + [7] * 2
+    store = ZarrStore("s3://bucket/h", storage_options=bucket.login)
+    array, *_ = [zarr.open_array(store, path=name) for name in "eabcd"]
+    for name in "abcd":
+        del root[name]
+    with pytest.raises(SourceError, match="does not show any more"):
+        array[...]
+    assert array[...].tolist() == expected
+    bucket.kill()
+    assert array[...].tolist() == expected
+    bucket.kill()
+    array[0] = 100
+    assert root["e"][...].tolist() == [100, *expected[1:]]
 
 
 def test_states_of_native_chunks_that_are_denied(bucket, tmp_path):

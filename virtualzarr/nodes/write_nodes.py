@@ -62,27 +62,30 @@ def write_node(
     documents = to_documents(metadata)
     # All documents are encoded before anything is written or deleted.
     encoded = {name: dumps_json(doc, allow_nan=False) for name, doc in documents.items()}
-    ask_again(partial(_write_documents, store, path, metadata, encoded, overwrite))
+    was_there = False
+
+    def write() -> None:
+        nonlocal was_there
+        renewals = count_renewals(store)
+        ensure_groups_above(store, path, metadata.zarr_format)
+        node = find_node(store, path)
+        # Deleted only now: an error above, such as an array among the parents, must not cost any
+        # data. A directory that is no hierarchy, nor was one just now, may be anything.
+        if overwrite and (node is not None or path or was_there):
+            was_there = True
+            _delete(store, path, node)
+        elif node is not None:
+            raise _exists(store, path, node)
+        if isinstance(metadata, ArrayMetadata):
+            _check_no_chunks(store, path, metadata)
+        _write_documents(store, path, encoded, renewals)
+
+    ask_again(write)
     refresh_consolidated(store, path, documents, metadata.zarr_format)
 
 
-def _write_documents(
-    store: Store,
-    path: str,
-    metadata: ArrayMetadata | GroupMetadata,
-    encoded: Mapping[str, bytes],
-    overwrite: bool,
-) -> None:
-    """Write the documents of a new node, where there is none."""
-    renewals = count_renewals(store)
-    ensure_groups_above(store, path, metadata.zarr_format)
-    # Deleted only now: an error above, such as an array among the parents, must not cost any data.
-    if overwrite:
-        delete_node(store, path, missing_ok=True)
-    elif (node := find_node(store, path)) is not None:
-        raise _exists(store, path, node)
-    if isinstance(metadata, ArrayMetadata):
-        _check_no_chunks(store, path, metadata)
+def _write_documents(store: Store, path: str, encoded: Mapping[str, bytes], renewals: int) -> None:
+    """Write the documents of a new node, by the credentials that were told of none."""
     for i, (name, data) in enumerate(encoded.items()):
         # The first document decides which of several processes creates the node.
         refusal = node_exists_error(store, path, "node") if i == 0 else None
@@ -194,20 +197,41 @@ def _ensure_group(store: Store, path: str, below: str, zarr_format: int) -> None
         check_not_upgraded(store, path, is_group=True)
 
 
-def delete_node(store: Store, path: str, *, missing_ok: bool = False) -> None:
+def delete_node(store: Store, path: str) -> None:
     """Delete a node and everything in it; its documents first, so that it is gone at once."""
     check_writable(store)
     node = find_node(store, path)
-    if node is None and not path and missing_ok:
-        return  # a directory that is not a hierarchy may be anything
-    # First: readers of consolidated metadata would take chunks that are gone for missing ones.
-    # Documents of both formats may have been there, and who deleted them may have been cut short.
-    for zarr_format in (2, 3):
-        refresh_consolidated(store, path, {}, zarr_format)
-    if node is None and not missing_ok:
+    if node is None:
+        _forget(store, path)  # who deleted it may have been cut short
         raise NodeNotFoundError(f"no Zarr array or group at {path!r}", file=store.uri)
+    _delete(store, path, node)
+
+
+def _delete(store: Store, path: str, node: NodeKind | None) -> None:
+    """Delete all that is at a path, be it a node still or not."""
+    if node is not None:
+        _check_listed(store, path)
+    # First: readers of consolidated metadata would take chunks that are gone for missing ones.
+    _forget(store, path)
     delete_documents(store, path, is_array=node is not None and node.node_type == "array")
     store.delete_dir(path)
+
+
+def _forget(store: Store, path: str) -> None:
+    """Take a node out of consolidated metadata; documents of both formats may have been there."""
+    for zarr_format in (2, 3):
+        refresh_consolidated(store, path, {}, zarr_format)
+
+
+def _check_listed(store: Store, path: str) -> None:
+    """Refuse to delete a node that a listing leaves out: its chunks would stay, and come back."""
+    is_remote = getattr(store, "remote", False)
+    if is_remote and not {*DOCUMENT_NAMES} & {*store.list_dir(path)}:
+        raise UnsupportedError(
+            "the server does not list what the node holds: it cannot be deleted",
+            file=store.uri,
+            variable=path or "/",
+        )
 
 
 def delete_documents(store: Store, path: str, *, is_array: bool = False) -> None:

@@ -245,6 +245,24 @@ def check_unchanged(uri: str, scanned: Fingerprint | None, current: Fingerprint)
         )
 
 
+def check_told(uri: str, scanned: Fingerprint | None, current: Fingerprint) -> None:
+    """Raise `SourceChangedError` if a server does not tell any more what it told to the scan.
+
+    A local file may well be a copy of one whose server has a tag; answers of a server that leave
+    out what they had before, or have it in another form, may be of any version.
+    """
+    if scanned is None or not (scanned.has_version and config.verify_sources):
+        return
+    if not is_comparable(scanned, current):
+        told = "an entity tag" if scanned.etag is not None else "a date"
+        raise SourceChangedError(
+            f"whether the file changed since it was scanned cannot be told: it had {told} then, "
+            "which answers do not have any more; scan it again, or set "
+            "virtualzarr.config.verify_sources = False if it is the same",
+            file=uri,
+        )
+
+
 class OutOfRangeError(SourceError):
     """A server has no such bytes of a file, which may be another one by now."""
 

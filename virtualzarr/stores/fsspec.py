@@ -42,6 +42,9 @@ _MAX_SHARED = 16
 
 _LONG_SECRET = 16
 
+_NODES = ("zarr.json", ".zarray", ".zgroup")
+_MOST_REMOVALS = 4
+
 _shared_documents: ContextVar[dict[str, bytes | None] | None] = ContextVar(
     "shared_documents", default=None
 )
@@ -186,7 +189,10 @@ class FsspecStore:
             self._witnesses.confirm(lambda: None)
 
     def _is_shown(self, key: str) -> bool:
-        return self._ask(self.connection.fingerprint, key) is not None
+        if self._ask(self.connection.fingerprint, key) is not None:
+            return True
+        # Some servers allow GET and not HEAD.
+        return self._ask(self.connection.fetch, key, start=0, stop=1) is not None
 
     def _list(self, ask: Callable[..., list[Entry]], prefix: str) -> list[Entry]:
         """Ask for a listing; a web server need not give any."""
@@ -208,7 +214,11 @@ class FsspecStore:
             return self._get_document(key)
         ask = partial(self._ask, self.connection.fetch, key, start=start, stop=stop)
         answer: Answer | None = self._confirm(ask)
-        return None if answer is None else answer[0]
+        if answer is None:
+            return None
+        if self._witnesses is not None and self._witnesses.are_hidden:
+            self._witnesses.note(key)
+        return answer[0]
 
     def _get_document(self, key: str) -> bytes | None:
         """Return a metadata document, or that there is none, from what is shared now."""
@@ -343,9 +353,19 @@ class FsspecStore:
         if self._witnesses is not None:
             self._witnesses.forget(key)
         try:
-            self._call("rm_file", key)
+            self._surely(partial(self._call, "rm_file", key))
         finally:
             notify_change(self.to_uri(key))
+
+    def _surely(self, remove: Callable[[], Any]) -> None:
+        """Remove by credentials that are good: some servers say to others that it was done."""
+        for _ in range(_MOST_REMOVALS):
+            renewals = self.renewals
+            remove()
+            self.check_not_denied()
+            if self.renewals == renewals:
+                return
+        raise RenewedError("credentials changed each time that something was deleted")
 
     def delete_dir(self, prefix: str) -> None:
         """Take away all keys under a prefix."""
@@ -357,9 +377,9 @@ class FsspecStore:
             if is_pattern(self._path(prefix)):
                 # fsspec would delete all that matches, and not what is called so.
                 for key, _ in [*self.list(prefix)]:
-                    self._call("rm_file", key)
+                    self._surely(partial(self._call, "rm_file", key))
             else:
-                self._confirm(lambda: self._has_removed(prefix))
+                self._surely(lambda: self._confirm(lambda: self._has_removed(prefix)))
         finally:
             notify_change_below(self.to_uri(prefix) if prefix else self.uri)
 
@@ -371,9 +391,17 @@ class FsspecStore:
             return True
 
         is_done: bool | None = self._ask(remove, prefix)
-        if is_done is None and self._witnesses is not None and is_object_store(self.uri):
-            # Of what is not there, too, but refused to credentials that are good no longer.
-            self._call("rm_file", f"{prefix}/zarr.json".lstrip("/"))
+        if is_done is None and is_object_store(self.uri):
+            keys = [f"{prefix}/{name}".lstrip("/") for name in _NODES]
+            if any(self._ask(self.connection.fingerprint, key) is not None for key in keys):
+                raise UnsupportedError(
+                    f"the server does not list what there is under {prefix!r}: it cannot be "
+                    "deleted",
+                    file=self.uri,
+                )
+            if self._witnesses is not None:
+                # Of what is not there, too, but refused to credentials that are good no longer.
+                self._call("rm_file", keys[0])
         return is_done
 
     def update(self, key: str, change: Change) -> None:

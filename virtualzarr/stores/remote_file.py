@@ -280,6 +280,7 @@ class RemoteFile:
         if current is None:
             return
         fingerprints.check_unchanged(self.uri, self.fingerprint, current)
+        fingerprints.check_told(self.uri, self.fingerprint, current)
         if not current.is_empty:
             self.version.check(self.uri, current)
 

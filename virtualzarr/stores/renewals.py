@@ -25,6 +25,9 @@ _TRIES = 10
 _MOST_KEYS, _MOST_UNPROVEN = 4, 16
 _YOUNG = 60
 """Credentials that were looked up so many seconds ago are taken for good."""
+_SHOWN = -1, -math.inf
+_REST_SECONDS = 5
+"""After how long others are looked up again where several in a row were shown nothing."""
 
 
 class RenewedError(SourceError):
@@ -72,6 +75,7 @@ class Witnesses:
         self._renewals = 0  # how many there were when it was there
         self._renewed_at = -math.inf
         self._unproven: dict[str, int] = {}
+        self._hidden = _SHOWN  # after how many renewals, and when, several were shown no key
 
     def note(self, key: str) -> None:
         """Note a key that was shown, if credentials are sent for it."""
@@ -81,7 +85,16 @@ class Witnesses:
             return
         # Of one node they are deleted together, while others of the store stay.
         others = [each for each in self.keys if each.rpartition("/")[0] != folder]
-        self.keys = [key, *others][:_MOST_KEYS]
+        self.keys = [key, *others]
+        if len(self.keys) > _MOST_KEYS:
+            top = min(self.keys, key=lambda each: each.count("/"))  # which is there the longest
+            self.keys.pop(-2 if self.keys[-1] == top else -1)
+        self._hidden = _SHOWN
+
+    @property
+    def are_hidden(self) -> bool:
+        """Whether several credentials were shown none of the keys, and nothing was noted since."""
+        return self._hidden[0] >= 0
 
     def forget(self, key: str) -> None:
         """Forget a key that is about to be deleted, and those in a folder that is."""
@@ -123,9 +136,11 @@ class Witnesses:
                             self._note_unproven(document, renewals)
                         return None
                 except _DeniedError:
-                    if document is not None:
-                        return None
-                    raise
+                    if document is None:
+                        raise
+                    # What is written there is written by those that are shown nothing.
+                    self._note_unproven(document, self._keyring.renewals)
+                    return None
         raise RenewedError("credentials changed each time that a key was asked for")
 
     def _note_unproven(self, document: str, renewals: int) -> None:
@@ -169,24 +184,33 @@ class Witnesses:
     def _is_any_shown(self) -> bool:
         """Ask for the keys, with other credentials where none is shown.
 
-        Raises an error if there are no other ones.
+        Raises an error if there are no other ones, or several in a row are not shown them.
         """
         keys = self.keys
         uri = self._to_uri(keys[0])
         provider = self._keyring.find(uri)
         assert provider is not None
-        for _ in range(_MOST_RENEWALS):
+        for number in range(_MOST_RENEWALS + 1):
             used = provider.get()
             for i, key in enumerate(keys):
                 if self._is_there(key):
                     gone = keys[:i]  # others have deleted them
                     self.keys = [each for each in self.keys if each not in gone]
+                    self._hidden = _SHOWN
                     return True
-            if provider.renew(used) is used:
-                raise _DeniedError(
-                    "the server does not show any more what it has shown before: it was deleted, "
-                    "or the credentials have expired",
-                    file=uri,
-                )
-        self.keys = [each for each in self.keys if each not in keys]
-        return False
+            if number == _MOST_RENEWALS:
+                if self.keys == keys:  # else another one was shown meanwhile
+                    self._hidden = self._keyring.renewals, time.time()
+                break
+            if self._is_hidden() or provider.renew(used) is used:
+                break
+        raise _DeniedError(
+            "the server does not show any more what it has shown before: it was deleted, or the "
+            "credentials have expired",
+            file=uri,
+        )
+
+    def _is_hidden(self) -> bool:
+        """Tell whether several credentials were shown nothing just now, and these are the last."""
+        renewals, when = self._hidden
+        return renewals == self._keyring.renewals and time.time() < when + _REST_SECONDS
