@@ -603,7 +603,9 @@ def test_keys_of_datasets_are_renewed(tmp_path, monkeypatch):
         assert SECRET.encode() not in pickle.dumps(opened)
 
 
-@pytest.mark.parametrize("refusal", [(400, "ExpiredToken"), (403, "AccessDenied")])
+@pytest.mark.parametrize(
+    "refusal", [(400, "ExpiredToken"), (403, "AccessDenied"), (404, "NoSuchKey")]
+)
 def test_keys_of_datasets_are_renewed_when_they_are_not_accepted(tmp_path, monkeypatch, refusal):
     """Those that say nothing of when they expire: obstore asks for others after minutes."""
     pytest.importorskip("obstore")
@@ -632,5 +634,6 @@ def test_keys_of_datasets_are_renewed_when_they_are_not_accepted(tmp_path, monke
                                     storage_options=options, allowed="*")  # fmt: skip
         dataset = pickle.loads(pickle.dumps(dataset)).append(tmp_path / "1.h5")
         assert dataset.group["time"][...].tolist() == [*range(8)]
+        assert [each.about["verb"] for each in dataset.history()] == ["create", "append"]
         assert len(counts) > 2
         assert SECRET.encode() not in pickle.dumps(dataset)

@@ -10,6 +10,7 @@ import json
 import os
 import re
 import secrets
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -21,7 +22,7 @@ from virtualzarr.dataset.operations import HEAD, Get, Put, RefusedError, Unreach
 from virtualzarr.dataset.storage import ROOT, Storage, refuse_commits
 from virtualzarr.errors import AccessError, SourceError
 from virtualzarr.redaction import hide_known
-from virtualzarr.stores.credential_providers import Credential
+from virtualzarr.stores.credential_providers import YOUNG, Credential
 from virtualzarr.stores.credentials import find_keyring, secrets_of
 from virtualzarr.stores.forks import ForkSafeLock
 from virtualzarr.stores.location import Location
@@ -34,13 +35,18 @@ T = TypeVar("T")
 _CACHED = 1 << 22
 """Bytes of nodes of tables that are cached: none of them ever changes."""
 
-_EXPIRED = re.compile(r"status code: 400\b.*: (ExpiredToken|TokenRefreshRequired|InvalidToken)\b")
+_REFUSED = re.compile(
+    r"status code: (40[13]\b|400\b.*: (ExpiredToken|TokenRefreshRequired|InvalidToken)\b)"
+)
+"""What obstore has no exception for: refused listings, and expired keys, to which S3 answers 400."""
+
 _RENEWALS = 2
 """How often one request may be made again by other credentials: others may use them up, too."""
 
 _renewing = ForkSafeLock()
 _enforcing: set[tuple[str, int]] = set()
-"""Places that were tried and keep conditions, each for the whole process.
+_shown: set[tuple[str, int]] = set()
+"""Places that were tried and keep conditions, and those whose head was shown once.
 
 With a hash of the options: by other ones, the same URL is at another server.
 """
@@ -87,8 +93,7 @@ class ObjectStore(Storage):
 
     def check_commits(self) -> None:
         """Try whether the store refuses to create an object twice, and to replace what changed."""
-        place = (self.uri, hash(repr(self.location.storage_options)))
-        if self.single_writer or place in _enforcing:
+        if self.single_writer or self._place in _enforcing:
             return
         try:
             # The vacuum of another may delete the object meanwhile, which looks like a store that
@@ -104,7 +109,7 @@ class ObjectStore(Storage):
                 f"can: {error}",
                 file=self.uri,
             ) from None
-        _enforcing.add(place)
+        _enforcing.add(self._place)
 
     def _find_fault(self) -> str | None:
         """Try what the store makes of conditions that hold and of others; None if all is right."""
@@ -240,7 +245,7 @@ class ObjectStore(Storage):
 
         def attempt() -> T:
             try:
-                return self._request(request, name)
+                return self._request(request, name, may_miss)
             except _ConditionError:
                 raise
             except UnreachableError as error:
@@ -253,16 +258,40 @@ class ObjectStore(Storage):
                 raise
             raise self._unreachable(error, name) from None
 
-    def _request(self, request: Callable[[], T], name: str) -> T:
+    def _request(self, request: Callable[[], T], name: str, may_miss: bool = False) -> T:
         """Do something once, or again by other credentials if it was refused; raises as `_ask`."""
         for _ in range(_RENEWALS):
             used = self._credential
             try:
-                return self._ask(request, name)
+                answer = self._ask(request, name)
             except RefusedError:
                 if not self._renew(used):
                     raise
+            except FileNotFoundError:
+                # Some services say so of what they deny to credentials that have expired.
+                if (may_miss and not self._may_be_denied()) or not self._renew(used):
+                    raise
+            else:
+                if name == HEAD:
+                    _shown.add(self._place)
+                return answer
         return self._ask(request, name)
+
+    def _may_be_denied(self) -> bool:
+        """Tell whether something may be there though the service says that it is not."""
+        if self._place in _shown:
+            try:
+                self._ask(lambda: self.store.head(HEAD), HEAD)
+            except FileNotFoundError:
+                return True
+            return False
+        keyring = find_keyring(self.location.storage_options)
+        provider = None if keyring is None else keyring.find(self.uri)
+        return provider is not None and provider.get().looked_up_at < time.time() - YOUNG
+
+    @property
+    def _place(self) -> tuple[str, int]:
+        return self.uri, hash(repr(self.location.storage_options))
 
     def _renew(self, used: Credential | None) -> bool:
         """Open the store by other credentials than were used; False if there are none."""
@@ -320,7 +349,7 @@ class ObjectStore(Storage):
             failed.__cause__ = cause
         except (exceptions.BaseError, OSError) as error:
             failed = self._unreachable(error, name)
-            if _EXPIRED.search(str(failed)):  # to which S3 answers 400
+            if _REFUSED.search(str(failed)):
                 failed = RefusedError(str(failed))
                 failed.__cause__ = AccessError(str(failed), file=f"{self.uri}/{name}")
         # Not chained: its text has whole answers, in which services repeat credentials.

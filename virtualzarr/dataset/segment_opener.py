@@ -18,9 +18,11 @@ from virtualzarr.errors import (
     VersionExpiredError,
     VirtualZarrError,
 )
+from virtualzarr.stores.credentials import find_keyring
 from virtualzarr.stores.files import open_file
 from virtualzarr.stores.location import Location
 from virtualzarr.stores.lru_cache import LRUCache
+from virtualzarr.stores.renewals import RenewedError
 
 T = TypeVar("T")
 
@@ -74,11 +76,16 @@ class SegmentOpener:
     def explain_missing(self, error: SourceNotFoundError) -> VirtualZarrError:
         """Tell a version that a vacuum took away from a dataset that is damaged.
 
-        The error itself is returned if the file is none of the dataset's own.
+        The error itself is returned if the file is none of the dataset's own, and a `RenewedError`
+        if it may have been denied to credentials that were replaced meanwhile.
         """
         if not (error.file or "").startswith(f"{self.folder}/"):
             return error
+        keyring = find_keyring(self.location.storage_options)
+        renewals = 0 if keyring is None else keyring.renewals
         now = open_storage(self.location).run(read_head()).snapshot
+        if keyring is not None and keyring.renewals != renewals:
+            return RenewedError("credentials changed since it was missing", file=error.file)
         if now.is_expired(self.version):
             return VersionExpiredError(
                 f"version {self.version} has expired; open the dataset anew", file=error.file

@@ -56,6 +56,10 @@ _TOKEN = re.compile(r"[!-~]+")
 _IN_HEADERS = re.compile(r"[^\0\r\n]*")
 
 
+YOUNG = 60
+"""Credentials that were looked up so many seconds ago are taken for good."""
+
+
 class Credential:
     """What a provider gave: secrets, which nothing shows or pickles.
 

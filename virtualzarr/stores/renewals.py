@@ -15,6 +15,7 @@ from itertools import count
 from typing import TypeVar
 
 from virtualzarr.errors import AccessError, SourceError
+from virtualzarr.stores.credential_providers import YOUNG
 from virtualzarr.stores.credentials import Keyring
 from virtualzarr.stores.forks import ForkSafeLock
 
@@ -23,8 +24,6 @@ T = TypeVar("T")
 _MOST_RENEWALS = 3
 _TRIES = 10
 _MOST_KEYS, _MOST_UNPROVEN = 4, 16
-_YOUNG = 60
-"""Credentials that were looked up so many seconds ago are taken for good."""
 _SHOWN = -1, -math.inf
 _REST_SECONDS = 5
 """After how long others are looked up again where several in a row were shown nothing."""
@@ -175,7 +174,7 @@ class Witnesses:
         if provider is None:
             return
         used, now = provider.get(), time.time()
-        if now < max(used.looked_up_at, self._renewed_at) + _YOUNG:
+        if now < max(used.looked_up_at, self._renewed_at) + YOUNG:
             return
         self._renewed_at = now
         with suppress(AccessError):  # what there is may be good
