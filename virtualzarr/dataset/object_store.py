@@ -38,7 +38,7 @@ _CACHED = 1 << 22
 _REFUSED = re.compile(
     r"status code: (40[13]\b|400\b.*: (ExpiredToken|TokenRefreshRequired|InvalidToken)\b)"
 )
-"""What obstore has no exception for: refused listings, and expired keys, to which S3 answers 400."""
+"""What obstore has no exception for: listings that are refused, and 400 to keys that expired."""
 
 _RENEWALS = 2
 """How often one request may be made again by other credentials: others may use them up, too."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -28,6 +28,7 @@ from virtualzarr.errors import (
 from virtualzarr.stores.credentials import find_keyring, without_keyring
 from virtualzarr.stores.location import Location
 from virtualzarr.stores.obstore import describe_error
+from virtualzarr.stores.s3 import find_place, open_session
 from virtualzarr.stores.uris import parse_url, protocol_of
 
 _SERVICES = {
@@ -203,10 +204,11 @@ def _translate_s3(options: dict[str, Any], uri: str, *, is_signed: bool = False)
     # Style of addresses, timeouts and such: paths are understood by all services.
     options.pop("config_kwargs", None)
     settings = _translate("s3", options, uri)
-    if not is_signed and not {"access_key_id", "skip_signature"} & {*settings}:
-        provider = _find_credentials(profile, settings)
-        if provider is not None:
-            settings["credential_provider"] = provider
+    if (session := open_session(profile)) is not None:
+        for name, value in find_place(session).items():
+            settings.setdefault(name, value)
+        if not is_signed and not {"access_key_id", "skip_signature"} & {*settings}:
+            settings |= _find_credentials(session)
     return settings | _client_options(settings.get("endpoint"), is_verified)
 
 
@@ -217,23 +219,14 @@ def _client_options(endpoint: object, is_verified: bool = True) -> dict[str, Any
     return {"client_options": client} if client else {}
 
 
-def _find_credentials(
-    profile: str | None, settings: dict[str, Any]
-) -> Callable[[], dict[str, Any]] | None:
+def _find_credentials(session: Any) -> dict[str, Any]:
     """Return what asks for credentials where the files that a dataset refers to ask: botocore.
 
-    It reads the user's configuration, which obstore does not; the region comes from there, too.
+    It reads the user's configuration, which obstore does not.
     """
-    try:
-        from botocore.session import Session
-    except ImportError:
-        return None
-    session = Session(profile=profile)
-    if "region" not in settings and (region := session.get_config_variable("region")):
-        settings["region"] = region
     credentials = session.get_credentials()
     if credentials is None:
-        return None
+        return {}
 
     def provide() -> dict[str, Any]:
         frozen = credentials.get_frozen_credentials()
@@ -243,7 +236,7 @@ def _find_credentials(
             "token": frozen.token, "expires_at": getattr(credentials, "_expiry_time", None)
         }  # fmt: skip
 
-    return provide
+    return {"credential_provider": provide}
 
 
 def _translate_gs(options: dict[str, Any], uri: str) -> dict[str, Any]:

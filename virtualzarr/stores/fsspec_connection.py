@@ -41,7 +41,7 @@ from virtualzarr.stores.refusals import Refusals
 from virtualzarr.stores.renewals import RenewedError
 from virtualzarr.stores.request_loop import with_request_loop
 from virtualzarr.stores.retry import retry_blocking
-from virtualzarr.stores.s3 import with_region, without_own_retries
+from virtualzarr.stores.s3 import note_environment, with_region, without_own_retries
 from virtualzarr.stores.transport import Answer, MemberTransport, Transport, transport_for
 from virtualzarr.stores.uris import is_cached, is_web, origin_of, parse_url, split_archives
 from virtualzarr.stores.web_sessions import with_own_session
@@ -94,12 +94,14 @@ def filesystem(location: Location, credential: Credential | None = None) -> tupl
             "without it, with virtualzarr.config.disk_cache",
             file=uri,
         )
-    if uri.startswith(("s3://", "s3a://")) and "::" not in uri:
+    if _is_s3(uri):
         options = with_region(without_own_retries(options))
     if is_web(uri) and "::" not in uri:
         _check_headers(options)
         options = with_own_session(options, keyring, uri)
     try:
+        if _is_s3(uri):
+            note_environment()
         fs, path = fsspec.core.url_to_fs(uri, **with_request_loop(uri, options))
     except ImportError as error:
         raise MissingDependencyError(
@@ -121,6 +123,10 @@ def _describe(error: Exception, uri: str, provider: Provider | None) -> SourceEr
     protocol, host, port = origin_of(uri)
     advice = advise_login(provider, f"{protocol}://{host}:{port}")
     return SourceError(f"the server answered {error}: {advice}", file=uri)
+
+
+def _is_s3(uri: str) -> bool:
+    return uri.startswith(("s3://", "s3a://")) and "::" not in uri
 
 
 def _logs_in_at_once(uri: str) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from collections.abc import Mapping
@@ -17,6 +18,7 @@ from virtualzarr.stores.fingerprints import (
     check_length,
     to_nanoseconds,
 )
+from virtualzarr.stores.forks import ForkSafeLock
 from virtualzarr.stores.hedging import hedge_of, send_hedged
 from virtualzarr.stores.request_window import RequestWindow, window_of
 from virtualzarr.stores.retry import (
@@ -25,6 +27,9 @@ from virtualzarr.stores.retry import (
     parse_retry_after,
     retry,
 )
+
+_environment: list[dict[str, str]] = []
+_noting = ForkSafeLock()
 
 _SPAN = re.compile(r"bytes (\d+)-(\d+)/(\d+)$")
 
@@ -72,6 +77,45 @@ def with_region(options: Mapping[str, Any]) -> dict[str, Any]:
     others = {name: value for name, value in options.items() if name != "region_name"}
     client = {"region_name": options["region_name"], **(options.get("client_kwargs") or {})}
     return {**others, "client_kwargs": client}
+
+
+def note_environment() -> None:
+    """Let s3fs look at the environment again if it has changed: fsspec keeps its file systems."""
+    import s3fs
+
+    variables = {name: value for name, value in os.environ.items() if name.startswith("AWS_")}
+    with _noting:
+        if _environment and _environment[0] != variables:
+            s3fs.S3FileSystem.clear_instance_cache()
+        _environment[:] = [variables]
+
+
+def open_session(profile: str | None = None) -> Any:
+    """Return botocore's session of a profile; None where botocore is not installed.
+
+    It reads the user's configuration files, and what is set in the environment.
+    """
+    try:
+        from botocore.session import Session
+    except ImportError:
+        return None
+    return Session(profile=profile)
+
+
+def find_place(session: Any) -> dict[str, str]:
+    """Return endpoint and region as s3fs finds them for a session, where they are configured."""
+    from botocore.configprovider import ConfiguredEndpointProvider
+    from botocore.utils import ensure_boolean
+
+    found = {"region": session.get_config_variable("region")}
+    if not ensure_boolean(session.get_config_variable("ignore_configured_endpoint_urls")):
+        endpoints = ConfiguredEndpointProvider(
+            full_config=session.full_config,
+            scoped_config=session.get_scoped_config(),
+            client_name="s3",
+        )
+        found["endpoint"] = endpoints.provide()
+    return {name: value for name, value in found.items() if value}
 
 
 class S3Transport(AsyncTransport):

@@ -20,9 +20,10 @@ from virtualzarr.errors import (
     import_optional,
 )
 from virtualzarr.references.icechunk.logins import find_login
-from virtualzarr.stores.credentials import names_of, without_keyring
+from virtualzarr.stores.credentials import find_keyring, names_of, without_keyring
 from virtualzarr.stores.files import Location, is_url, open_file
 from virtualzarr.stores.forks import check_not_forked
+from virtualzarr.stores.s3 import find_place, open_session
 from virtualzarr.stores.uris import parse_url
 
 SUFFIX = ".icechunk"
@@ -207,10 +208,10 @@ def container_of(prefix: str, options: Mapping[str, Any] | None) -> tuple[Any, A
         access = None if sentinel is None else sentinel()
     elif scheme in ("s3", "s3a"):
         # The options are fsspec's, as those of the sources are; Icechunk calls them otherwise.
-        client = dict(source_options.get("client_kwargs") or {})
-        endpoint = source_options.get("endpoint_url") or client.get("endpoint_url")
+        place = _find_place(prefix, source_options)
+        endpoint = place.get("endpoint")
         store = module.s3_store(
-            region=client.get("region_name"),
+            region=place.get("region"),
             endpoint_url=endpoint,
             anonymous=bool(source_options.get("anon")),
             allow_http=bool(endpoint and endpoint.startswith("http://")),
@@ -225,6 +226,18 @@ def container_of(prefix: str, options: Mapping[str, Any] | None) -> tuple[Any, A
     else:
         raise UnsupportedError("Icechunk reads no chunks from such a place", file=prefix)
     return module.VirtualChunkContainer(prefix, store), access
+
+
+def _find_place(prefix: str, options: Mapping[str, Any]) -> dict[str, str]:
+    """Return endpoint and region of buckets, as these options and the configuration have them."""
+    keyring = find_keyring(options)
+    provider = None if keyring is None else keyring.find(prefix)
+    known = {**options, **({} if provider is None else provider.get().as_options())}
+    known |= known.get("client_kwargs") or {}
+    session = open_session(known.get("profile"))
+    names = {"endpoint_url": "endpoint", "region_name": "region"}
+    named = {new: known[name] for name, new in names.items() if known.get(name)}
+    return {**({} if session is None else find_place(session)), **named}
 
 
 def run(work: Coroutine[Any, Any, Any]) -> Any:

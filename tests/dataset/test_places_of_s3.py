@@ -1,0 +1,78 @@
+"""Where buckets are: what is committed goes where reads come from, however that is configured."""
+
+from __future__ import annotations
+
+import h5py
+import numpy as np
+import pytest
+
+import virtualzarr as vz
+from tests.dataset.s3_server import running
+
+pytest.importorskip("obstore")
+pytest.importorskip("s3fs")
+
+IN_PROFILE = "[profile work]\nregion = here\nendpoint_url = {url}\n"
+IN_SERVICES = "[profile work]\nservices = ours\n[services ours]\ns3 =\n  endpoint_url = {url}\n"
+KEYS = {"AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "secret"}
+
+
+@pytest.mark.parametrize(
+    ("config", "variables", "options"),
+    [
+        (IN_PROFILE, {}, {"profile": "work"}),
+        (IN_PROFILE, {}, {"credentials": {"s3://bucket": {"profile": "work"}}}),
+        (IN_SERVICES, {}, {"profile": "work"}),
+        (IN_PROFILE, {"AWS_PROFILE": "work"}, {}),
+        (IN_PROFILE, {"AWS_PROFILE": "work"}, {"key": "key", "secret": "secret"}),
+        ("", {"AWS_ENDPOINT_URL": "{url}", **KEYS}, {}),
+        (
+            "",
+            {"AWS_ENDPOINT_URL_S3": "{url}", "AWS_ENDPOINT_URL": "http://127.0.0.1:9", **KEYS},
+            {},
+        ),
+        ("", {"AWS_ENDPOINT_URL": "{url}"}, {"anon": True}),
+        ("", {"AWS_ENDPOINT_URL": "http://127.0.0.1:9", **KEYS}, {"endpoint_url": "{url}"}),
+        (
+            IN_PROFILE.format(url="http://127.0.0.1:9"),
+            {"AWS_IGNORE_CONFIGURED_ENDPOINT_URLS": "true", **KEYS},
+            {"profile": "work", "client_kwargs": {"endpoint_url": "{url}"}},
+        ),
+    ],
+)
+def test_what_is_committed_goes_where_reads_come_from(
+    tmp_path, monkeypatch, config, variables, options
+):
+    for name in ("AWS_PROFILE", *KEYS):
+        monkeypatch.delenv(name, raising=False)
+    with h5py.File(tmp_path / "0.h5", "w") as file:
+        file["time"] = np.arange(4)
+        file["time"].make_scale("time")
+    with running() as server:
+
+        def fill(values):
+            return {
+                name: fill(value) if isinstance(value, dict)
+                else value.format(url=server.url) if isinstance(value, str) else value
+                for name, value in values.items()
+            }  # fmt: skip
+
+        (tmp_path / "config").write_text(config.format(url=server.url))
+        (tmp_path / "credentials").write_text(
+            "[work]\naws_access_key_id = key\naws_secret_access_key = secret\n"
+        )
+        for name, value in {
+            "AWS_CONFIG_FILE": str(tmp_path / "config"),
+            "AWS_SHARED_CREDENTIALS_FILE": str(tmp_path / "credentials"),
+            "AWS_EC2_METADATA_DISABLED": "true",
+            "AWS_DEFAULT_REGION": "here",
+            **fill(variables),
+        }.items():
+            monkeypatch.setenv(name, value)
+        access = {"storage_options": fill(options)}
+        server.store("bucket/0.h5", (tmp_path / "0.h5").read_bytes(), {})
+        dataset = vz.create_dataset("s3://bucket/feed", "s3://bucket/0.h5", "time", **access)
+        assert "bucket/feed/head" in server.objects
+        assert dataset.group["time"][...].tolist() == [*range(4)]
+        receipt = vz.open("s3://bucket/0.h5", **access).publish("s3://bucket/r.json", **access)
+        assert receipt.notes == ()
