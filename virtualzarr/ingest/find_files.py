@@ -9,6 +9,7 @@ from typing import Any
 
 from virtualzarr.errors import SourceNotFoundError, UnsupportedError, name_type
 from virtualzarr.stores.files import Connection, Location, is_url
+from virtualzarr.stores.uris import is_object_store, is_web
 
 Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
 
@@ -48,8 +49,18 @@ def _glob(path: Any, storage_options: Mapping[str, Any] | None) -> list[str]:
 
         matches = glob.glob(path, recursive=True)
     if not matches:
-        raise SourceNotFoundError("no file matches the pattern", file=path)
+        raise SourceNotFoundError(f"no file matches the pattern{_explain(path)}", file=path)
     return sorted(matches, key=natural_key)
+
+
+def _explain(pattern: str) -> str:
+    """Return what else may be the reason, where it cannot be told."""
+    if is_web(pattern):
+        return (
+            ": none of the links does on the page that the server shows, which is that of the "
+            "folder or one to log in"
+        )
+    return ", or there is no such bucket" if is_object_store(pattern) else ""
 
 
 def _is_pattern(path: str) -> bool:

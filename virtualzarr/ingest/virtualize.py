@@ -80,9 +80,10 @@ def virtualize(
         that can be read). What comes after a file that is left out moves up, so that its
         coordinates had better be in the files.
     parallel : int, concurrent.futures.Executor or dask.distributed.Client, optional
-        Scans files side by side. By default they are scanned one after another; the rest of local
-        files by `config.processes` processes, once it would take some seconds. Threads pay for
-        remote files only. Settings of this process (`virtualzarr.config`) hold in others, too, and
+        Scans files side by side. By default one process scans them; the rest of local files is
+        left to `config.processes` of them, once it would take some seconds, and the first bytes of
+        many remote files are asked for at once, which is faster than any `parallel` unless it is
+        on other machines. Settings of this process (`virtualzarr.config`) hold in others, too, and
         what they warn of is warned of here.
     ledger : path, optional
         A file that says what was scanned, and what came of it; it is created if there is none. A

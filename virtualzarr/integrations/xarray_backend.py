@@ -65,7 +65,7 @@ class VirtualZarrBackendEntrypoint(BackendEntrypoint):
     open_dataset_parameters: ClassVar[tuple[str, ...]] = (
         *("filename_or_obj", "mask_and_scale", "decode_times", "concat_characters"),
         *("decode_coords", "drop_variables", "use_cftime", "decode_timedelta"),
-        *("group", "storage_options", "on_error", "version", "at", "tag", "concat_dim"),
+        *("group", "storage_options", "on_error", "allowed", "version", "at", "tag", "concat_dim"),
     )
 
     def guess_can_open(self, filename_or_obj: Any) -> bool:
@@ -92,6 +92,7 @@ class VirtualZarrBackendEntrypoint(BackendEntrypoint):
         group: str | None = None,
         storage_options: Mapping[str, Any] | None = None,
         on_error: OnError = "warn",
+        allowed: str | Iterable[str] | None = None,
         version: int | None = None,
         at: datetime | str | None = None,
         tag: str | None = None,
@@ -110,6 +111,8 @@ class VirtualZarrBackendEntrypoint(BackendEntrypoint):
             How fsspec opens a URL.
         on_error : "warn" or "raise"
             What to do about variables that cannot be virtualized.
+        allowed : str or iterable of str, optional
+            What references may reach, as for `virtualzarr.open`.
         version, at, tag
             At which version a dataset with versions is opened, as for `virtualzarr.open`.
         concat_dim : str, optional
@@ -123,7 +126,7 @@ class VirtualZarrBackendEntrypoint(BackendEntrypoint):
             If the target cannot be opened, or has no such group.
         """
         which: dict[str, Any] = {"version": version, "at": at, "tag": tag}
-        which["concat_dim"] = concat_dim
+        which |= {"allowed": allowed, "concat_dim": concat_dim}
         node = open_node(filename_or_obj, storage_options, on_error, group, **which)
         return to_dataset(node, on_error, source=encoding_source(filename_or_obj), **decoding)
 
@@ -134,6 +137,7 @@ class VirtualZarrBackendEntrypoint(BackendEntrypoint):
         group: str | None = None,
         storage_options: Mapping[str, Any] | None = None,
         on_error: OnError = "warn",
+        allowed: str | Iterable[str] | None = None,
         version: int | None = None,
         at: datetime | str | None = None,
         tag: str | None = None,
@@ -142,7 +146,7 @@ class VirtualZarrBackendEntrypoint(BackendEntrypoint):
     ) -> dict[str, Dataset]:
         """Open a group and all groups below it, each as a dataset, by path."""
         which: dict[str, Any] = {"version": version, "at": at, "tag": tag}
-        which["concat_dim"] = concat_dim
+        which |= {"allowed": allowed, "concat_dim": concat_dim}
         root = open_node(filename_or_obj, storage_options, on_error, group, **which)
         nodes = {"/": root}
         if isinstance(root, Group):
@@ -188,6 +192,7 @@ def open_node(
     on_error: OnError,
     group: str | None,
     concat_dim: str | None = None,
+    allowed: str | Iterable[str] | None = None,
     **which: Any,
 ) -> Array | Group:
     """Open the target, at a version if it has any, and go to the group that is wanted."""
@@ -196,7 +201,9 @@ def open_node(
     if not isinstance(target, (Array, Group)):
         import virtualzarr
 
-        how: dict[str, Any] = {"on_error": on_error, "storage_options": storage_options}
+        how: dict[str, Any] = {
+            "on_error": on_error, "storage_options": storage_options, "allowed": allowed,
+        }  # fmt: skip
         if _is_several(target):
             node = virtualzarr.virtualize(target, concat_dim, **how)
         else:

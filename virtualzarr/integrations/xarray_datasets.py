@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -55,6 +55,7 @@ def open_virtual_dataset(
     group: str | None = None,
     storage_options: Mapping[str, Any] | None = None,
     on_error: OnError = "warn",
+    allowed: str | Iterable[str] | None = None,
     check: bool = True,
     **decoding: Any,
 ) -> xr.Dataset:
@@ -70,6 +71,8 @@ def open_virtual_dataset(
         How fsspec opens a URL.
     on_error : "warn" or "raise"
         What to do about variables that cannot be virtualized.
+    allowed : str or iterable of str, optional
+        What references may reach, as for `virtualzarr.open`.
     check : bool
         Whether joining variables is an error that differ in attributes such as ``units``, by which
         equal numbers mean different things. xarray itself does not look at them.
@@ -100,7 +103,7 @@ def open_virtual_dataset(
     >>> to_group(both)["a"]
     <Array a (6, 6) float32, 3 chunks, virtual>
     """
-    node = xarray_backend.open_node(target, storage_options, on_error, group)
+    node = xarray_backend.open_node(target, storage_options, on_error, group, allowed=allowed)
     if isinstance(node, Array):
         node = Group({}, {node.name or "data": node})
     # Opened again by xarray itself: names, coordinates and decoding are its own, only the data of

@@ -370,11 +370,15 @@ def _check_public(plan: Plan, copied: Iterable[Source]) -> None:
 
 def _notes_on_sources(plan: Plan, uri: str) -> list[str]:
     """Return what readers need to know of the sources."""
-    protocols = {
-        source.uri.partition("://")[0] if is_url(source.uri) else "local files"
-        for source in plan.sources()
-    }
+    uris = [source.uri for source in plan.sources()]
+    protocols = {each.partition("://")[0] if is_url(each) else "local files" for each in uris}
     notes = []
+    if any("::" in each for each in uris):
+        notes.append(
+            "sources are members of archives: of all readers only this package finds these, and "
+            "with allowed= that names the archives; unpack them, or `copy` what is in them, for "
+            "others"
+        )
     if len(protocols) > 1:
         names = ", ".join(sorted(protocols))
         notes.append(f"the sources are {names}: fsspec needs a file system for each, as fs=")

@@ -242,7 +242,13 @@ def secrets_of(options: Mapping[str, Any] | None, url: str) -> frozenset[str]:
     return known if keyring is None else known | keyring.secrets
 
 
-def advise_login(provider: Provider | None, host: str, *, is_renewed: bool = False) -> str:
+def advise_login(
+    provider: Provider | None,
+    host: str,
+    *,
+    is_renewed: bool = False,
+    options: Mapping[str, Any] | None = None,
+) -> str:
     """Return what to do about an answer that credentials are missing, or not accepted.
 
     Parameters
@@ -253,6 +259,8 @@ def advise_login(provider: Provider | None, host: str, *, is_renewed: bool = Fal
         What is a prefix for which they can be given.
     is_renewed : bool
         Whether others were sent when the first were not accepted.
+    options : mapping, optional
+        What was sent without a provider.
 
     Examples
     --------
@@ -261,8 +269,11 @@ def advise_login(provider: Provider | None, host: str, *, is_renewed: bool = Fal
 docs/credentials.md"
     """
     if provider is None:
+        are_given = bool(find_secrets(without_keyring(options)))
+        others = "those in storage_options were not accepted; others " if are_given else ""
+        others = others or "credentials "
         return (
-            f"credentials are given by storage_options={{{OPTION!r}: {{{host!r}: ...}}}}, "
+            f"{others}are given by storage_options={{{OPTION!r}: {{{host!r}: ...}}}}, "
             "see docs/credentials.md"
         )
     renewed = " were renewed, and" if is_renewed else ""

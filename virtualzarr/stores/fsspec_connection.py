@@ -41,7 +41,12 @@ from virtualzarr.stores.refusals import Refusals
 from virtualzarr.stores.renewals import RenewedError
 from virtualzarr.stores.request_loop import with_request_loop
 from virtualzarr.stores.retry import retry_blocking
-from virtualzarr.stores.s3 import note_environment, with_region, without_own_retries
+from virtualzarr.stores.s3 import (
+    is_login_missing,
+    note_environment,
+    with_region,
+    without_own_retries,
+)
 from virtualzarr.stores.transport import Answer, MemberTransport, Transport, transport_for
 from virtualzarr.stores.uris import is_cached, is_web, origin_of, parse_url, split_archives
 from virtualzarr.stores.web_sessions import with_own_session
@@ -105,7 +110,7 @@ def filesystem(location: Location, credential: Credential | None = None) -> tupl
         fs, path = fsspec.core.url_to_fs(uri, **with_request_loop(uri, options))
     except ImportError as error:
         raise MissingDependencyError(
-            f"{error}. The usual protocols come with pip install 'virtualzarr[remote]'", file=uri
+            f"{error}. HTTP, S3 and FTP come with pip install 'virtualzarr[remote]'", file=uri
         ) from error
     except ValueError as error:
         raise UnsupportedError(f"cannot open the URL: {error}", file=uri) from error
@@ -451,7 +456,18 @@ class Connection:
             raise
         except Exception as error:
             self._hide(error, uri)
-            raise as_source_error(error, uri) from error
+            raise self._explain(error, uri) from error
+
+    def _explain(self, error: Exception, uri: str) -> SourceError:
+        """Return an exception of the file system, with what to do about a login at S3."""
+        explained = as_source_error(error, uri)
+        is_known = isinstance(error, SourceError) or not _is_s3(uri)
+        if not is_known and (self._transport.is_refusal(error) or is_login_missing(error)):
+            bucket = f"s3://{parse_url(uri).netloc}"
+            options = self.location.storage_options
+            advice = advise_login(self._find_provider(uri), bucket, options=options)
+            explained.message += f": {advice}"
+        return explained
 
     def _hide(self, error: Exception, uri: str) -> None:
         """Take out of an error what was sent, and what of it the service repeats."""

@@ -242,8 +242,9 @@ class HttpTransport(AsyncTransport):
                     if error.status not in _REFUSALS:
                         raise
                     advice = advise_login(
-                        provider, str(target.origin()), is_renewed=refusals[provider].count > 1
-                    )
+                        provider, str(target.origin()), is_renewed=refusals[provider].count > 1,
+                        options=self._options if not hops else None,
+                    )  # fmt: skip
                     raise self._refused(error, target if hops else None, advice) from None
                 finally:
                     response.release()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
 import time
 from collections.abc import Awaitable, Callable, Sequence
@@ -19,6 +20,10 @@ BUSY_STATUSES = frozenset([429, 503])
 """Those of servers that are asked too much."""
 
 T = TypeVar("T")
+_log = logging.getLogger(__name__)
+
+_LONG = 10.0
+"""Errors say of requests that took so many seconds how long that was."""
 
 
 class TransientError(Exception):
@@ -54,6 +59,7 @@ class RetryBudget:
     def __init__(self) -> None:
         self._attempts = self._retries = 0
         self._answered: int | None = None
+        self._begin = time.monotonic()
         self._end: float | None = None
 
     def seconds_to_wait(self, failed: TransientError) -> float:
@@ -69,16 +75,29 @@ class RetryBudget:
             or failed.retry_after > config.max_retry_seconds
             or now + seconds > self._end
         ):
-            if failed.retry_after > config.max_retry_seconds and hasattr(failed.error, "message"):
-                failed.error.message += (
-                    f"; it asks for a rest of {failed.retry_after:g} s, and "
-                    "virtualzarr.config.max_retry_seconds allows less"
-                )
+            if hasattr(failed.error, "message"):
+                failed.error.message += self._explain(failed, now)
             raise failed.error from failed.error.__cause__
+        _log.info("asked again in %.1f s: %s", seconds, failed.error)
         self._attempts += 1
         self._retries += not is_turned_away
         self._answered = failed.answered
         return seconds
+
+    def _explain(self, failed: TransientError, now: float) -> str:
+        """Return why it is not asked again, for the error, where that is no matter of course."""
+        if failed.retry_after > config.max_retry_seconds:
+            return (
+                f"; it asks for a rest of {failed.retry_after:g} s, and "
+                "virtualzarr.config.max_retry_seconds allows less"
+            )
+        if now - self._begin < _LONG:
+            return ""
+        times = "once" if not self._attempts else f"{self._attempts + 1} times"
+        return (
+            f"; it was asked {times} in {now - self._begin:.0f} s: see stall_seconds, retries and "
+            "total_retry_seconds of virtualzarr.config"
+        )
 
 
 async def retry(attempt: Callable[[], Awaitable[T]]) -> T:

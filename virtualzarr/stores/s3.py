@@ -90,6 +90,13 @@ def note_environment() -> None:
         _environment[:] = [variables]
 
 
+def is_login_missing(error: Exception) -> bool:
+    """Tell whether botocore has found no credentials."""
+    from botocore.exceptions import NoCredentialsError
+
+    return isinstance(error, NoCredentialsError) or isinstance(error.__cause__, NoCredentialsError)
+
+
 def open_session(profile: str | None = None) -> Any:
     """Return botocore's session of a profile; None where botocore is not installed.
 

@@ -54,9 +54,9 @@ def build_manifest(array: Array) -> Manifest:
     if not isinstance(chunks, StoreChunks) or not supported:
         location = getattr(store, "uri", type(chunks).__name__)
         # Of a store of another library nobody tells with which options its URL is opened.
-        remedy = "write the array to a folder or an object store first"
-        if is_url(location):
-            remedy = "open it by its URL, with storage_options, instead of a store"
+        remedy = "write the array to a folder first"
+        if is_url(location) or getattr(store, "remote", False):
+            remedy = "open it by its path, or by its URL with storage_options, instead of a store"
         raise UnsupportedError(
             f"the chunks lie in {location}, where references cannot point; {remedy}",
             variable=array.path,
