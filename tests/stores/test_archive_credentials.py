@@ -15,7 +15,7 @@ from tests.dataset.s3_server import running
 from tests.stores.logins import HERE, SECRET, expire_after, expire_keys, sent
 from tests.stores.test_credentials import shown
 from tests.stores.webserver import web_server
-from virtualzarr.errors import SourceChangedError, SourceError
+from virtualzarr.errors import AccessError, SourceChangedError, SourceError
 from virtualzarr.stores import archive_members
 from virtualzarr.stores.files import RemoteFile
 from virtualzarr.stores.location import Location
@@ -129,6 +129,22 @@ def test_the_archive_of_another_prefix_gets_none(archives):
         login = {"credentials": {f"{server.url}/all": f"{HERE}:give_lasting_token"}}
         vz.open(f"zip://a.zarr::{server.url}/all.zip", storage_options=login)
         assert not any(SECRET in str(headers) for _, _, headers in server.requests[-1:])
+
+
+def test_references_to_members_say_what_their_readers_need(archives, tmp_path):
+    xr = pytest.importorskip("xarray")
+    from virtualzarr.integrations.xarray_datasets import open_virtual_dataset
+
+    with web_server(archives) as server:
+        group = vz.virtualize(f"zip://x.h5::{server.url}/all.zip")
+        (note,) = group.publish(tmp_path / "refs.json").notes
+        assert "members of archives" in note
+        how = {"engine": "virtualzarr", "on_error": "raise"}
+        with pytest.raises(AccessError, match="unless allowed="):
+            xr.open_dataset(tmp_path / "refs.json", **how).load()
+        ds = xr.open_dataset(tmp_path / "refs.json", allowed=f"{server.url}/", **how)
+        assert np.array_equal(ds["a"], DATA)
+        assert np.array_equal(open_virtual_dataset(tmp_path / "refs.json", allowed="*")["a"], DATA)
 
 
 def test_nothing_shows_the_secrets(archives, tmp_path):

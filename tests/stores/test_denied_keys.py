@@ -465,3 +465,18 @@ def test_a_store_forgets_what_it_deletes(bucket):
     assert issued.count == count
     with pytest.raises(NodeNotFoundError):
         vz.open_group("s3://bucket/h", mode="r", storage_options=bucket.login)
+
+
+def test_refusals_say_how_credentials_are_given(bucket):
+    refused = b"<Error><Code>AccessDenied</Code></Error>"
+    bucket.perform = lambda *request: (403, {}, refused if request[0] == "GET" else b"")
+    place = {"endpoint_url": bucket.url, "client_kwargs": {"region_name": "here"}}
+    by_prefix = r"are given by storage_options=\{'credentials': \{'s3://bucket': ...\}\}"
+    for options, advice in (
+        ({"anon": True}, f": credentials {by_prefix}"),
+        ({"key": "k", "secret": SECRET}, f": those in storage_options were not .* {by_prefix}"),
+        (bucket_login(bucket, "s3://bucket"), "credentials for s3://bucket .*were not accepted"),
+    ):
+        with pytest.raises(SourceError, match=advice) as raised:
+            vz.open("s3://bucket/a.h5", storage_options=place | options)
+        assert SECRET not in str(raised.value)

@@ -402,7 +402,9 @@ def test_retries_end_when_their_time_has_passed(tmp_path, monkeypatch):
     monkeypatch.setattr(vz.config, "retries", 10_000)
     monkeypatch.setattr(vz.config, "total_retry_seconds", 30.0)
     with web_server(tmp_path, rate=1, faults=(503,)) as server:
-        with pytest.raises(SourceError, match="answered 503"):
+        with pytest.raises(
+            SourceError, match=r"answered 503.*asked \d+ times in \d\d s: see stall"
+        ):
             RemoteFile(Location.of(f"{server.url}/a.bin")).read(0, 100)
         assert 10 < now[0] <= 30
         server.requests.clear()
@@ -595,6 +597,8 @@ def test_login_pages_are_no_chunks(tmp_path, kind):
         if kind:
             with pytest.raises(SourceError, match="answered with a web page"):
                 array.nchunks_initialized  # noqa: B018
+        with pytest.raises(SourceError, match=r"no file matches.*or one to log in"):
+            vz.virtualize(f"{server.url}/*.h5", "t")
 
 
 def test_files_that_are_said_to_be_pages_are_read(tmp_path):
