@@ -224,9 +224,9 @@ def _forget(store: Store, path: str) -> None:
 
 
 def _check_listed(store: Store, path: str) -> None:
-    """Refuse to delete a node that a listing leaves out: its chunks would stay, and come back."""
-    is_remote = getattr(store, "remote", False)
-    if is_remote and not {*DOCUMENT_NAMES} & {*store.list_dir(path)}:
+    """Refuse to delete a node in an empty listing: its chunks would stay, and come back."""
+    # Some servers of FTP leave out names that begin with a dot.
+    if getattr(store, "remote", False) and not [*store.list_dir(path)]:
         raise UnsupportedError(
             "the server does not list what the node holds: it cannot be deleted",
             file=store.uri,

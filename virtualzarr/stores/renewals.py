@@ -163,8 +163,7 @@ class Witnesses:
             # What another thread asks after the answer came tells as much.
             if self._seen_at < came:
                 begun = next(self._clock)
-                if not self._is_any_shown():
-                    return False
+                self._check_shown()
                 self._seen_at, self._renewals = begun, self._keyring.renewals
             return self._renewals == renewals
 
@@ -180,10 +179,13 @@ class Witnesses:
         with suppress(AccessError):  # what there is may be good
             provider.renew(used)
 
-    def _is_any_shown(self) -> bool:
+    def _check_shown(self) -> None:
         """Ask for the keys, with other credentials where none is shown.
 
-        Raises an error if there are no other ones, or several in a row are not shown them.
+        Raises
+        ------
+        _DeniedError
+            There are no other ones, or several in a row are not shown them.
         """
         keys = self.keys
         uri = self._to_uri(keys[0])
@@ -196,7 +198,7 @@ class Witnesses:
                     gone = keys[:i]  # others have deleted them
                     self.keys = [each for each in self.keys if each not in gone]
                     self._hidden = _SHOWN
-                    return True
+                    return
             if number == _MOST_RENEWALS:
                 if self.keys == keys:  # else another one was shown meanwhile
                     self._hidden = self._keyring.renewals, time.time()
