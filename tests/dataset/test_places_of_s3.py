@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import zipfile
+
 import h5py
 import numpy as np
 import pytest
@@ -15,6 +17,25 @@ pytest.importorskip("s3fs")
 IN_PROFILE = "[profile work]\nregion = here\nendpoint_url = {url}\n"
 IN_SERVICES = "[profile work]\nservices = ours\n[services ours]\ns3 =\n  endpoint_url = {url}\n"
 KEYS = {"AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "secret"}
+
+
+@pytest.mark.parametrize("chain", ["", "simplecache::", "blockcache::", "zip://a.h5::"])
+def test_the_environment_is_looked_at_again(tmp_path, monkeypatch, chain):
+    """fsspec keeps its file systems, which have looked at it once."""
+    for name, value in KEYS.items():
+        monkeypatch.setenv(name, value)
+    name = "a.zip" if chain.startswith("zip") else "a.h5"
+    with running() as one, running() as two:
+        for number, server in enumerate((one, two)):
+            with h5py.File(tmp_path / "a.h5", "w") as file:
+                file["v"] = np.full(4, number)
+            with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
+                archive.write(tmp_path / "a.h5", "a.h5")
+            server.store(f"bucket/{name}", (tmp_path / name).read_bytes(), {})
+        for number in (0, 1, 0):
+            monkeypatch.setenv("AWS_ENDPOINT_URL", (one, two)[number].url)
+            opened = vz.open(f"{chain}s3://bucket/{name}")
+            assert opened["v"][...].tolist() == [number] * 4
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ import zarr
 import virtualzarr as vz
 from tests.dataset.s3_server import running
 from tests.stores.logins import DATA, HERE, SECRET, bucket_login, issued
-from virtualzarr.errors import NodeNotFoundError, SourceError, UnsupportedError
+from virtualzarr.errors import NodeNotFoundError, SourceError, UnsupportedError, WriteError
 from virtualzarr.integrations.zarr_python import ZarrStore
 from virtualzarr.stores import open_store
 
@@ -325,6 +325,41 @@ def test_nothing_is_deleted_where_a_listing_is_empty(bucket, zarr_format, answer
         assert before <= {*bucket.objects}
     bucket.perform = perform
     assert root["g/a"][...].tolist() == [*range(1, 9)]
+
+
+@pytest.mark.parametrize("zarr_format", [2, 3])
+@pytest.mark.parametrize("work", ["delete", "overwrite", "move"])
+def test_listings_that_are_empty_from_one_request_on(bucket, zarr_format, work):
+    """What is done is done wholly, or there is an error."""
+    perform = bucket.perform
+    empty = b"<ListBucketResult><IsTruncated>false</IsTruncated></ListBucketResult>"
+    for last in range(1, 12):
+        bucket.perform, bucket.listings = perform, 0
+        bucket.objects.clear()
+        root = vz.create_group(
+            "s3://bucket/h", zarr_format=zarr_format, storage_options=bucket.login
+        )
+        root.create_array("g/a", data=np.arange(1, 13), chunks=(3,))
+
+        def list_so_often(method, path, headers, body, last=last):
+            is_listing = method == "GET" and "list-type" in path
+            bucket.listings += is_listing
+            if is_listing and bucket.listings > last:
+                return 200, {}, empty
+            return perform(method, path, headers, body)
+
+        bucket.perform = list_so_often
+        try:
+            if work == "delete":
+                del root["g"]
+            elif work == "move":
+                root.move("g", "f")
+            else:
+                root["g"].create_array("a", shape=12, dtype="i8", chunks=3, overwrite=True)
+        except (SourceError, UnsupportedError, WriteError):
+            continue
+        left = {key for key in bucket.objects if key.startswith("bucket/h/g/")}
+        assert not left or (work == "overwrite" and not root["g/a"][...].any())
 
 
 @pytest.mark.parametrize("zarr_format", [2, 3])

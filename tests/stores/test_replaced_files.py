@@ -496,6 +496,27 @@ def test_versions_that_are_told_in_another_way_than_before(tmp_path, before, aft
             assert bytes(RemoteFile(location, noted).read(20, 30)) == b"\1" * 10
 
 
+@pytest.mark.parametrize(
+    "told", [TAGGED, DATED, {"ETag": 'W/"a"'}, {"Last-Modified": "1599000000"}]
+)
+def test_versions_that_only_get_tells_are_noted(tmp_path, told):
+    write_hdf5(tmp_path / "a.h5", 1, OLD)
+
+    def rewrite(request, status, headers, body):
+        kept = {k: v for k, v in headers.items() if k in ("Content-Range", "Content-Length")}
+        return status, kept | ({} if request.command == "HEAD" else told), body
+
+    with web_server(tmp_path, rewrite=rewrite) as server:
+        group = vz.virtualize(f"{server.url}/a.h5")
+        group.publish(tmp_path / "refs.json")
+        assert (vz.open(tmp_path / "refs.json")["v"][...] == 1).all()
+        write_hdf5(tmp_path / "a.h5", 2, OLD)
+        told = {name: value.replace("a", "b").replace("1", "2") for name, value in told.items()}
+        for opened in (group, vz.open(tmp_path / "refs.json")):
+            with pytest.raises(SourceChangedError):
+                opened["v"][...]
+
+
 def test_weak_tags_and_dates(tmp_path):
     """A weak tag may stay though bytes change: then the date must be the same, too."""
     (tmp_path / "a.bin").write_bytes(bytes(100))

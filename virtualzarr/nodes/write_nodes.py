@@ -35,6 +35,10 @@ from virtualzarr.stores.files import Buffer
 from virtualzarr.stores.renewals import RenewedError, ask_again
 from virtualzarr.stores.store import Change
 from virtualzarr.stores.upgraded import check_not_upgraded
+from virtualzarr.stores.uris import is_object_store
+
+_DEEPEST = 64
+"""Levels of folders in which a key is looked for: groups, and axes of arrays."""
 
 
 def write_node(
@@ -209,12 +213,18 @@ def delete_node(store: Store, path: str) -> None:
 
 def _delete(store: Store, path: str, node: NodeKind | None) -> None:
     """Delete all that is at a path, be it a node still or not."""
-    if node is not None:
-        _check_listed(store, path)
+    is_remote = node is not None and getattr(store, "remote", False)
+    inner = _find_key(store, path) if is_remote else None
     # First: readers of consolidated metadata would take chunks that are gone for missing ones.
     _forget(store, path)
     delete_documents(store, path, is_array=node is not None and node.node_type == "array")
     store.delete_dir(path)
+    if inner is not None and store.get(inner, (0, 1)) is not None:
+        raise SourceError(
+            f"{inner!r} is still there, and other keys may be: the server no longer lists them",
+            file=store.uri,
+            variable=path or "/",
+        )
 
 
 def _forget(store: Store, path: str) -> None:
@@ -223,15 +233,31 @@ def _forget(store: Store, path: str) -> None:
         refresh_consolidated(store, path, {}, zarr_format)
 
 
-def _check_listed(store: Store, path: str) -> None:
-    """Refuse to delete a node in an empty listing: its chunks would stay, and come back."""
-    # Some servers of FTP leave out names that begin with a dot.
-    if getattr(store, "remote", False) and not [*store.list_dir(path)]:
-        raise UnsupportedError(
-            "the server does not list what the node holds: it cannot be deleted",
-            file=store.uri,
-            variable=path or "/",
-        )
+def _find_key(store: Store, path: str) -> str | None:
+    """Return a key in a node that is of no document; None if none is found.
+
+    Raises
+    ------
+    UnsupportedError
+        The listing is empty: chunks would stay where the node is deleted, and come back.
+    """
+    is_own = True
+    for _ in range(_DEEPEST):
+        names = [*store.list_dir(path)]
+        # Some servers of FTP leave out names that begin with a dot; folders may be empty there.
+        if not names and (is_own or is_object_store(store.uri)):
+            raise UnsupportedError(
+                "the server does not list what the node holds: it cannot be deleted",
+                file=store.uri,
+                variable=path or "/",
+            )
+        names = [name for name in names if name not in DOCUMENT_NAMES]
+        if not names:
+            return None
+        is_own, path = False, join(path, names[-1])
+        if store.get(path, (0, 1)) is not None:
+            return path
+    return None
 
 
 def delete_documents(store: Store, path: str, *, is_array: bool = False) -> None:

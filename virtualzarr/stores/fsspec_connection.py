@@ -55,6 +55,7 @@ T = TypeVar("T")
 
 _UNKNOWN = b"?"
 
+_S3 = ("s3://", "s3a://")
 _LOGGED_IN = ("ftp://", "ftps://", "sftp://", "ssh://", "smb://")
 
 _TRANSPORTS = 16
@@ -105,7 +106,7 @@ def filesystem(location: Location, credential: Credential | None = None) -> tupl
         _check_headers(options)
         options = with_own_session(options, keyring, uri)
     try:
-        if _is_s3(uri):
+        if any(link.startswith(_S3) for link in uri.split("::")):
             note_environment()
         fs, path = fsspec.core.url_to_fs(uri, **with_request_loop(uri, options))
     except ImportError as error:
@@ -131,7 +132,7 @@ def _describe(error: Exception, uri: str, provider: Provider | None) -> SourceEr
 
 
 def _is_s3(uri: str) -> bool:
-    return uri.startswith(("s3://", "s3a://")) and "::" not in uri
+    return uri.startswith(_S3) and "::" not in uri
 
 
 def _logs_in_at_once(uri: str) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from functools import lru_cache, partial
 from html.parser import HTMLParser
 from typing import Any, TypeVar
@@ -131,8 +132,9 @@ class HttpTransport(AsyncTransport):
     async def fingerprint_in_loop(self, url: str) -> Fingerprint:
         """Request what tells the version of a file.
 
-        HEAD alone is believed only if it tells a size: some servers do not know it, or it is not
-        what a signed URL is for. Whether a file is missing is said by GET.
+        HEAD alone is believed only if it tells a size and a version: some servers do not know it,
+        or say more to GET, or it is not what a signed URL is for. Whether a file is missing is
+        said by GET.
         """
 
         async def read_head(response: Any) -> Fingerprint | None:
@@ -153,12 +155,15 @@ class HttpTransport(AsyncTransport):
             size = parse_content_range(response, url)[2] if is_part else content_length(response)
             return Fingerprint.from_headers(response.headers, size)
 
-        fingerprint = await retry(lambda: self._request("HEAD", url, {}, read_head))
-        if fingerprint is not None and fingerprint.size:
-            return fingerprint
+        told = await retry(lambda: self._request("HEAD", url, {}, read_head))
+        if told is not None and told.size and told.has_version:
+            return told
         # One byte: servers that ignore ranges send all of it, of which only the headers are read.
         headers = {"Range": "bytes=0-0"}
-        return await retry(lambda: self._request("GET", url, headers, read_first_byte))
+        answer = await retry(lambda: self._request("GET", url, headers, read_first_byte))
+        if answer.size is None and told is not None and told.size:
+            answer = replace(answer, size=told.size)
+        return answer
 
     async def _attempt(
         self, url: str, start: int, stop: int | None, limit: int | None, is_page: bool = False

@@ -33,7 +33,7 @@ class RenewedError(SourceError):
     """What is missing was asked for with credentials that were replaced meanwhile."""
 
 
-class _DeniedError(SourceError):
+class DeniedError(SourceError):
     """What was there before is not any more, or credentials have expired that nobody replaces."""
 
 
@@ -134,7 +134,7 @@ class Witnesses:
                         if document is not None and not self.keys:
                             self._note_unproven(document, renewals)
                         return None
-                except _DeniedError:
+                except DeniedError:
                     if document is None:
                         raise
                     # What is written there is written by those that are shown nothing.
@@ -184,7 +184,7 @@ class Witnesses:
 
         Raises
         ------
-        _DeniedError
+        DeniedError
             There are no other ones, or several in a row are not shown them.
         """
         keys = self.keys
@@ -205,7 +205,7 @@ class Witnesses:
                 break
             if self._is_hidden() or provider.renew(used) is used:
                 break
-        raise _DeniedError(
+        raise DeniedError(
             "the server does not show any more what it has shown before: it was deleted, or the "
             "credentials have expired",
             file=uri,

@@ -80,13 +80,18 @@ def with_region(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def note_environment() -> None:
-    """Let s3fs look at the environment again if it has changed: fsspec keeps its file systems."""
-    import s3fs
+    """Let s3fs look at the environment again if it has changed.
+
+    fsspec keeps its file systems, and those that are in front of others, such as caches.
+    """
+    import s3fs  # noqa: F401 - or there is nothing to open
+    from fsspec.registry import registry
 
     variables = {name: value for name, value in os.environ.items() if name.startswith("AWS_")}
     with _noting:
         if _environment and _environment[0] != variables:
-            s3fs.S3FileSystem.clear_instance_cache()
+            for kind in registry.values():
+                kind.clear_instance_cache()
         _environment[:] = [variables]
 
 
