@@ -383,6 +383,8 @@ def test_an_outage_of_logins(bucket, zarr_format):
             array[...]
         with pytest.raises(SourceError, match="does not show any more"):
             array[0] = 100
+        with pytest.raises(SourceError, match="does not show any more"):
+            store.store.get("zarr.json" if zarr_format == 3 else ".zarray")
     bucket.perform = perform
     store.store._witnesses._hidden = (-1, 0)  # later
     assert array[...].tolist() == [*range(1, 9)]

@@ -135,10 +135,8 @@ class Witnesses:
                             self._note_unproven(document, renewals)
                         return None
                 except DeniedError:
-                    if document is None:
+                    if document is None or self._is_hidden():
                         raise
-                    # What is written there is written by those that are shown nothing.
-                    self._note_unproven(document, self._keyring.renewals)
                     return None
         raise RenewedError("credentials changed each time that a key was asked for")
 
@@ -207,7 +205,7 @@ class Witnesses:
                 break
         raise DeniedError(
             "the server does not show any more what it has shown before: it was deleted, or the "
-            "credentials have expired",
+            "credentials have expired; open anew what others have made again",
             file=uri,
         )
 
