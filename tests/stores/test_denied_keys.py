@@ -327,6 +327,23 @@ def test_nothing_is_deleted_where_a_listing_is_empty(bucket, zarr_format, answer
     assert root["g/a"][...].tolist() == [*range(1, 9)]
 
 
+@pytest.mark.parametrize("empty", ["a/", "a/c/", "a/.keep", "a/zz", "a/c/9"])
+@pytest.mark.parametrize("work", ["delete", "overwrite", "move"])
+def test_empty_objects_are_deleted_with_a_node(bucket, empty, work):
+    """Consoles and Hadoop leave them for folders."""
+    root = vz.create_group("s3://bucket/h", storage_options=bucket.login)
+    root.create_array("a", data=np.arange(12), chunks=(3,))
+    bucket.store(f"bucket/h/{empty}", b"", {})
+    if work == "delete":
+        del root["a"]
+    elif work == "move":
+        root.move("a", "b")
+    else:
+        root.create_array("a", shape=3, dtype="i4", overwrite=True)
+    left = {key for key in bucket.objects if key.startswith("bucket/h/a/")}
+    assert left == ({"bucket/h/a/zarr.json"} if work == "overwrite" else set())
+
+
 @pytest.mark.parametrize("zarr_format", [2, 3])
 @pytest.mark.parametrize("work", ["delete", "overwrite", "move"])
 def test_listings_that_are_empty_from_one_request_on(bucket, zarr_format, work):

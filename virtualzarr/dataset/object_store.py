@@ -44,8 +44,8 @@ _RENEWALS = 2
 """How often one request may be made again by other credentials: others may use them up, too."""
 
 _renewing = ForkSafeLock()
-_enforcing: set[tuple[str, int]] = set()
-_shown: set[tuple[str, int]] = set()
+_enforcing: set[tuple[Any, ...]] = set()
+_shown: set[tuple[Any, ...]] = set()
 """Places that were tried and keep conditions, and those whose head was shown once.
 
 With a hash of the options: by other ones, the same URL is at another server.
@@ -93,7 +93,7 @@ class ObjectStore(Storage):
 
     def check_commits(self) -> None:
         """Try whether the store refuses to create an object twice, and to replace what changed."""
-        if self.single_writer or self._place in _enforcing:
+        if self.single_writer or self._identity in _enforcing:
             return
         try:
             # The vacuum of another may delete the object meanwhile, which looks like a store that
@@ -109,7 +109,7 @@ class ObjectStore(Storage):
                 f"can: {error}",
                 file=self.uri,
             ) from None
-        _enforcing.add(self._place)
+        _enforcing.add(self._identity)
 
     def _find_fault(self) -> str | None:
         """Try what the store makes of conditions that hold and of others; None if all is right."""
@@ -273,13 +273,13 @@ class ObjectStore(Storage):
                     raise
             else:
                 if name == HEAD:
-                    _shown.add(self._place)
+                    _shown.add(self._identity)
                 return answer
         return self._ask(request, name)
 
     def _may_be_denied(self) -> bool:
         """Tell whether something may be there though the service says that it is not."""
-        if self._place in _shown:
+        if self._identity in _shown:
             try:
                 self._ask(lambda: self.store.head(HEAD), HEAD)
             except FileNotFoundError:
@@ -290,8 +290,10 @@ class ObjectStore(Storage):
         return provider is not None and provider.get().looked_up_at < time.time() - YOUNG
 
     @property
-    def _place(self) -> tuple[str, int]:
-        return self.uri, hash(repr(self.location.storage_options))
+    def _identity(self) -> tuple[Any, ...]:
+        # The endpoint may be one of the environment, which can change.
+        endpoint = getattr(self.store, "config", {}).get("endpoint")
+        return self.uri, endpoint, hash(repr(self.location.storage_options))
 
     def _renew(self, used: Credential | None) -> bool:
         """Open the store by other credentials than were used; False if there are none."""

@@ -28,7 +28,7 @@ from virtualzarr.errors import (
 from virtualzarr.stores.credentials import find_keyring, without_keyring
 from virtualzarr.stores.location import Location
 from virtualzarr.stores.obstore import describe_error
-from virtualzarr.stores.s3 import find_place, open_session
+from virtualzarr.stores.s3 import find_endpoint, open_session
 from virtualzarr.stores.uris import parse_url, protocol_of
 
 _SERVICES = {
@@ -205,7 +205,7 @@ def _translate_s3(options: dict[str, Any], uri: str, *, is_signed: bool = False)
     options.pop("config_kwargs", None)
     settings = _translate("s3", options, uri)
     if (session := open_session(profile)) is not None:
-        for name, value in find_place(session).items():
+        for name, value in find_endpoint(session).items():
             settings.setdefault(name, value)
         if not is_signed and not {"access_key_id", "skip_signature"} & {*settings}:
             settings |= _find_credentials(session)

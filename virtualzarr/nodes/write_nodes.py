@@ -219,7 +219,7 @@ def _delete(store: Store, path: str, node: NodeKind | None) -> None:
     _forget(store, path)
     delete_documents(store, path, is_array=node is not None and node.node_type == "array")
     store.delete_dir(path)
-    if inner is not None and store.get(inner, (0, 1)) is not None:
+    if inner is not None and _is_there(store, inner):
         raise SourceError(
             f"{inner!r} is still there, and other keys may be: the server no longer lists them",
             file=store.uri,
@@ -231,6 +231,12 @@ def _forget(store: Store, path: str) -> None:
     """Take a node out of consolidated metadata; documents of both formats may have been there."""
     for zarr_format in (2, 3):
         refresh_consolidated(store, path, {}, zarr_format)
+
+
+def _is_there(store: Store, key: str) -> bool:
+    # Not the first byte of it: objects may be empty.
+    ask: Callable[[str], object] = getattr(store, "size", store.get)
+    return ask(key) is not None
 
 
 def _find_key(store: Store, path: str) -> str | None:
@@ -255,7 +261,7 @@ def _find_key(store: Store, path: str) -> str | None:
         if not names:
             return None
         is_own, path = False, join(path, names[-1])
-        if store.get(path, (0, 1)) is not None:
+        if _is_there(store, path):
             return path
     return None
 

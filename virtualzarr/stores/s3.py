@@ -28,7 +28,7 @@ from virtualzarr.stores.retry import (
     retry,
 )
 
-_environment: list[dict[str, str]] = []
+_environment: list[dict[str, str | None]] = []
 _noting = ForkSafeLock()
 
 _SPAN = re.compile(r"bytes (\d+)-(\d+)/(\d+)$")
@@ -87,7 +87,9 @@ def note_environment() -> None:
     import s3fs  # noqa: F401 - or there is nothing to open
     from fsspec.registry import registry
 
-    variables = {name: value for name, value in os.environ.items() if name.startswith("AWS_")}
+    # Other threads may set and delete variables meanwhile.
+    names = [name for name in list(os.environ) if name.startswith("AWS_")]
+    variables = {name: os.environ.get(name) for name in names}
     with _noting:
         if _environment and _environment[0] != variables:
             for kind in registry.values():
@@ -114,7 +116,7 @@ def open_session(profile: str | None = None) -> Any:
     return Session(profile=profile)
 
 
-def find_place(session: Any) -> dict[str, str]:
+def find_endpoint(session: Any) -> dict[str, str]:
     """Return endpoint and region as s3fs finds them for a session, where they are configured."""
     from botocore.configprovider import ConfiguredEndpointProvider
     from botocore.utils import ensure_boolean

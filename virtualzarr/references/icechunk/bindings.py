@@ -23,7 +23,7 @@ from virtualzarr.references.icechunk.logins import find_login
 from virtualzarr.stores.credentials import find_keyring, names_of, without_keyring
 from virtualzarr.stores.files import Location, is_url, open_file
 from virtualzarr.stores.forks import check_not_forked
-from virtualzarr.stores.s3 import find_place, open_session
+from virtualzarr.stores.s3 import find_endpoint, open_session
 from virtualzarr.stores.uris import parse_url
 
 SUFFIX = ".icechunk"
@@ -208,7 +208,7 @@ def container_of(prefix: str, options: Mapping[str, Any] | None) -> tuple[Any, A
         access = None if sentinel is None else sentinel()
     elif scheme in ("s3", "s3a"):
         # The options are fsspec's, as those of the sources are; Icechunk calls them otherwise.
-        place = _find_place(prefix, source_options)
+        place = _find_endpoint(prefix, source_options)
         endpoint = place.get("endpoint")
         store = module.s3_store(
             region=place.get("region"),
@@ -228,7 +228,7 @@ def container_of(prefix: str, options: Mapping[str, Any] | None) -> tuple[Any, A
     return module.VirtualChunkContainer(prefix, store), access
 
 
-def _find_place(prefix: str, options: Mapping[str, Any]) -> dict[str, str]:
+def _find_endpoint(prefix: str, options: Mapping[str, Any]) -> dict[str, str]:
     """Return endpoint and region of buckets, as these options and the configuration have them."""
     keyring = find_keyring(options)
     provider = None if keyring is None else keyring.find(prefix)
@@ -237,7 +237,7 @@ def _find_place(prefix: str, options: Mapping[str, Any]) -> dict[str, str]:
     session = open_session(known.get("profile"))
     names = {"endpoint_url": "endpoint", "region_name": "region"}
     named = {new: known[name] for name, new in names.items() if known.get(name)}
-    return {**({} if session is None else find_place(session)), **named}
+    return {**({} if session is None else find_endpoint(session)), **named}
 
 
 def run(work: Coroutine[Any, Any, Any]) -> Any:

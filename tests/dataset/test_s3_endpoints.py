@@ -10,6 +10,8 @@ import pytest
 
 import virtualzarr as vz
 from tests.dataset.s3_server import running
+from virtualzarr.errors import AccessError
+from virtualzarr.stores.s3 import note_environment
 
 pytest.importorskip("obstore")
 pytest.importorskip("s3fs")
@@ -36,6 +38,32 @@ def test_the_environment_is_looked_at_again(tmp_path, monkeypatch, chain):
             monkeypatch.setenv("AWS_ENDPOINT_URL", (one, two)[number].url)
             opened = vz.open(f"{chain}s3://bucket/{name}")
             assert opened["v"][...].tolist() == [number] * 4
+
+
+def test_each_endpoint_is_tried_before_anything_is_committed(tmp_path, monkeypatch):
+    for name, value in KEYS.items():
+        monkeypatch.setenv(name, value)
+    with h5py.File(tmp_path / "0.h5", "w") as file:
+        file["time"] = np.arange(4)
+        file["time"].make_scale("time")
+    with running() as strict, running() as careless:
+        careless.is_strict = False
+        monkeypatch.setenv("AWS_ENDPOINT_URL", strict.url)
+        vz.create_dataset("s3://bucket/feed", tmp_path / "0.h5", "time", allowed="*")
+        monkeypatch.setenv("AWS_ENDPOINT_URL", careless.url)
+        with pytest.raises(AccessError, match="whether or not conditions hold"):
+            vz.create_dataset("s3://bucket/feed", tmp_path / "0.h5", "time", allowed="*")
+
+
+def test_other_threads_may_change_the_environment(monkeypatch):
+    class Environment(dict):
+        def __iter__(self):
+            self.pop("AWS_PROFILE", None)  # as another thread does, right after
+            return iter(["AWS_PROFILE", "HOME"])
+
+    monkeypatch.setattr("virtualzarr.stores.s3.os.environ", Environment(AWS_PROFILE="work"))
+    for _ in range(2):
+        note_environment()
 
 
 @pytest.mark.parametrize(
