@@ -380,6 +380,45 @@ def test_listings_that_are_empty_from_one_request_on(bucket, zarr_format, work):
 
 
 @pytest.mark.parametrize("zarr_format", [2, 3])
+@pytest.mark.parametrize("name", ["a", "g"])
+@pytest.mark.parametrize("first", [0, 1, 2, 3, 99])
+def test_nothing_is_moved_or_copied_by_an_empty_listing(bucket, zarr_format, name, first):
+    perform = bucket.perform
+
+    def list_later(method, path, headers, body):
+        if method == "GET" and "list-type" in path:
+            bucket.listings += 1
+            if bucket.listings <= first:
+                return (
+                    200,
+                    {},
+                    b"<ListBucketResult><IsTruncated>false</IsTruncated></ListBucketResult>",
+                )
+        return perform(method, path, headers, body)
+
+    for work in ("move", "copy"):
+        bucket.perform, bucket.listings = perform, 0
+        bucket.objects.clear()
+        root = vz.create_group(
+            "s3://bucket/h", zarr_format=zarr_format, storage_options=bucket.login
+        )
+        for path in ("a", "g/a"):
+            root.create_array(path, data=np.arange(1, 13), chunks=(3,))
+        bucket.perform = list_later
+        try:
+            getattr(root, work)(name, "to")
+            there = ["to"] if work == "move" else ["to", name]
+        except (SourceError, UnsupportedError, WriteError):
+            assert first
+            there = [name]
+        bucket.perform = perform
+        for path in there:
+            node = root[path]
+            array = node["a"] if name == "g" else node
+            assert array[...].tolist() == [*range(1, 13)]
+
+
+@pytest.mark.parametrize("zarr_format", [2, 3])
 def test_an_outage_of_logins(bucket, zarr_format):
     """While it lasts, no key is shown anything: all is an error, and nothing is written over."""
     vz.create_array(

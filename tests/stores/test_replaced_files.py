@@ -517,6 +517,29 @@ def test_versions_that_only_get_tells_are_noted(tmp_path, told):
                 opened["v"][...]
 
 
+def test_versions_and_sizes_that_are_told_apart(tmp_path):
+    """HEAD tells the tag and no size, GET the size and no tag."""
+    write_hdf5(tmp_path / "a.h5", 1, OLD)
+    tag = '"a"'
+
+    def rewrite(request, status, headers, body):
+        if request.command == "HEAD":
+            return (
+                status,
+                {"ETag": tag, "Content-Length": None, "Transfer-Encoding": "chunked"},
+                b"",
+            )
+        return status, {k: v for k, v in headers.items() if k.startswith("Content-")}, body
+
+    with web_server(tmp_path, rewrite=rewrite) as server:
+        group = vz.virtualize(f"{server.url}/a.h5")
+        assert (group["v"][...] == 1).all()
+        write_hdf5(tmp_path / "a.h5", 2, OLD)
+        tag = '"b"'
+        with pytest.raises(SourceChangedError, match="entity tag"):
+            group["v"][...]
+
+
 def test_weak_tags_and_dates(tmp_path):
     """A weak tag may stay though bytes change: then the date must be the same, too."""
     (tmp_path / "a.bin").write_bytes(bytes(100))

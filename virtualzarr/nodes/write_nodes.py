@@ -303,6 +303,9 @@ def move_node(store: Store, source: str, target: str) -> None:
     if not _rename(store, source, target, node.zarr_format):
         _copy_keys(store, source, target)
         _refresh_subtree(store, target, node.zarr_format)
+        if find_node(store, target) is None:
+            raise WriteError("the copy is not there: nothing was deleted",
+                             file=store.uri, variable=target)  # fmt: skip
         try:
             delete_node(store, source)
         except SourceError as error:
@@ -354,6 +357,12 @@ def _prepare_target(store: Store, source: str, target: str) -> NodeKind:
 
 def _copy_keys(store: Store, source: str, target: str) -> None:
     keys = [key for key, _ in store.list(source)]
+    if not any(join(source, name) in keys for name in DOCUMENT_NAMES):
+        raise UnsupportedError(
+            "the server does not list what the node holds: it cannot be copied",
+            file=store.uri,
+            variable=source or "/",
+        )
     # Documents after chunks, those of the node itself last: until then nobody takes what is half
     # copied for a node.
     keys.sort(key=lambda key: (key.rsplit("/", 1)[-1] in DOCUMENT_NAMES, -key.count("/")))

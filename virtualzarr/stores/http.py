@@ -147,6 +147,8 @@ class HttpTransport(AsyncTransport):
         async def read_first_byte(response: Any) -> Fingerprint:
             if response.status == 416:  # an empty file has no first byte
                 size = parse_content_range(response, url)[2]
+                if size:
+                    raise SourceError("the server has no first byte of the file", file=url)
                 return Fingerprint.from_headers(response.headers, size)
             check_status(response, url)
             is_part = response.status == 206
@@ -161,9 +163,11 @@ class HttpTransport(AsyncTransport):
         # One byte: servers that ignore ranges send all of it, of which only the headers are read.
         headers = {"Range": "bytes=0-0"}
         answer = await retry(lambda: self._request("GET", url, headers, read_first_byte))
-        if answer.size is None and told is not None and told.size:
-            answer = replace(answer, size=told.size)
-        return answer
+        if told is None:
+            return answer
+        # Some tell the size by the one and the version by the other.
+        size = told.size or None if answer.size is None else answer.size
+        return replace(answer if answer.has_version else told, size=size)
 
     async def _attempt(
         self, url: str, start: int, stop: int | None, limit: int | None, is_page: bool = False

@@ -92,7 +92,7 @@ def note_environment() -> None:
     variables = {name: os.environ.get(name) for name in names}
     with _noting:
         if _environment and _environment[0] != variables:
-            for kind in registry.values():
+            for kind in list(registry.values()):
                 kind.clear_instance_cache()
         _environment[:] = [variables]
 
