@@ -437,6 +437,23 @@ def test_errors_after_all_retries_have_no_circle_of_causes(impatient):
             error = error.__cause__ or error.__context__
 
 
+def test_nobody_waits_after_the_first_connection_that_breaks(monkeypatch):
+    monkeypatch.setattr(retries, "back_off_seconds", lambda number, rest=0.0: 10 + number + rest)
+    broken = retries.TransientError(SourceError("cut off"), is_broken=True)
+    busy = retries.TransientError(SourceError("503"), 2.0)
+    for failures, waits in (
+        ((broken, broken, broken, busy), [0, 10, 11, 14]),
+        ((busy, broken, busy, broken), [12, 0, 13, 12]),
+    ):
+        budget = retries.RetryBudget()
+        assert [budget.seconds_to_wait(each) for each in failures] == waits
+    monkeypatch.setattr(vz.config, "retries", 2)
+    budget = retries.RetryBudget()
+    assert [budget.seconds_to_wait(broken) for _ in range(2)] == [0, 10]
+    with pytest.raises(SourceError, match="cut off"):
+        budget.seconds_to_wait(broken)
+
+
 def test_waiting_grows_and_is_random(monkeypatch):
     assert max(retries.back_off_seconds(0) for _ in range(50)) <= vz.config.retry_seconds
     assert len({retries.back_off_seconds(9) for _ in range(50)}) == 50

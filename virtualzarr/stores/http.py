@@ -127,7 +127,7 @@ class HttpTransport(AsyncTransport):
         broken = isinstance(error, aiohttp.ClientConnectionError | TimeoutError)
         # Nobody answers where none can be made: a wrong name or port, which no retry puts right.
         is_lasting = isinstance(error, aiohttp.ClientConnectorError)
-        return TransientError(error) if broken and not is_lasting else None
+        return TransientError(error, is_broken=True) if broken and not is_lasting else None
 
     async def fingerprint_in_loop(self, url: str) -> Fingerprint:
         """Request what tells the version of a file.
@@ -445,6 +445,6 @@ def _translate_errors(url: str) -> Iterator[None]:
     except (aiohttp.ClientConnectionError, aiohttp.ClientPayloadError, TimeoutError) as error:
         source_error = as_source_error(error, url)
         source_error.__cause__ = error
-        raise TransientError(source_error) from error
+        raise TransientError(source_error, is_broken=True) from error
     except (aiohttp.ClientError, ValueError) as error:
         raise as_source_error(error, url) from error

@@ -177,4 +177,5 @@ async def read_body(response: Any, url: str, length: int | None, limit: int | No
 
 
 def _length_error(url: str, length: int, came: object) -> TransientError:
-    return TransientError(SourceError(f"{length} bytes were announced and {came} came", file=url))
+    error = SourceError(f"{length} bytes were announced and {came} came", file=url)
+    return TransientError(error, is_broken=True)

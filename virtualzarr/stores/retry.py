@@ -35,6 +35,8 @@ class TransientError(Exception):
         What to raise if it does.
     retry_after : float
         Seconds that the server asks to wait.
+    is_broken : bool
+        Whether the connection broke, which says nothing of how busy the server is.
 
     Attributes
     ----------
@@ -42,22 +44,26 @@ class TransientError(Exception):
         Requests that a host has answered which refuses those beyond a limit; 0 of any other.
     """
 
-    def __init__(self, error: Exception, retry_after: float = 0.0) -> None:
+    def __init__(
+        self, error: Exception, retry_after: float = 0.0, *, is_broken: bool = False
+    ) -> None:
         super().__init__(str(error))
         self.error = error
         self.retry_after = retry_after
+        self.is_broken = is_broken
         self.answered = 0
 
 
 class RetryBudget:
     """What is left of the attempts for one request: `config.retries`, and a time for all of them.
 
-    A server that asks to wait longer than `config.max_retry_seconds` is not asked again. Attempts
-    do not count that a host refused for its limit, as long as it answers others meanwhile.
+    Nobody waits where a connection broke for the first time: servers close those that they took
+    for idle. A server that asks to wait longer than `config.max_retry_seconds` is not asked again.
+    Attempts do not count that a host refused for its limit, as long as it answers others meanwhile.
     """
 
     def __init__(self) -> None:
-        self._attempts = self._retries = 0
+        self._attempts = self._retries = self._waits = 0
         self._answered: int | None = None
         self._begin = time.monotonic()
         self._end: float | None = None
@@ -67,7 +73,8 @@ class RetryBudget:
         now = time.monotonic()
         if self._end is None:  # a request may have waited for its turn for long
             self._end = now + config.total_retry_seconds
-        seconds = back_off_seconds(self._attempts, failed.retry_after)
+        is_first_break = failed.is_broken and self._waits == self._attempts
+        seconds = 0.0 if is_first_break else back_off_seconds(self._waits, failed.retry_after)
         is_turned_away = self._answered is not None and failed.answered > self._answered
         if (
             (self._retries >= config.retries and not (is_turned_away and config.retries))
@@ -80,6 +87,7 @@ class RetryBudget:
             raise failed.error from failed.error.__cause__
         _log.info("asked again in %.1f s: %s", seconds, failed.error)
         self._attempts += 1
+        self._waits += not is_first_break
         self._retries += not is_turned_away
         self._answered = failed.answered
         return seconds

@@ -243,7 +243,7 @@ class S3Transport(AsyncTransport):
         lasting = exceptions.EndpointConnectionError | exceptions.SSLError
         broken = exceptions.HTTPClientError | aiohttp.ClientError | ConnectionError | TimeoutError
         if isinstance(cause, broken) and not isinstance(cause, lasting):
-            return TransientError(as_source_error(error, ""))
+            return TransientError(as_source_error(error, ""), is_broken=True)
         return None
 
 
@@ -289,7 +289,7 @@ async def _read_body(body: Any, length: int) -> bytes:
     except (*cut, OSError) as error:
         source_error = SourceError(f"the answer was cut off: {error}")
         source_error.__cause__ = error
-        raise TransientError(source_error) from error
+        raise TransientError(source_error, is_broken=True) from error
     if len(data) != length:
         raise TransientError(SourceError(f"{length} bytes were announced and {len(data)} came"))
     return data
