@@ -344,6 +344,23 @@ def test_v2_trees_in_which_hdf5_would_not_find_a_chunk(tmp_path, shape):
     assert missed
 
 
+@pytest.mark.parametrize("node_bytes", [872_415_744, 100_000])
+def test_nodes_of_a_v2_tree_larger_than_the_file(tmp_path, node_bytes):
+    """They would be filled up with zeros, in memory."""
+    path = tmp_path / "a.h5"
+    header = b"BTHD\0\x0a"
+
+    def fill(file):
+        options = {"chunks": (1, 1), "maxshape": (None, None)}
+        file.create_dataset("x", (9, 9), "u1", **options)[...] = 1
+        file["y"] = 1
+
+    old, new = (header + struct.pack("<I", size) for size in (2048, node_bytes))
+    with limits(nbytes=64 << 20):
+        patch(path, old, new, fill, libver="latest")
+        assert "impossible parameters" in scan_skipped(path)["x"]
+
+
 def write_shared_index(path, count, libver):
     """Write datasets that all have the chunks of one of them."""
     with h5py.File(path, "w", libver=libver) as file:

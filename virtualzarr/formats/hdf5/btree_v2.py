@@ -96,8 +96,10 @@ class Tree:
                 raise SourceError(f"the v2 B-tree at {address} has {count} records and no root")
             total = 0
         if superblock.recorder is not None:
-            superblock.recorder.require_size(total * width)
-        if total and (not width or depth > _MAX_DEPTH or total * width > superblock.size):
+            superblock.recorder.require_size(max(total * width, node_bytes) if total else 0)
+        if total and (
+            not width or depth > _MAX_DEPTH or max(total * width, node_bytes) > superblock.size
+        ):
             raise SourceError(f"the v2 B-tree at {address} has impossible parameters")
         return cls(superblock, address, header[5], node_bytes, width, depth, root, count, total)
 
@@ -137,8 +139,9 @@ class Tree:
                 # Of the root, what comes before says where it is; of the others, their parents do.
                 at = self.root if level == self.depth else -1
                 with self.superblock.region(at) as position:
+                    # Before they are read, as blocks that reach past the end are filled up.
+                    self.superblock.spend(len(addresses[some]) * self.node_bytes)
                     nodes: Rows = yield Gather(addresses[some], self.node_bytes)
-                    self.superblock.spend(nodes.nbytes)
                     if self.superblock.recorder is not None and position >= 0 and not level:
                         end = position + PREFIX + self.count * self.width + _CHECKSUM
                         self.superblock.recorder.ignore(end, position + self.node_bytes)
