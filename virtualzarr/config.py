@@ -98,8 +98,8 @@ class Config(Settings):
     threads: int = field(default_factory=lambda: min(16, os.cpu_count() or 1))
     processes: int = field(default_factory=lambda: min(8, count_processors()))
     requests: int = 128
-    retries: int = 6
-    retry_seconds: float = 0.05
+    retries: int = 7
+    retry_seconds: float = 0.025
     max_retry_seconds: float = 20.0
     total_retry_seconds: float = 120.0
     stall_seconds: float = 50.0

@@ -288,6 +288,23 @@ def test_small_coordinates_come_with_the_first_bytes(tmp_path):
         assert len(server.requests) == 40
 
 
+@pytest.mark.parametrize("are_alike", [True, False])
+def test_appended_files_are_asked_once(tmp_path, are_alike):
+    names = [_write(tmp_path / f"{number}.nc", number) for number in range(12)]
+    for name in () if are_alike else names:
+        with h5py.File(tmp_path / name, "a") as file:
+            file.attrs["history"] = "x" * (int(name[:-3]) + 1)
+    with web_server(tmp_path) as server:
+        urls = _urls(server, names)
+        vz.virtualize(urls[:8], "time").publish(tmp_path / "r.json")
+        server.requests.clear()
+        vz.append(tmp_path / "r.json", urls[8:], "time", allowed=server.url)
+        # Of the others, the coordinate that the new ones have to continue.
+        assert [*Counter(path for _, path, _ in server.requests).values()] == [1] * 12
+        joined = vz.open(tmp_path / "r.json", allowed=server.url)
+        np.testing.assert_array_equal(joined["time"][...], np.arange(12.0))
+
+
 def test_surveys_ask_twice_for_a_file(tmp_path):
     """Which version it is, and its first bytes; of what a ledger has, the first only."""
     names = [_write(tmp_path / f"{n}.nc", n, 6 + n % 2) for n in range(40)]

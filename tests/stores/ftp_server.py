@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import socket
 import socketserver
 import threading
@@ -33,7 +32,7 @@ class Session(socketserver.StreamRequestHandler):
             if fault == "reset":
                 return
             if fault is not None:
-                self.say(fault, "busy")
+                self.say(*fault if isinstance(fault, tuple) else (fault, "busy"))
                 continue
             method = getattr(self, f"do_{name.upper()}", None)
             if method is None:
@@ -117,6 +116,7 @@ class Session(socketserver.StreamRequestHandler):
             f"type={'dir' if path.is_dir() else 'file'};size={path.stat().st_size};"
             f"modify=20200101000000; {path.name}\r\n"
             for path in sorted(folder.iterdir())
+            if not (self.server.hides_dots and path.name.startswith("."))
         ]
         self.send("".join(facts).encode())
 
@@ -166,7 +166,7 @@ class Session(socketserver.StreamRequestHandler):
         self.change(self.path(name).unlink)
 
     def do_RMD(self, name):
-        self.change(lambda: shutil.rmtree(self.path(name)))
+        self.change(self.path(name).rmdir)
 
     def do_MKD(self, name):
         try:
@@ -180,11 +180,15 @@ class Session(socketserver.StreamRequestHandler):
 class Server(socketserver.ThreadingTCPServer):
     """A server with a `url`; `fault` and `cut` are given commands and their arguments.
 
+    A fault is a code, or a code and a text. `hides_dots` leaves names with a dot out of listings.
+
     `tells_dates` is how it writes dates, or False if it does not; `logins` are passwords by names,
     or None if it asks for none, and `users` the names that were sent.
     """
 
     logins = None
+
+    hides_dots = False
 
     tells_dates = "%Y%m%d%H%M%S"
 

@@ -327,6 +327,107 @@ def test_nothing_is_deleted_where_a_listing_is_empty(bucket, zarr_format, answer
     assert root["g/a"][...].tolist() == [*range(1, 9)]
 
 
+def open_with(kind, bucket):
+    """Open the group by one of the libraries that reach buckets."""
+    if kind == "fsspec":
+        return vz.open_group("s3://bucket/h", mode="r+", storage_options=bucket.login)
+    obstore = pytest.importorskip("obstore.store")
+    store = obstore.S3Store(
+        "bucket", prefix="h", endpoint=bucket.url, access_key_id="me", secret_access_key=SECRET,
+        region="here", client_options={"allow_http": True},
+    )  # fmt: skip
+    return vz.open_group(zarr.storage.ObjectStore(store) if kind == "zarr" else store, mode="r+")
+
+
+@pytest.mark.parametrize("kind", ["fsspec", "obstore", "zarr"])
+@pytest.mark.parametrize("key", ["g/a/c/1", "g/a/zarr.json"])
+@pytest.mark.parametrize("work", ["copy", "move"])
+def test_what_is_listed_and_not_given_is_not_left_out(bucket, kind, key, work):
+    root = vz.create_group("s3://bucket/h", storage_options=bucket.login)
+    root.create_array("g/a", data=np.arange(1, 9), chunks=(2,))
+    perform, before = bucket.perform, {*bucket.objects}
+    opened = open_with(kind, bucket)
+
+    def deny_once(method, path, headers, body):
+        if method == "GET" and path.partition("?")[0] == f"/bucket/h/{key}":
+            bucket.perform = perform
+            return 404, {}, b"<Error><Code>NoSuchKey</Code></Error>"
+        return perform(method, path, headers, body)
+
+    bucket.perform = deny_once
+    with pytest.raises(SourceError, match="was listed and is not there"):
+        getattr(opened, work)("g", "k")
+    assert bucket.perform is perform
+    assert before <= {*bucket.objects}
+    assert "k" not in root
+
+
+@pytest.mark.parametrize("kind", ["fsspec", "obstore", "zarr"])
+@pytest.mark.parametrize("zarr_format", [2, 3])
+def test_chunks_do_not_come_back_where_a_listing_was_empty(bucket, kind, zarr_format):
+    root = vz.create_group("s3://bucket/h", zarr_format=zarr_format, storage_options=bucket.login)
+    root.create_array("a", data=np.arange(1, 13), chunks=(3,), fill_value=7)
+    perform = bucket.perform
+    opened = open_with(kind, bucket)
+    array = opened["a"]
+
+    def list_nothing_once(method, path, headers, body):
+        if method == "GET" and "list-type" in path:
+            bucket.perform = perform
+            return 200, {}, b"<ListBucketResult><IsTruncated>false</IsTruncated></ListBucketResult>"
+        return perform(method, path, headers, body)
+
+    bucket.perform = list_nothing_once
+    with pytest.raises(UnsupportedError, match="does not list which chunks there are"):
+        array.resize((5,))
+    again = opened["a"]
+    again.resize((3,))
+    again.resize((12,))
+    assert again[...].tolist() == [1, 2, 3] + [7] * 9
+
+
+def test_deletions_that_are_said_to_be_done(bucket):
+    """By a key that may still read: old values must not stay behind."""
+    array = vz.create_array(
+        "s3://bucket/h", data=np.arange(1, 9), chunks=(2,), fill_value=7,
+        storage_options=bucket.login,
+    )  # fmt: skip
+    perform = bucket.perform
+
+    def delete_nothing(method, *request):
+        return (204, {}, b"") if method == "DELETE" else perform(method, *request)
+
+    bucket.perform = delete_nothing
+    for work in (lambda: array.__setitem__(slice(2), 7), lambda: array.resize((4,))):
+        with pytest.raises(SourceError, match="still there after the server said"):
+            work()
+
+
+@pytest.mark.parametrize("method", ["PUT", "LIST", "POST"])
+def test_buckets_that_vanish_from_obstore(bucket, method):
+    """Errors are of this package, and what is there is not said to be deleted."""
+    root = vz.create_group("s3://bucket/h", storage_options=bucket.login)
+    root.create_array("a", data=np.arange(1, 9), chunks=(2,), fill_value=7)
+    opened, perform = open_with("obstore", bucket), bucket.perform
+
+    def deny(asked, path, headers, body):
+        kind = "LIST" if asked == "GET" and "list-type" in path else asked
+        if kind == method:
+            return 404, {}, b"<Error><Code>NoSuchBucket</Code></Error>"
+        return perform(asked, path, headers, body)
+
+    bucket.perform = deny
+    works = {
+        "PUT": lambda: opened["a"].__setitem__(0, 5),
+        "LIST": lambda: opened.__delitem__("a"),
+        "POST": lambda: opened["a"].__setitem__(slice(2), 7),
+    }
+    with pytest.raises(SourceError, match="404"):
+        works[method]()
+    bucket.perform = perform
+    assert root["a"][...].tolist() == [*range(1, 9)]
+
+
 @pytest.mark.parametrize("empty", ["a/", "a/c/", "a/.keep", "a/zz", "a/c/9"])
 @pytest.mark.parametrize("work", ["delete", "overwrite", "move"])
 def test_empty_objects_are_deleted_with_a_node(bucket, empty, work):

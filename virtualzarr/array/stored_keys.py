@@ -66,23 +66,22 @@ class StoredKeys:
         return ask_again(partial(self._list_cells, ndim))
 
     def _list_cells(self, ndim: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        renewals = self.renewals
+        renewals, is_remote = self.renewals, bool(getattr(self.store, "remote", False))
         pattern, start = self.encoding.pattern(ndim), len(self.path) + 1 if self.path else 0
         folder = "/".join(filter(None, [self.path, self.encoding.folder(ndim)]))
-        listed = [
-            (key[start:], size)
-            for key, size in self.store.list(folder)
-            if pattern.fullmatch(key, start)
-        ]
+        # Of a server, with the array's document: a listing that lacks it may lack chunks, too.
+        found = [*self.store.list(self.path if is_remote else folder)]
         self.check_missing(renewals)
-        if is_cached(self.store.uri) and not self.is_listable:
+        listed = [(key[start:], size) for key, size in found if pattern.fullmatch(key, start)]
+        has_document = not self._documents.isdisjoint(key[start:] for key, _ in found)
+        if is_cached(self.store.uri) and not has_document:
             raise SourceChangedError(
                 "a cache of fsspec has the array's document, which is not there any more, or not "
                 "listed: clear the cache",
                 file=self.store.uri,
             ).at(variable=self.path)
         # An empty listing of a server that lists nothing must not read as "no chunk exists".
-        if not listed and getattr(self.store, "remote", False) and not self.is_listable:
+        if not listed and is_remote and not has_document:
             raise UnsupportedError(
                 "the server does not list which chunks there are", file=self.store.uri
             ).at(variable=self.path)
@@ -93,10 +92,13 @@ class StoredKeys:
     def is_listable(self) -> bool:
         """Whether the store can be listed: if so, the listing has the array's document."""
         try:
-            names = {self.document} if self.document else {"zarr.json", ".zarray"}
-            return bool(names & {*self.store.list_dir(self.path)})
+            return not self._documents.isdisjoint(self.store.list_dir(self.path))
         except UnsupportedError:
             return False
+
+    @property
+    def _documents(self) -> set[str]:
+        return {self.document} if self.document else {"zarr.json", ".zarray"}
 
     @property
     def renewals(self) -> int:

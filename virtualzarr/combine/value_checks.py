@@ -51,11 +51,11 @@ def find_different_values(arrays: Sequence[Array], indices: Sequence[int]) -> li
     others = [i for i in others if not _has_same_chunks(arrays[i], arrays[first])]
     different: set[int] = set()
     for part in _iter_slabs(arrays[first]) if others else ():
-        expected = arrays[first][part]
         left = [i for i in others if i not in different]
-        for i, values in zip(left, read_each([arrays[i] for i in left], part), strict=True):
-            if not is_equal(values, expected):
-                different.add(i)
+        # The first one is read beside the others: alone, it would be a round trip more.
+        blocks = read_each([arrays[i] for i in (first, *left)], part)
+        expected = next(blocks)
+        different |= {i for i in left if not is_equal(next(blocks), expected)}
     return sorted(different)
 
 

@@ -35,7 +35,7 @@ from virtualzarr.ingest.long_scans import scan_long
 from virtualzarr.ingest.progress import show_progress
 from virtualzarr.ingest.small_values import keep_small_values
 from virtualzarr.ingest.template_cache import TemplateCache, uses_templates
-from virtualzarr.stores.file_heads import iter_heads, use_heads
+from virtualzarr.stores.file_heads import iter_heads, keeps_pieces, use_heads
 from virtualzarr.stores.files import Location, is_url, resolve_uri
 from virtualzarr.stores.request_loop import SharedWork
 from virtualzarr.stores.uris import is_web
@@ -255,11 +255,18 @@ def _scan_ahead(
             with use_heads(heads):
                 items = cache.scan_each(some) if alike else (_scan_one(f, **options) for f in some)
                 scanned = [*_watch(items)]
-                for one in scanned:
-                    if isinstance(one.item, Group):
-                        keep_small_values(one.item)
+                if keeps_pieces():
+                    _keep_values([one.item for one in scanned], rows=not reads_values)
                 # Whoever takes them asks for versions and values of the same bytes.
                 yield from Packed.of(scanned, reads_values, least=1).items()
+
+
+def _keep_values(items: Sequence[Item], rows: bool) -> None:
+    """Keep small values for the join; of rows only where they are not read at once."""
+    for item in items:
+        group = item.group() if rows and isinstance(item, Row) else item
+        if isinstance(group, Group):
+            keep_small_values(group)
 
 
 def _scan_parallel(

@@ -20,7 +20,9 @@ from zarr.abc.store import (
 from zarr.core.buffer import Buffer, BufferPrototype, default_buffer_prototype
 
 from virtualzarr.array import Array
+from virtualzarr.errors import UnsupportedError
 from virtualzarr.hierarchy.group import Group
+from virtualzarr.nodes.documents import MARKERS
 from virtualzarr.redaction import hide_in_url
 from virtualzarr.references.virtual_store import VirtualStore
 from virtualzarr.stores import MemoryStore, open_store
@@ -196,7 +198,7 @@ class ZarrStore(Store):
 
     async def list_dir(self, prefix: str) -> AsyncIterator[str]:
         """Yield the names right below a prefix."""
-        for name in await self._run(lambda: [*self.store.list_dir(prefix.strip("/"))]):
+        for name in await self._run(_list_dir, self.store, prefix.strip("/")):
             yield name
 
     async def is_empty(self, prefix: str) -> bool:
@@ -261,6 +263,20 @@ def _as_bytes(value: Buffer) -> memoryview:
     if not isinstance(value, Buffer):
         raise TypeError(f"a value is a Buffer of zarr-python, not {type(value).__name__}")
     return np.ascontiguousarray(value.as_numpy_array()).view(np.uint8).data
+
+
+def _list_dir(store: OurStore, folder: str) -> list[str]:
+    """Return the names in a folder; `UnsupportedError` if it is a node that lists nothing."""
+    names = [*store.list_dir(folder)]
+    if not names and getattr(store, "remote", False):
+        for name in MARKERS:
+            if _size(store, f"{folder}/{name}".lstrip("/")) is not None:
+                raise UnsupportedError(
+                    "the server does not list what is there: consolidate the metadata",
+                    file=store.uri,
+                    variable=folder or "/",
+                )
+    return names
 
 
 def _sum_sizes(store: OurStore, prefix: str) -> int:

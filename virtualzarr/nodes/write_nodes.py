@@ -10,6 +10,7 @@ from virtualzarr.errors import (
     MetadataError,
     NodeExistsError,
     NodeNotFoundError,
+    SourceChangedError,
     SourceError,
     UnsupportedError,
     WriteError,
@@ -368,8 +369,14 @@ def _copy_keys(store: Store, source: str, target: str) -> None:
     keys.sort(key=lambda key: (key.rsplit("/", 1)[-1] in DOCUMENT_NAMES, -key.count("/")))
     for key in keys:
         data = store.get(key)
-        if data is not None:
-            store.set(target + key[len(source) :], data)
+        if data is None:
+            # Denied, or deleted meanwhile: the copy would have a hole, and a move no source.
+            raise SourceChangedError(
+                f"{key!r} was listed and is not there: the copy at {target!r} is not complete",
+                file=store.uri,
+                variable=source or "/",
+            )
+        store.set(target + key[len(source) :], data)
 
 
 def _refresh_subtree(store: Store, path: str, zarr_format: int) -> None:

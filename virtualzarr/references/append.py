@@ -18,6 +18,7 @@ from virtualzarr.references.overwrite import list_companions
 from virtualzarr.references.preview import Preview
 from virtualzarr.references.registry import find_form, locate_target
 from virtualzarr.references.report import PublishReport
+from virtualzarr.stores.file_heads import keep_pieces
 
 
 @strict_keywords(JoinOptions)
@@ -112,23 +113,24 @@ def append(
     # Before the files are scanned, so that what is no references fails at once.
     form = find_form(location)
     files = find_files(paths, storage_options)
-    groups = scan_files(
-        files, parallel, progress, ledger=ledger, format=format, on_error=on_error,
-        storage_options=storage_options,
-    )  # fmt: skip
-    request = AppendRequest(
-        files=files,
-        groups=groups,
-        dim=concat_dim,
-        duplicates=duplicates,
-        dry_run=dry_run,
-        copy=copy,
-        plugin_codecs=plugin_codecs,
-        progress=progress,
-        join_options={"combine_attrs": "override", **options},
-        single_writer=single_writer,
-    )
-    report = form.append(location, request)
+    with keep_pieces():
+        groups = scan_files(
+            files, parallel, progress, ledger=ledger, format=format, on_error=on_error,
+            storage_options=storage_options,
+        )  # fmt: skip
+        request = AppendRequest(
+            files=files,
+            groups=groups,
+            dim=concat_dim,
+            duplicates=duplicates,
+            dry_run=dry_run,
+            copy=copy,
+            plugin_codecs=plugin_codecs,
+            progress=progress,
+            join_options={"combine_attrs": "override", **options},
+            single_writer=single_writer,
+        )
+        report = form.append(location, request)
     if not isinstance(report, PublishReport) or not location.uri:
         return report
     stale = tuple(

@@ -151,6 +151,11 @@ def keep_pieces() -> Iterator[None]:
                 del _pieces[uri]
 
 
+def keeps_pieces() -> bool:
+    """Tell whether this thread is within `keep_pieces`."""
+    return _kept.get() is not None
+
+
 def keep(uri: str, spans: Sequence[tuple[int, int]]) -> None:
     """Keep some bytes of a file whose head is in use, if `keep_pieces` was asked for."""
     kept, head = _kept.get(), (_scanned.get() or {}).get(uri)

@@ -141,10 +141,6 @@ class FsspecStore:
             return self._name(key) if key else ""
         return f"{self.root}/{self._name(key)}" if key else self.root
 
-    def _call(self, method: str, key: str, **options: Any) -> Any:
-        """Call a method of the file system on a key; None where there is nothing."""
-        return self._ask(self.connection.call, key, method=method, **options)
-
     def _ask(self, ask: Callable[..., Any], key: str, **options: Any) -> Any:
         """Ask of a key; None where there is nothing, which is not the same as no answer."""
         try:
@@ -355,9 +351,15 @@ class FsspecStore:
         if self._witnesses is not None:
             self._witnesses.forget(key)
         try:
-            self._surely(partial(self._call, "rm_file", key))
+            self._surely(partial(self._ask, self.connection.remove, key))
         finally:
             notify_change(self.to_uri(key))
+        if self._witnesses is not None and self._is_shown(key):
+            raise SourceError(
+                "it is still there after the server said that it was deleted: the credentials may "
+                "not be good for that any more, or somebody else wrote it",
+                file=self.to_uri(key),
+            )
 
     def _surely(self, remove: Callable[[], Any]) -> None:
         """Remove by credentials that are good: some servers say to others that it was done."""
@@ -379,7 +381,7 @@ class FsspecStore:
             if is_pattern(self._path(prefix)):
                 # fsspec would delete all that matches, and not what is called so.
                 for key, _ in [*self.list(prefix)]:
-                    self._surely(partial(self._call, "rm_file", key))
+                    self._surely(partial(self._ask, self.connection.remove, key))
             else:
                 self._surely(lambda: self._confirm(lambda: self._has_removed(prefix)))
         finally:
@@ -389,7 +391,7 @@ class FsspecStore:
         """Remove all keys under a prefix; None where the server shows none."""
 
         def remove(path: str, uri: str) -> bool:
-            self.connection.call("rm", path, uri, recursive=True)
+            self.connection.remove_below(path, uri, DOCUMENTS)
             return True
 
         is_done: bool | None = self._ask(remove, prefix)
@@ -403,7 +405,7 @@ class FsspecStore:
                 )
             if self._witnesses is not None:
                 # Of what is not there, too, but refused to credentials that are good no longer.
-                self._call("rm_file", keys[0])
+                self._ask(self.connection.remove, keys[0])
         return is_done
 
     def update(self, key: str, change: Change) -> None:

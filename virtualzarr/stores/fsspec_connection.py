@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from collections.abc import Awaitable, Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, ClassVar, NoReturn, TypeVar
 from weakref import WeakKeyDictionary
@@ -430,6 +430,16 @@ class Connection:
         """Return all files below a folder; a folder that cannot be listed is an error."""
         with self._errors(uri):
             return self._retry(lambda transport: transport.walk(path), uri)
+
+    def remove(self, path: str, uri: str) -> None:
+        """Delete a file. Raises as `call`."""
+        with self._errors(uri):
+            self._retry(lambda transport: transport.remove(path), uri)
+
+    def remove_below(self, path: str, uri: str, first: Collection[str]) -> None:
+        """Delete a folder and what is in it, files of some names first where that can be done."""
+        with self._errors(uri):
+            self._retry(lambda transport: transport.remove_below(path, first), uri)
 
     def find(self, pattern: str, uri: str) -> list[str]:
         """Return the paths that match a pattern. Raises as `walk`."""

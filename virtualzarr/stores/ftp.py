@@ -5,11 +5,11 @@ from __future__ import annotations
 import calendar
 import ftplib
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
-from virtualzarr.errors import SourceChangedError, SourceNotFoundError
+from virtualzarr.errors import SourceChangedError, SourceError, SourceNotFoundError
 from virtualzarr.stores.fingerprints import Fingerprint, check_length
 from virtualzarr.stores.listing import Entry, Listings, walk_entries
 from virtualzarr.stores.retry import TransientError
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 _BROKEN = (ConnectionError, TimeoutError, EOFError)
 _BLOCK = 1 << 16
+_DENIED = re.compile(r"denied|permission|not permitted|privilege|not allowed", re.IGNORECASE)
+_MISSING = re.compile(r"no such|not found|cannot find|not exist", re.IGNORECASE)
 _DATE = re.compile(r"(\d{4})(\d\d)(\d\d)(\d\d)(\d\d)(\d\d)(?:\.(\d+))?")
 
 
@@ -26,7 +28,8 @@ class FtpTransport(Listings):
     """Files of an FTP server, through the connection of fsspec's file system.
 
     fsspec itself takes any error of a server for a missing file, and a folder that cannot be listed
-    for an empty one. Only the reply 550 says that there is nothing (RFC 959, 4.2).
+    for an empty one. Only the reply 550 says that there is nothing (RFC 959, 4.2), or that it is
+    denied: so the server is asked for more of what it may have.
     """
 
     knows_lengths = True
@@ -36,7 +39,7 @@ class FtpTransport(Listings):
     def fetch(self, path: str, start: int, stop: int | None, limit: int | None = None) -> Answer:
         """Return bytes of a file, and the size and date that it has before and after."""
         ftp = self._fs.ftp
-        with _missing_files():
+        with self._missing_files(path):
             ftp.voidcmd("TYPE I")
             before = self._ask_version(path)
             if start < 0:
@@ -73,6 +76,11 @@ class FtpTransport(Listings):
                 if entry.is_folder:
                     raise IsADirectoryError(21, "it is a folder, not a file")
                 return Fingerprint(entry.size, self._ask_date(path))
+        if name.startswith("."):  # which many servers leave out
+            self._fs.ftp.voidcmd("TYPE I")
+            version = self._ask_version(path)
+            if version.size is not None:
+                return version
         raise SourceNotFoundError("there is no such file", file=path)
 
     def _ask_version(self, path: str) -> Fingerprint:
@@ -106,7 +114,7 @@ class FtpTransport(Listings):
 
         path = path.rstrip("/") or "/"
         lead = "" if path == "/" else path
-        with _missing_files():
+        with self._missing_files(path, is_folder=True):
             try:
                 listed = [*self._fs.ftp.mlsd(path)]
             except ftplib.error_perm as error:
@@ -122,6 +130,63 @@ class FtpTransport(Listings):
     def walk(self, path: str) -> list[Entry]:
         """Return all files below a folder."""
         return walk_entries(self.entries, path)
+
+    def remove(self, path: str) -> None:
+        """Delete a file."""
+        with self._missing_files(path):
+            self._fs.rm_file(path)
+
+    def remove_below(self, path: str, first: Collection[str]) -> None:
+        """Delete a folder and what is in it, files of some names before all others."""
+        below = walk_entries(self.entries, path, folders=True)
+        folders = [path, *(entry.path for entry in below if entry.is_folder)]
+        files = {entry.path for entry in below if not entry.is_folder}
+        named = {f"{folder.rstrip('/')}/{name}" for folder in folders for name in first}
+        # Many servers do not list what begins with a dot.
+        hidden = {one for one in named - files if one.rpartition("/")[2].startswith(".")}
+        for one in named - files - hidden:
+            if one.rpartition("/")[0] == path and self._is_there(one, is_folder=False):
+                raise SourceError("the server does not list what is in the folder", file=path)
+        for one in [*sorted(named & files | hidden), *sorted(files - named)]:
+            with suppress(SourceNotFoundError):
+                self.remove(one)
+        for folder in reversed(folders):  # those within others before these
+            with suppress(ftplib.error_perm):  # something is in it that is not listed
+                self._fs.rmdir(folder)
+
+    @contextmanager
+    def _missing_files(self, path: str, *, is_folder: bool = False) -> Iterator[None]:
+        """Raise `SourceNotFoundError` if there is nothing, `SourceError` if it is denied."""
+        try:
+            yield
+        except ftplib.error_perm as error:
+            if not str(error).startswith("550"):
+                raise
+            if self._is_denied(str(error)) or self._is_there(path, is_folder):
+                raise SourceError(
+                    f"the server has it, but answered {error}: it may be denied", file=path
+                ) from error
+            raise SourceNotFoundError(f"the server answered {error}", file=path) from error
+
+    def _is_denied(self, reply: str) -> bool:
+        return not _MISSING.search(reply) and _DENIED.search(reply) is not None
+
+    def _is_there(self, path: str, is_folder: bool) -> bool:
+        """Tell by other means whether there is a file or folder of which a server said 550."""
+        if not is_folder:
+            try:
+                self._fs.ftp.voidcmd("TYPE I")  # or some servers tell no size
+                return self._fs.ftp.size(path) is not None
+            except ftplib.error_perm as error:
+                if not _is_unknown(error):
+                    return False
+        above, _, name = path.rstrip("/").rpartition("/")
+        try:
+            return bool(name) and any(
+                entry.path == f"{above}/{name}" for entry in self.entries(above or "/")
+            )
+        except SourceNotFoundError:
+            return False
 
     def is_refusal(self, error: Exception) -> bool:
         """Tell whether other credentials may be accepted: they are given when it connects."""
@@ -141,16 +206,6 @@ class FtpTransport(Listings):
 def _is_unknown(error: ftplib.error_perm) -> bool:
     """Tell whether a server does not know a command."""
     return str(error).startswith(("500", "501", "502", "504"))
-
-
-@contextmanager
-def _missing_files() -> Iterator[None]:
-    try:
-        yield
-    except ftplib.error_perm as error:
-        if not str(error).startswith("550"):
-            raise
-        raise SourceNotFoundError(f"the server answered {error}") from error
 
 
 def _size_of(facts: dict[str, Any]) -> int | None:

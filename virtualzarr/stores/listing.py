@@ -1,9 +1,9 @@
-"""Directory listings of remote file systems: complete, or an error."""
+"""Directory listings of remote file systems, complete or an error, and what follows them."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
 from typing import Any, NamedTuple, Protocol
 
@@ -89,7 +89,8 @@ def list_files_below(fs: Any, path: str) -> list[Entry]:
     if not overridden:
         return walk_entries(lambda folder: list_folder(fs, folder), path)
     fs.invalidate_cache(path)
-    return [as_entry(info) for info in fs.find(path, detail=True).values()]
+    entries = map(as_entry, fs.find(path, detail=True).values())
+    return [entry for entry in entries if not entry.is_folder]
 
 
 def beneath_caches(fs: Any) -> Any:
@@ -100,7 +101,7 @@ def beneath_caches(fs: Any) -> Any:
 
 
 class Listings:
-    """Listings of a file system of fsspec.
+    """Listings of a file system of fsspec, and deletions.
 
     Parameters
     ----------
@@ -118,10 +119,21 @@ class Listings:
         """Return all files below a folder."""
         return list_files_below(self._fs, path)
 
+    def remove(self, path: str) -> None:
+        """Delete a file."""
+        self.fs.rm_file(path)
+
+    def remove_below(self, path: str, first: Collection[str]) -> None:
+        """Delete a folder and what is in it; `first` is for those that do it file by file."""
+        self.fs.rm(path, recursive=True)
+
 
 def as_entry(info: Any) -> Entry:
     """Return a member of a listing of fsspec."""
-    return Entry(str(info["name"]).rstrip("/"), info.get("size"), info["type"] == "directory")
+    name = str(info["name"])
+    # Consoles of object stores leave empty objects for folders, with a slash at the end.
+    is_folder = info["type"] == "directory" or name.endswith("/")
+    return Entry(name.rstrip("/"), info.get("size"), is_folder)
 
 
 def glob(lists: SupportsListing, pattern: str) -> list[str]:

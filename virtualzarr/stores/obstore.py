@@ -7,7 +7,12 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from typing import Any, TypeVar
 
-from virtualzarr.errors import SourceChangedError, SourceError, VirtualZarrError
+from virtualzarr.errors import (
+    SourceChangedError,
+    SourceError,
+    SourceNotFoundError,
+    VirtualZarrError,
+)
 from virtualzarr.stores.adapted import AdaptedFile, AdaptedStore, ByteSpan
 from virtualzarr.stores.files import Buffer
 from virtualzarr.stores.foreign_errors import NAMED
@@ -64,7 +69,7 @@ class ObstoreStore(AdaptedStore):
                 self._check_encoding(response.attributes, key)
             return bytes(response.bytes()), response.meta.get("e_tag")
 
-        with suppress(FileNotFoundError):
+        with suppress(SourceNotFoundError):
             return self._request(request, key)
         return None
 
@@ -91,7 +96,7 @@ class ObstoreStore(AdaptedStore):
 
     def size(self, key: str) -> int | None:
         """Return the bytes of an object; None if it is not there."""
-        with suppress(FileNotFoundError):
+        with suppress(SourceNotFoundError):
             size: int = self._request(lambda: self.store.head(self._lead + key), key)["size"]
             return size
         return None
@@ -102,8 +107,14 @@ class ObstoreStore(AdaptedStore):
 
     def remove(self, key: str) -> None:
         """Delete an object, there or not."""
-        with suppress(FileNotFoundError):
+        try:
             self._request(lambda: self.store.delete(self._lead + key), key)
+        except SourceNotFoundError as error:
+            # 404 may be of the bucket, or of a login that may not delete.
+            if self.size(key) is not None:
+                raise SourceError(
+                    f"it is there and cannot be deleted: {error.message}", file=error.file
+                ) from error
 
     def _request(self, request: Callable[[], T], key: str) -> T:
         from obstore.exceptions import BaseError
@@ -113,11 +124,8 @@ class ObstoreStore(AdaptedStore):
         except VirtualZarrError:
             raise
         except (BaseError, OSError) as error:
-            failed = (
-                FileNotFoundError(key)
-                if _is_missing(error)
-                else SourceError(describe_error(error), file=f"{self.uri}/{key}")
-            )
+            kind = SourceNotFoundError if _is_missing(error) else SourceError
+            failed = kind(describe_error(error), file=f"{self.uri}/{key}")
         # Not chained: its text has whole URLs and answers, and signatures in them.
         raise failed
 

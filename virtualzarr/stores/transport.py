@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, Protocol
 
@@ -61,6 +61,14 @@ class Transport(Protocol):
 
     def walk(self, path: str) -> list[Entry]:
         """Return all files below a folder; whatever cannot be listed is an error."""
+        ...
+
+    def remove(self, path: str) -> None:
+        """Delete a file."""
+        ...
+
+    def remove_below(self, path: str, first: Collection[str]) -> None:
+        """Delete a folder and all in it; files of the names `first` before others, if it can."""
         ...
 
     def as_transient(self, error: Exception) -> TransientError | None:

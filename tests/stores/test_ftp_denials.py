@@ -1,0 +1,163 @@
+"""FTP servers say 550 of what is missing and of what is denied, and do not list all there is."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import zarr
+
+import virtualzarr as vz
+from tests.stores.ftp_server import ftp_server
+from virtualzarr.errors import NodeNotFoundError, SourceError, SourceNotFoundError, WriteError
+from virtualzarr.integrations.zarr_python import ZarrStore
+from virtualzarr.stores import FsspecStore
+
+DATA = np.arange(1, 13)
+
+
+@pytest.fixture
+def server(tmp_path, monkeypatch):
+    monkeypatch.setattr(vz.config, "retry_seconds", 0.002)
+    with ftp_server(tmp_path) as server:
+        yield server
+
+
+def make(tmp_path, zarr_format=3):
+    """Write a group with an array of four chunks, of which the last is missing."""
+    root = vz.create_group(tmp_path / "h", zarr_format=zarr_format)
+    for name in ("a", "g/x"):
+        array = root.create_array(name, shape=(15,), chunks=(3,), dtype="i8", fill_value=7)
+        array[:12] = DATA
+    return {path.relative_to(tmp_path) for path in tmp_path.rglob("*") if path.is_file()}
+
+
+def once(command, name, reply):
+    """Return a fault of the first such command."""
+    left = [reply]
+
+    def fault(given, argument):
+        return left.pop() if left and (given, argument) == (command, name) else None
+
+    return fault
+
+
+@pytest.mark.parametrize("tells", ["sizes", "no sizes", "why"])
+def test_what_is_denied_is_not_missing(server, tmp_path, tells):
+    before = make(tmp_path)
+    root = vz.open_group(f"{server.url}/h", mode="r+")
+    reply = (550, "permission denied") if tells == "why" else (550, "failed to open file")
+
+    def fault(command, name):
+        if command == "RETR" and name == "/h/g/x/c/3":
+            return reply
+        if command == "SIZE" and tells != "sizes":
+            return (502, "unknown") if tells == "no sizes" else reply
+        return None
+
+    server.fault = fault
+    array = root["g/x"]
+    for work in (
+        lambda: array[...],
+        lambda: array.__setitem__(9, 50),
+        lambda: root.move("g", "k"),
+        lambda: root.copy("g", "k"),
+    ):
+        with pytest.raises(SourceError, match="the server has it, but answered 550"):
+            work()
+    assert array[:9].tolist() == [*range(1, 10)]
+    server.fault = lambda *command: None
+    assert before <= {path.relative_to(tmp_path) for path in tmp_path.rglob("*")}
+    assert array[...].tolist() == [*DATA, 7, 7, 7]
+    assert "k" not in root
+
+
+def test_folders_that_are_denied_are_not_empty(server, tmp_path):
+    make(tmp_path)
+    server.fault = lambda command, name: (
+        (550, "failed") if (command, name) == ("MLSD", "/h/a/c") else None
+    )
+    array = vz.open_array(f"{server.url}/h/a")
+    with pytest.raises(SourceError, match="the server has it, but answered 550"):
+        array.nchunks_initialized  # noqa: B018
+
+
+@pytest.mark.parametrize("work", ["key", "node", "move", "zarr-python"])
+def test_what_may_not_be_deleted_is_not_deleted(server, tmp_path, work):
+    before = make(tmp_path)
+    server.fault = lambda command, name: (550, "failed") if command == "DELE" else None
+    root = vz.open_group(f"{server.url}/h", mode="r+")
+    store = FsspecStore(f"{server.url}/h")
+    works = {
+        "key": lambda: store.delete("a/c/0"),
+        "node": lambda: root.__delitem__("a"),
+        "move": lambda: root.move("a", "b"),
+        "zarr-python": lambda: zarr.open_group(ZarrStore(store), mode="r+").__delitem__("a"),
+    }
+    with pytest.raises((SourceError, WriteError), match="the server has it, but answered 550"):
+        works[work]()
+    assert before <= {path.relative_to(tmp_path) for path in tmp_path.rglob("*")}
+    store.delete("a/c/9")  # which is not there
+
+
+@pytest.mark.parametrize("work", ["delete", "overwrite", "overwrite all", "zarr-python"])
+def test_documents_that_are_not_listed_are_deleted(server, tmp_path, work):
+    make(tmp_path, 2)
+    server.hides_dots = True
+    root = vz.open_group(f"{server.url}/h", mode="r+")
+    if work == "delete":
+        del root["g"]
+    elif work == "overwrite":
+        root.create_group("g", overwrite=True)
+    elif work == "overwrite all":
+        vz.create_group(f"{server.url}/h", zarr_format=2, overwrite=True)
+    else:
+        del zarr.open_group(ZarrStore(f"{server.url}/h"), mode="r+")["g"]
+    left = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()}
+    assert not any(name.startswith("h/g/x") for name in left)
+    assert ("h/g/.zgroup" in left) == (work == "overwrite")
+    assert ("h/a/.zarray" in left) == (work != "overwrite all")
+    with pytest.raises((NodeNotFoundError, SourceNotFoundError)):
+        vz.open(f"{server.url}/h/g/x")
+
+
+def test_hidden_documents_have_a_size(server, tmp_path):
+    make(tmp_path, 2)
+    server.hides_dots = True
+    store = FsspecStore(f"{server.url}/h")
+    assert store.size("a/.zarray") == (tmp_path / "h/a/.zarray").stat().st_size
+    assert store.size("a/.zgroup") is None
+    assert vz.open_array(f"{server.url}/h/a").nchunks_initialized == 4
+
+
+@pytest.mark.parametrize("command", ["MLSD", "EPSV"])
+@pytest.mark.parametrize("reply", [421, 425, 450])
+@pytest.mark.parametrize("work", ["delete", "overwrite"])
+def test_deletions_by_zarr_python_where_the_server_is_busy(server, tmp_path, command, reply, work):
+    make(tmp_path)
+    root = zarr.open_group(ZarrStore(f"{server.url}/h"), mode="r+")
+    server.fault = once(command, "/h/a" if command == "MLSD" else "", reply)
+    if work == "delete":
+        del root["a"]
+        assert not (tmp_path / "h/a").exists()
+    else:
+        new = root.create_array("a", shape=8, chunks=3, dtype="i8", fill_value=5, overwrite=True)
+        assert new[...].tolist() == [5] * 8
+
+
+def test_listings_that_lack_the_document_delete_nothing(server, tmp_path):
+    before = make(tmp_path)
+    (tmp_path / "empty").mkdir()
+    root = zarr.open_group(ZarrStore(f"{server.url}/h"), mode="r+")
+    list_folder = server.RequestHandlerClass.do_MLSD
+
+    class Forgetful(server.RequestHandlerClass):
+        def do_MLSD(self, name):
+            list_folder(self, "/empty" if name == "/h/a" else name)
+
+    server.RequestHandlerClass = Forgetful
+    with pytest.raises(SourceError, match="does not list"):
+        del zarr.open_group(
+            ZarrStore(f"{server.url.replace('127.0.0.1', 'localhost')}/h"), mode="r+"
+        )["a"]
+    assert before <= {path.relative_to(tmp_path) for path in tmp_path.rglob("*")}
+    assert root["a"][...].tolist() == [*DATA, 7, 7, 7]
