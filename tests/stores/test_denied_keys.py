@@ -674,3 +674,18 @@ def test_refusals_say_how_credentials_are_given(bucket):
         with pytest.raises(SourceError, match=advice) as raised:
             vz.open("s3://bucket/a.h5", storage_options=place | options)
         assert SECRET not in str(raised.value)
+
+
+def test_answers_of_what_is_missing_may_be_cut_off(bucket):
+    """They are asked for again, as any others are."""
+    cut = []
+
+    def cut_first(method, path):
+        is_first = method == "GET" and path == "/bucket/h/zarr.json" and not cut
+        return cut.append(path) or "cut" if is_first else None
+
+    bucket.fault = cut_first
+    vz.create_array("s3://bucket/h", data=np.arange(4), storage_options=bucket.login)
+    assert cut
+    opened = vz.open_array("s3://bucket/h", storage_options=bucket.login)
+    assert opened[...].tolist() == [*range(4)]

@@ -8,7 +8,13 @@ import zarr
 
 import virtualzarr as vz
 from tests.stores.ftp_server import ftp_server
-from virtualzarr.errors import NodeNotFoundError, SourceError, SourceNotFoundError, WriteError
+from virtualzarr.errors import (
+    NodeNotFoundError,
+    SourceError,
+    SourceNotFoundError,
+    UnsupportedError,
+    WriteError,
+)
 from virtualzarr.integrations.zarr_python import ZarrStore
 from virtualzarr.stores import FsspecStore
 
@@ -144,20 +150,45 @@ def test_deletions_by_zarr_python_where_the_server_is_busy(server, tmp_path, com
         assert new[...].tolist() == [5] * 8
 
 
-def test_listings_that_lack_the_document_delete_nothing(server, tmp_path):
-    before = make(tmp_path)
-    (tmp_path / "empty").mkdir()
-    root = zarr.open_group(ZarrStore(f"{server.url}/h"), mode="r+")
-    list_folder = server.RequestHandlerClass.do_MLSD
+def forget(server, name, count):
+    """Answer some requests for the listing of a folder as if nothing was in it."""
+    list_folder, left = server.RequestHandlerClass.do_MLSD, [None] * count
 
     class Forgetful(server.RequestHandlerClass):
-        def do_MLSD(self, name):
-            list_folder(self, "/empty" if name == "/h/a" else name)
+        def do_MLSD(self, folder):
+            is_forgotten = left and folder == name
+            list_folder(self, "/empty" if is_forgotten and left.pop() is None else folder)
 
     server.RequestHandlerClass = Forgetful
-    with pytest.raises(SourceError, match="does not list"):
-        del zarr.open_group(
-            ZarrStore(f"{server.url.replace('127.0.0.1', 'localhost')}/h"), mode="r+"
-        )["a"]
-    assert before <= {path.relative_to(tmp_path) for path in tmp_path.rglob("*")}
-    assert root["a"][...].tolist() == [*DATA, 7, 7, 7]
+    server.url = server.url.replace("127.0.0.1", "localhost")  # a new connection, of that class
+
+
+@pytest.mark.parametrize("folder", ["/h/a", "/h/a/c"])
+@pytest.mark.parametrize("work", ["delete", "overwrite", "zarr-python"])
+def test_listings_that_are_empty_delete_nothing(server, tmp_path, folder, work):
+    before = make(tmp_path)
+    (tmp_path / "empty").mkdir()
+    forget(server, folder, 99)
+    root = vz.open_group(f"{server.url}/h", mode="r+")
+    works = {
+        "delete": lambda: root.__delitem__("a"),
+        "overwrite": lambda: root.create_array("a", shape=8, dtype="i8", overwrite=True),
+        "zarr-python": lambda: zarr.open_group(ZarrStore(f"{server.url}/h"), mode="r+").__delitem__(
+            "a"
+        ),
+    }
+    with pytest.raises((SourceError, UnsupportedError), match=r"does not list|cannot be removed"):
+        works[work]()
+    chunks = {path for path in before if "h/a/c" in str(path)}
+    assert chunks <= {path.relative_to(tmp_path) for path in tmp_path.rglob("*")}
+
+
+@pytest.mark.parametrize("work", ["move", "copy"])
+@pytest.mark.parametrize("folder", ["/h/g/x", "/h/g/x/c"])
+def test_a_listing_that_is_empty_once_is_asked_for_again(server, tmp_path, folder, work):
+    make(tmp_path)
+    (tmp_path / "empty").mkdir()
+    forget(server, folder, 1)
+    root = vz.open_group(f"{server.url}/h", mode="r+")
+    getattr(root, work)("g", "k")
+    assert root["k/x"][...].tolist() == [*DATA, 7, 7, 7]

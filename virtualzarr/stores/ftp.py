@@ -109,7 +109,10 @@ class FtpTransport(Listings):
         return seconds * 10**9 + int((match[7] or "").ljust(9, "0")[:9])
 
     def entries(self, path: str) -> list[Entry]:
-        """Return what is in a folder now."""
+        """Return what is in a folder now; one that seems to be empty is asked for twice."""
+        return self._list_folder(path) or self._list_folder(path)
+
+    def _list_folder(self, path: str) -> list[Entry]:
         from fsspec.implementations.ftp import _mlsd2
 
         path = path.rstrip("/") or "/"
@@ -151,8 +154,20 @@ class FtpTransport(Listings):
             with suppress(SourceNotFoundError):
                 self.remove(one)
         for folder in reversed(folders):  # those within others before these
-            with suppress(ftplib.error_perm):  # something is in it that is not listed
-                self._fs.rmdir(folder)
+            if folder.strip("/"):
+                self._remove_folder(folder)
+
+    def _remove_folder(self, path: str) -> None:
+        """Remove a folder that has to be empty now; whatever a server lists, it knows that."""
+        try:
+            self._fs.rmdir(path)
+        except ftplib.error_perm as error:
+            if self._is_there(path, is_folder=True):
+                raise SourceError(
+                    "the folder cannot be removed, so something may be in it that the server does "
+                    f"not list: {error}",
+                    file=path,
+                ) from error
 
     @contextmanager
     def _missing_files(self, path: str, *, is_folder: bool = False) -> Iterator[None]:
@@ -173,13 +188,17 @@ class FtpTransport(Listings):
 
     def _is_there(self, path: str, is_folder: bool) -> bool:
         """Tell by other means whether there is a file or folder of which a server said 550."""
-        if not is_folder:
-            try:
-                self._fs.ftp.voidcmd("TYPE I")  # or some servers tell no size
-                return self._fs.ftp.size(path) is not None
-            except ftplib.error_perm as error:
-                if not _is_unknown(error):
-                    return False
+        ftp = self._fs.ftp
+        try:
+            if is_folder:
+                ftp.cwd(path)
+                ftp.cwd("/")
+                return True
+            ftp.voidcmd("TYPE I")  # or some servers tell no size
+            return ftp.size(path) is not None
+        except ftplib.error_perm as error:
+            if not is_folder and not _is_unknown(error):
+                return False
         above, _, name = path.rstrip("/").rpartition("/")
         try:
             return bool(name) and any(

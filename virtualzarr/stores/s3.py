@@ -242,7 +242,9 @@ class S3Transport(AsyncTransport):
         # Nobody answers there: a wrong name or port, which no retry puts right.
         lasting = exceptions.EndpointConnectionError | exceptions.SSLError
         broken = exceptions.HTTPClientError | aiohttp.ClientError | ConnectionError | TimeoutError
-        if isinstance(cause, broken) and not isinstance(cause, lasting):
+        # What breaks an answer is the cause of an exception that says so.
+        is_broken = isinstance(cause, broken) or isinstance(error, broken)
+        if is_broken and not isinstance(cause, lasting):
             return TransientError(as_source_error(error, ""), is_broken=True)
         return None
 
