@@ -362,6 +362,42 @@ def test_what_is_listed_and_not_given_is_not_left_out(bucket, kind, key, work):
     assert "k" not in root
 
 
+def test_a_copy_whose_document_is_denied_is_no_copy(bucket):
+    root = vz.create_group("s3://bucket/h", storage_options=bucket.login)
+    root.create_array("g/a", data=np.arange(1, 9), chunks=(2,))
+    root.consolidate_metadata()
+    perform, before = bucket.perform, {*bucket.objects}
+
+    def deny(method, path, headers, body):
+        if method == "GET" and path.partition("?")[0] == "/bucket/h/k/zarr.json":
+            return 404, {}, b"<Error><Code>NoSuchKey</Code></Error>"
+        return perform(method, path, headers, body)
+
+    bucket.perform = deny
+    for work in (root.copy, root.move):
+        with pytest.raises(WriteError, match="the copy is not there"):
+            work("g", "k")
+        for key in {*bucket.objects} - before:
+            del bucket.objects[key]
+        assert before <= {*bucket.objects}
+
+
+@pytest.mark.parametrize("zarr_format", [2, 3])
+def test_nothing_is_consolidated_where_a_listing_is_empty(bucket, zarr_format):
+    root = vz.create_group("s3://bucket/h", zarr_format=zarr_format, storage_options=bucket.login)
+    root.create_array("a", data=np.arange(1, 9), chunks=(2,))
+    perform = bucket.perform
+
+    def list_nothing(method, path, headers, body):
+        if method == "GET" and "list-type" in path:
+            return 200, {}, b"<ListBucketResult><IsTruncated>false</IsTruncated></ListBucketResult>"
+        return perform(method, path, headers, body)
+
+    bucket.perform = list_nothing
+    with pytest.raises(UnsupportedError, match="does not list what the group holds"):
+        root.consolidate_metadata()
+
+
 @pytest.mark.parametrize("kind", ["fsspec", "obstore", "zarr"])
 @pytest.mark.parametrize("zarr_format", [2, 3])
 def test_chunks_do_not_come_back_where_a_listing_was_empty(bucket, kind, zarr_format):

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any
 
-from virtualzarr.errors import NodeNotFoundError
+from virtualzarr.errors import NodeNotFoundError, UnsupportedError
 from virtualzarr.metadata import dumps_json
 from virtualzarr.nodes.documents import (
     DOCUMENT_NAMES,
@@ -43,7 +43,12 @@ def iter_documents(store: Store, path: str, zarr_format: int) -> Iterator[tuple[
     yield from documents.items()
     if ".zarray" in documents or documents.get("zarr.json", {}).get("node_type") == "array":
         return
-    for name in store.list_dir(path):
+    names = [*store.list_dir(path)]
+    if not names:  # not even the documents
+        raise UnsupportedError(
+            "the server does not list what the group holds", file=store.uri, variable=path or "/"
+        )
+    for name in names:
         if name not in DOCUMENT_NAMES:
             for key, document in iter_documents(store, join(path, name), zarr_format):
                 yield f"{name}/{key}", document

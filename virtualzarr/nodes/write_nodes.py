@@ -304,9 +304,6 @@ def move_node(store: Store, source: str, target: str) -> None:
     if not _rename(store, source, target, node.zarr_format):
         _copy_keys(store, source, target)
         _refresh_subtree(store, target, node.zarr_format)
-        if find_node(store, target) is None:
-            raise WriteError("the copy is not there: nothing was deleted",
-                             file=store.uri, variable=target)  # fmt: skip
         try:
             delete_node(store, source)
         except SourceError as error:
@@ -381,4 +378,8 @@ def _copy_keys(store: Store, source: str, target: str) -> None:
 
 def _refresh_subtree(store: Store, path: str, zarr_format: int) -> None:
     documents = dict(iter_documents(store, path, zarr_format))
+    if not documents:
+        raise WriteError(
+            "the copy is not there: nothing was deleted", file=store.uri, variable=path
+        )
     refresh_consolidated(store, path, documents, zarr_format)
