@@ -11,6 +11,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 
+def kind_of(path):
+    """Return the type of a file, as RFC 3659 has it in its examples."""
+    if path.is_symlink():
+        return f"OS.unix=slink:{os.readlink(path)}"
+    return "dir" if path.is_dir() else "file"
+
+
 class Session(socketserver.StreamRequestHandler):
     """One control connection; commands are methods of their names."""
 
@@ -108,17 +115,36 @@ class Session(socketserver.StreamRequestHandler):
             self.say(550, "no such file")
 
     def do_MLSD(self, name):
+        if self.server.lists_as != "mlsd":
+            self.say(502, "unknown")
+            return
+        self.list_folder(name, lambda path, size: (
+            f"type={kind_of(path)};size={size};modify=20200101000000; {path.name}"
+        ))  # fmt: skip
+
+    def do_LIST(self, name):
+        if self.server.lists_as == "windows":
+            self.list_folder(name, lambda path, size: (
+                f"01-03-26  12:00PM {'<DIR>' if path.is_dir() else size:>20} {path.name}"
+            ))  # fmt: skip
+            return
+        modes = {"file": "-rw-r--r--", "dir": "drwxr-xr-x"}
+        self.list_folder(name, lambda path, size: (
+            f"{modes.get(kind_of(path), 'lrwxrwxrwx')}   1 me us {size:>9} Jan  3 12:00 {path.name}"
+            + (f" -> {os.readlink(path)}" if path.is_symlink() else "")
+        ))  # fmt: skip
+
+    def list_folder(self, name, line):
         folder = self.path(name)
         if not folder.is_dir():
             self.say(550, "no such folder")
             return
-        facts = [
-            f"type={'dir' if path.is_dir() else 'file'};size={path.stat().st_size};"
-            f"modify=20200101000000; {path.name}\r\n"
+        lines = [
+            line(path, path.stat().st_size) + "\r\n"
             for path in sorted(folder.iterdir())
             if not (self.server.hides_dots and path.name.startswith("."))
         ]
-        self.send("".join(facts).encode())
+        self.send("".join(lines).encode())
 
     def do_RETR(self, name):
         if not self.path(name).is_file():
@@ -180,7 +206,8 @@ class Session(socketserver.StreamRequestHandler):
 class Server(socketserver.ThreadingTCPServer):
     """A server with a `url`; `fault` and `cut` are given commands and their arguments.
 
-    A fault is a code, or a code and a text. `hides_dots` leaves names with a dot out of listings.
+    A fault is a code, or a code and a text. `hides_dots` leaves names with a dot out of listings,
+    which are `lists_as` "mlsd", "unix" or "windows".
 
     `tells_dates` is how it writes dates, or False if it does not; `logins` are passwords by names,
     or None if it asks for none, and `users` the names that were sent.
@@ -189,6 +216,8 @@ class Server(socketserver.ThreadingTCPServer):
     logins = None
 
     hides_dots = False
+
+    lists_as = "mlsd"
 
     tells_dates = "%Y%m%d%H%M%S"
 

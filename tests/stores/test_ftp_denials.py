@@ -192,3 +192,100 @@ def test_a_listing_that_is_empty_once_is_asked_for_again(server, tmp_path, folde
     root = vz.open_group(f"{server.url}/h", mode="r+")
     getattr(root, work)("g", "k")
     assert root["k/x"][...].tolist() == [*DATA, 7, 7, 7]
+
+
+@pytest.mark.parametrize("closed", ["/h/a/c/", "/h/a/"])
+def test_what_is_in_a_folder_that_may_not_be_entered(server, tmp_path, closed):
+    """Nothing in it has a size: the folder above tells that it is there."""
+    make(tmp_path)
+    array = vz.open_array(f"{server.url}/h/a")
+
+    def fault(command, name):
+        is_within = command in ("RETR", "SIZE", "MDTM", "CWD", "MLSD") and (
+            f"{name}/".startswith(closed)
+        )
+        return (550, "failed") if is_within else None
+
+    server.fault = fault
+    for work in (
+        lambda: array[...],
+        lambda: array.nchunks_initialized,
+        lambda: vz.open_group(f"{server.url}/h")["a"][...],
+    ):
+        with pytest.raises(SourceError, match="the server has it, but answered 550"):
+            work()
+
+
+@pytest.mark.parametrize("lists_as", ["mlsd", "unix", "windows"])
+@pytest.mark.parametrize("zarr_format", [2, 3])
+def test_listings_of_all_forms(server, tmp_path, lists_as, zarr_format):
+    """Names with spaces, and links to files and folders, are in them."""
+    make(tmp_path, zarr_format)
+    chunk = tmp_path / ("h/a/c/2" if zarr_format == 3 else "h/a/2")
+    (tmp_path / "aside").mkdir()
+    chunk.rename(tmp_path / "aside" / "chunk")
+    chunk.symlink_to(tmp_path / "aside" / "chunk")
+    (tmp_path / "h/g").rename(tmp_path / "aside" / "group")
+    (tmp_path / "h/my group").symlink_to(tmp_path / "aside" / "group")
+    server.lists_as = lists_as
+    root = vz.open_group(f"{server.url}/h", mode="r+")
+    assert sorted(root) == ["a", "my group"]
+    assert sorted(root["my group"]) == ["x"]
+    assert root["a"].nchunks_initialized == 4
+    assert (
+        root["a"].chunk_nbytes().tolist() == vz.open_array(tmp_path / "h/a").chunk_nbytes().tolist()
+    )
+    root.copy("a", "my copy")
+    assert root["my copy"][...].tolist() == [*DATA, 7, 7, 7]
+
+
+def test_listings_that_nobody_knows_are_errors(server, tmp_path):
+    make(tmp_path)
+    server.lists_as = "unix"
+    array = vz.open_array(f"{server.url}/h/a")
+
+    class Odd(server.RequestHandlerClass):
+        def list_folder(self, name, line):
+            super().list_folder(name, lambda path, size: f"{size} bytes: {path.name}")
+
+    server.RequestHandlerClass = Odd
+    array = vz.open_array(f"{server.url.replace('127.0.0.1', 'localhost')}/h/a")
+    with pytest.raises(SourceError, match="lists files in an unknown form"):
+        array.nchunks_initialized  # noqa: B018
+
+
+@pytest.mark.parametrize("tells_sizes", [True, False])
+def test_chunks_that_are_missing_cost_no_listing_each(server, tmp_path, tells_sizes):
+    vz.create_array(tmp_path / "s", shape=(100,), chunks=(1,), dtype="i4")[::10] = 1
+    if not tells_sizes:
+        server.fault = lambda command, name: 502 if command == "SIZE" else None
+    array = vz.open_array(f"{server.url}/s")
+    server.commands.clear()
+    assert array[...].sum() == 10
+    assert server.commands.count("MLSD") + server.commands.count("CWD") <= 4
+
+
+@pytest.mark.parametrize("lists_as", ["mlsd", "unix"])
+def test_links_in_a_circle(server, tmp_path, lists_as):
+    make(tmp_path)
+    (tmp_path / "h/a/c/again").symlink_to(tmp_path / "h/a")
+    server.lists_as = lists_as
+    array = vz.open_array(f"{server.url}/h/a")
+    assert array[...].tolist() == [*DATA, 7, 7, 7]
+    with pytest.raises(SourceError, match="links to folders lead to others, without end"):
+        array.nchunks_initialized  # noqa: B018
+
+
+@pytest.mark.parametrize("lists_as", ["mlsd", "unix"])
+def test_nodes_that_are_links_are_deleted(server, tmp_path, lists_as):
+    """As in a directory: with what they lead to, which are keys of the store."""
+    make(tmp_path)
+    (tmp_path / "h/g").rename(tmp_path / "aside")
+    (tmp_path / "h/g").symlink_to(tmp_path / "aside")
+    server.lists_as = lists_as
+    root = vz.open_group(f"{server.url}/h", mode="r+")
+    del root["g"]
+    assert sorted(root) == ["a"]
+    assert not (tmp_path / "h/g").is_symlink()
+    root.create_array("g/x", shape=4, dtype="i4")
+    assert root["g/x"][...].tolist() == [0] * 4

@@ -287,3 +287,34 @@ def test_answers_of_what_is_missing_may_be_cut_off(bucket):
     assert cut
     opened = vz.open_array("s3://bucket/h", storage_options=bucket.login)
     assert opened[...].tolist() == [*range(4)]
+
+
+@pytest.mark.parametrize("kind", ["fsspec", "obstore", "zarr"])
+@pytest.mark.parametrize("marker", ["h/", "h/g/", "h/g/a", "h/g/a/c/", "h/g", "h/new/"])
+@pytest.mark.parametrize("work", ["copy", "move", "delete", "overwrite", "overwrite all"])
+def test_folders_that_are_objects(bucket, kind, marker, work):
+    """Consoles, Hadoop and mounts leave empty objects for folders, which are no members."""
+    root = vz.create_group("s3://bucket/h", storage_options=bucket.login)
+    root.create_array("g/a", data=np.arange(1, 9), chunks=(2,))
+    bucket.store(f"bucket/{marker}", b"", {})
+    opened = open_with(kind, bucket)
+    if marker != "h/new/":
+        assert sorted(opened) == ["g"]
+    assert sorted(opened["g"]) == ["a"]
+    works = {
+        "copy": lambda: opened.copy("g", "k"),
+        "move": lambda: opened.move("g", "k"),
+        "delete": lambda: opened.__delitem__("g"),
+        "overwrite": lambda: opened.create_group("g", overwrite=True),
+        "overwrite all": lambda: vz.create_group(
+            "s3://bucket/h", storage_options=bucket.login, overwrite=True
+        ),
+    }
+    works[work]()
+    if work in ("copy", "move"):
+        assert root["k/a"][...].tolist() == [*range(1, 9)]
+    left = {key for key, data in bucket.objects.items() if data and key.startswith("bucket/h/g/")}
+    assert left == {
+        "copy": {*left, "bucket/h/g/zarr.json", "bucket/h/g/a/c/0"},
+        "overwrite": {"bucket/h/g/zarr.json"},
+    }.get(work, set())

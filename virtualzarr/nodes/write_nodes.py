@@ -38,8 +38,8 @@ from virtualzarr.stores.store import Change
 from virtualzarr.stores.upgraded import check_not_upgraded
 from virtualzarr.stores.uris import is_object_store
 
-_DEEPEST = 64
-"""Levels of folders in which a key is looked for: groups, and axes of arrays."""
+_DEEPEST, _MOST_TRIED = 64, 8
+"""Levels of folders, of groups and axes, in which a key is looked for, and names in each."""
 
 
 def write_node(
@@ -248,22 +248,29 @@ def _find_key(store: Store, path: str) -> str | None:
     UnsupportedError
         The listing is empty: chunks would stay where the node is deleted, and come back.
     """
-    is_own = True
-    for _ in range(_DEEPEST):
-        names = [*store.list_dir(path)]
-        # Some servers of FTP leave out names that begin with a dot; folders may be empty there.
-        if not names and (is_own or is_object_store(store.uri)):
-            raise UnsupportedError(
-                "the server does not list what the node holds: it cannot be deleted",
-                file=store.uri,
-                variable=path or "/",
-            )
-        names = [name for name in names if name not in DOCUMENT_NAMES]
-        if not names:
-            return None
-        is_own, path = False, join(path, names[-1])
-        if _is_there(store, path):
-            return path
+    names = [*store.list_dir(path)]
+    others = [name for name in names if name not in DOCUMENT_NAMES]
+    key = _find_below(store, path, others, _DEEPEST)
+    # Some servers of FTP leave out names that begin with a dot; folders may be empty there.
+    if not names or (others and key is None and is_object_store(store.uri)):
+        raise UnsupportedError(
+            "the server does not list what the node holds: it cannot be deleted",
+            file=store.uri,
+            variable=path or "/",
+        )
+    return key
+
+
+def _find_below(store: Store, path: str, names: list[str], depth: int) -> str | None:
+    """Return a key of one of some names in a folder, or below it."""
+    # Several, as some may be folders in which nothing is.
+    for name in reversed(names[-_MOST_TRIED:]):
+        key = join(path, name)
+        if _is_there(store, key):
+            return key
+        below = [name for name in store.list_dir(key) if name not in DOCUMENT_NAMES]
+        if depth and (found := _find_below(store, key, below, depth - 1)) is not None:
+            return found
     return None
 
 
@@ -354,8 +361,8 @@ def _prepare_target(store: Store, source: str, target: str) -> NodeKind:
 
 
 def _copy_keys(store: Store, source: str, target: str) -> None:
-    keys = [key for key, _ in store.list(source)]
-    if not any(join(source, name) in keys for name in DOCUMENT_NAMES):
+    sizes = dict(store.list(source))
+    if not any(join(source, name) in sizes for name in DOCUMENT_NAMES):
         raise UnsupportedError(
             "the server does not list what the node holds: it cannot be copied",
             file=store.uri,
@@ -363,9 +370,14 @@ def _copy_keys(store: Store, source: str, target: str) -> None:
         )
     # Documents after chunks, those of the node itself last: until then nobody takes what is half
     # copied for a node.
-    keys.sort(key=lambda key: (key.rsplit("/", 1)[-1] in DOCUMENT_NAMES, -key.count("/")))
+    keys = sorted(
+        sizes, key=lambda key: (key.rsplit("/", 1)[-1] in DOCUMENT_NAMES, -key.count("/"))
+    )
+    folders = {key.rpartition("/")[0] for key in keys}
     for key in keys:
         data = store.get(key)
+        if data is None and (key in folders or not sizes[key]):
+            continue  # an empty object that a console left for a folder
         if data is None:
             # Denied, or deleted meanwhile: the copy would have a hole, and a move no source.
             raise SourceChangedError(

@@ -332,7 +332,7 @@ class FsspecStore:
                 # Nor is a bucket made, whose name may be a typing error.
                 raise
             # A kind with real directories.
-            self.connection.call("makedirs", path.rsplit("/", 1)[0], uri, exist_ok=True)
+            self.connection.make_folder(path.rsplit("/", 1)[0], uri)
             self.connection.call("pipe_file", path, uri, data)
         except SourceError as error:
             if isinstance(error.__cause__, NotImplementedError):

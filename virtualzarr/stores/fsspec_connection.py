@@ -431,6 +431,11 @@ class Connection:
         with self._errors(uri):
             return self._retry(lambda transport: transport.walk(path), uri)
 
+    def make_folder(self, path: str, uri: str) -> None:
+        """Make a folder and those above it, where they are not there. Raises as `call`."""
+        with self._errors(uri):
+            self._retry(lambda transport: transport.make_folder(path), uri)
+
     def remove(self, path: str, uri: str) -> None:
         """Delete a file. Raises as `call`."""
         with self._errors(uri):

@@ -5,12 +5,14 @@ from __future__ import annotations
 import calendar
 import ftplib
 import re
+import time
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from virtualzarr.errors import SourceChangedError, SourceError, SourceNotFoundError
 from virtualzarr.stores.fingerprints import Fingerprint, check_length
+from virtualzarr.stores.ftp_listings import Listed, parse_list, parse_mlsd
 from virtualzarr.stores.listing import Entry, Listings, walk_entries
 from virtualzarr.stores.retry import TransientError
 
@@ -19,6 +21,8 @@ if TYPE_CHECKING:
 
 _BROKEN = (ConnectionError, TimeoutError, EOFError)
 _BLOCK = 1 << 16
+_MOST_LINKS = 4
+_SECONDS, _FOLDERS = 5.0, 64  # how long it is remembered that something is missing, and where
 _DENIED = re.compile(r"denied|permission|not permitted|privilege|not allowed", re.IGNORECASE)
 _MISSING = re.compile(r"no such|not found|cannot find|not exist", re.IGNORECASE)
 _DATE = re.compile(r"(\d{4})(\d\d)(\d\d)(\d\d)(\d\d)(\d\d)(?:\.(\d+))?")
@@ -35,6 +39,11 @@ class FtpTransport(Listings):
     knows_lengths = True
     must_ask_versions = False
     _tells_dates = True
+
+    def __init__(self, fs: Any) -> None:
+        super().__init__(fs)
+        # Folders that could be entered, or were not there; with a slash, paths of what is in them.
+        self._memory: dict[str, tuple[float, frozenset[str]]] = {}
 
     def fetch(self, path: str, start: int, stop: int | None, limit: int | None = None) -> Answer:
         """Return bytes of a file, and the size and date that it has before and after."""
@@ -71,12 +80,14 @@ class FtpTransport(Listings):
     def fingerprint(self, path: str) -> Fingerprint:
         """Return size and date of a file."""
         folder, _, name = path.rstrip("/").rpartition("/")
-        for entry in self.entries(folder or "/"):
-            if entry.path.rpartition("/")[2] == name:
-                if entry.is_folder:
-                    raise IsADirectoryError(21, "it is a folder, not a file")
-                return Fingerprint(entry.size, self._ask_date(path))
-        if name.startswith("."):  # which many servers leave out
+        listed = {entry.path.rpartition("/")[2]: entry for entry in self.entries(folder or "/")}
+        entry = listed.get(name)
+        if entry is not None and entry.is_folder:
+            raise IsADirectoryError(21, "it is a folder, not a file")
+        if entry is not None and entry.size is not None:
+            return Fingerprint(entry.size, self._ask_date(path))
+        # Many servers tell no size of links, and leave out what begins with a dot.
+        if entry is not None or name.startswith("."):
             self._fs.ftp.voidcmd("TYPE I")
             version = self._ask_version(path)
             if version.size is not None:
@@ -110,29 +121,63 @@ class FtpTransport(Listings):
 
     def entries(self, path: str) -> list[Entry]:
         """Return what is in a folder now; one that seems to be empty is asked for twice."""
-        return self._list_folder(path) or self._list_folder(path)
+        return [entry for entry, _ in self._list_folder(path)]
 
-    def _list_folder(self, path: str) -> list[Entry]:
-        from fsspec.implementations.ftp import _mlsd2
-
+    def _list_folder(self, path: str) -> list[tuple[Entry, bool]]:
+        """Return what is in a folder, and which of that are links."""
         path = path.rstrip("/") or "/"
         lead = "" if path == "/" else path
         with self._missing_files(path, is_folder=True):
-            try:
-                listed = [*self._fs.ftp.mlsd(path)]
-            except ftplib.error_perm as error:
-                if not _is_unknown(error):
-                    raise
-                listed = _mlsd2(self._fs.ftp, path)  # an old server, which knows LIST only
+            listed = self._list_lines(path) or self._list_lines(path)
+        # Some servers list whole paths.
+        named = {one.name.rpartition("/")[2]: one for one in listed if one.kind != "other"}
         return [
-            Entry(f"{lead}/{name.rpartition('/')[2]}", _size_of(facts), facts["type"] != "file")
-            for name, facts in listed
-            if facts["type"] in ("file", "dir", "directory") and name not in (".", "..")
+            (Entry(f"{lead}/{name}", one.size, self._is_folder(f"{lead}/{name}", one)), one.is_link)
+            for name, one in named.items()
+            if name not in ("", ".", "..")
         ]
 
-    def walk(self, path: str) -> list[Entry]:
-        """Return all files below a folder."""
-        return walk_entries(self.entries, path)
+    def _list_lines(self, path: str) -> list[Listed]:
+        lines: list[str] = []
+        try:
+            self._fs.ftp.retrlines(f"MLSD {path}", lines.append)
+        except ftplib.error_perm as error:
+            if not _is_unknown(error):
+                raise
+            # An old server, which knows LIST only.
+            self._fs.ftp.retrlines(f"LIST {path}", lines.append)
+            return [one for line in lines if (one := parse_list(line)) is not None]
+        return [parse_mlsd(line) for line in lines]
+
+    def _is_folder(self, path: str, listed: Listed) -> bool:
+        # Of a link, only what it leads to tells.
+        return listed.kind == "folder" or (listed.is_link and self._may_enter(path))
+
+    def walk(self, path: str, *, folders: bool = False) -> list[Entry]:
+        """Return all files below a folder, also where links lead, but not in circles."""
+        links = {path: 0}
+
+        def list_folder(folder: str) -> list[Entry]:
+            listed = self._list_folder(folder)
+            links.update({entry.path: links[folder] + is_link for entry, is_link in listed})
+            if any(links[entry.path] > _MOST_LINKS and entry.is_folder for entry, _ in listed):
+                raise SourceError("links to folders lead to others, without end", file=folder)
+            return [entry for entry, _ in listed]
+
+        return walk_entries(list_folder, path, folders=folders)
+
+    def make_folder(self, path: str) -> None:
+        """Make a folder and those above it, where they are not there."""
+        missing = []
+        while path.strip("/") and not self._may_enter(path):
+            missing.append(path)
+            path = path.rstrip("/").rpartition("/")[0]
+        for folder in reversed(missing):
+            try:
+                self._fs.ftp.mkd(folder)
+            except ftplib.error_perm:
+                if not self._may_enter(folder):  # or another process was quicker
+                    raise
 
     def remove(self, path: str) -> None:
         """Delete a file."""
@@ -141,7 +186,7 @@ class FtpTransport(Listings):
 
     def remove_below(self, path: str, first: Collection[str]) -> None:
         """Delete a folder and what is in it, files of some names before all others."""
-        below = walk_entries(self.entries, path, folders=True)
+        below = self.walk(path, folders=True)
         folders = [path, *(entry.path for entry in below if entry.is_folder)]
         files = {entry.path for entry in below if not entry.is_folder}
         named = {f"{folder.rstrip('/')}/{name}" for folder in folders for name in first}
@@ -162,6 +207,9 @@ class FtpTransport(Listings):
         try:
             self._fs.rmdir(path)
         except ftplib.error_perm as error:
+            with suppress(ftplib.error_perm):
+                self._fs.rm_file(path)  # a link to a folder
+                return
             if self._is_there(path, is_folder=True):
                 raise SourceError(
                     "the folder cannot be removed, so something may be in it that the server does "
@@ -188,24 +236,61 @@ class FtpTransport(Listings):
 
     def _is_there(self, path: str, is_folder: bool) -> bool:
         """Tell by other means whether there is a file or folder of which a server said 550."""
-        ftp = self._fs.ftp
+        path = path.rstrip("/")
+        if is_folder:
+            return self._may_enter(path or "/") or self._lists(f"{path}/")
         try:
-            if is_folder:
-                ftp.cwd(path)
-                ftp.cwd("/")
-                return True
-            ftp.voidcmd("TYPE I")  # or some servers tell no size
-            return ftp.size(path) is not None
+            self._fs.ftp.voidcmd("TYPE I")  # or some servers tell no size
+            return self._fs.ftp.size(path) is not None
         except ftplib.error_perm as error:
-            if not is_folder and not _is_unknown(error):
-                return False
-        above, _, name = path.rstrip("/").rpartition("/")
+            if _is_unknown(error):
+                return self._lists(path)
+            # A file has a size, unless its folder may not be entered.
+            return not self._is_open(path.rpartition("/")[0] or "/")
+
+    def _is_open(self, folder: str) -> bool:
+        """Tell whether a folder may be entered, or is not there; for a moment, from memory."""
+        if self._remembered(folder) is not None:
+            return True
+        is_open = self._may_enter(folder) or not self._lists(f"{folder.rstrip('/')}/")
+        if is_open:
+            self._remember(folder, frozenset())
+        return is_open
+
+    def _may_enter(self, folder: str) -> bool:
         try:
-            return bool(name) and any(
-                entry.path == f"{above}/{name}" for entry in self.entries(above or "/")
-            )
-        except SourceNotFoundError:
+            self._fs.ftp.cwd(folder)
+        except ftplib.error_perm:
             return False
+        with suppress(ftplib.error_perm):
+            self._fs.ftp.cwd("/")
+        return True
+
+    def _lists(self, path: str) -> bool:
+        """Tell whether a file, or a folder (with a slash), is listed where it would be.
+
+        What is not, for a moment, from memory: sparse arrays would have their folder listed for
+        each chunk that is missing.
+        """
+        above = path.rstrip("/").rpartition("/")[0] + "/"
+        known = self._remembered(above)
+        if known is not None and path not in known:
+            return False
+        try:
+            paths = frozenset(entry.path + "/" * entry.is_folder for entry in self.entries(above))
+        except SourceNotFoundError:
+            paths = frozenset()
+        self._remember(above, paths)
+        return path in paths
+
+    def _remembered(self, key: str) -> frozenset[str] | None:
+        until, paths = self._memory.get(key, (0.0, frozenset()))
+        return paths if time.monotonic() < until else None
+
+    def _remember(self, key: str, paths: frozenset[str]) -> None:
+        while len(self._memory) >= _FOLDERS:
+            self._memory.pop(next(iter(self._memory)))
+        self._memory[key] = time.monotonic() + _SECONDS, paths
 
     def is_refusal(self, error: Exception) -> bool:
         """Tell whether other credentials may be accepted: they are given when it connects."""
@@ -225,8 +310,3 @@ class FtpTransport(Listings):
 def _is_unknown(error: ftplib.error_perm) -> bool:
     """Tell whether a server does not know a command."""
     return str(error).startswith(("500", "501", "502", "504"))
-
-
-def _size_of(facts: dict[str, Any]) -> int | None:
-    size = facts.get("size")
-    return None if size is None else int(size)

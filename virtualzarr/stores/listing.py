@@ -101,7 +101,7 @@ def beneath_caches(fs: Any) -> Any:
 
 
 class Listings:
-    """Listings of a file system of fsspec, and deletions.
+    """Listings of a file system of fsspec, deletions, and folders.
 
     Parameters
     ----------
@@ -118,6 +118,10 @@ class Listings:
     def walk(self, path: str) -> list[Entry]:
         """Return all files below a folder."""
         return list_files_below(self._fs, path)
+
+    def make_folder(self, path: str) -> None:
+        """Make a folder and those above it, where they are not there."""
+        self.fs.makedirs(path, exist_ok=True)
 
     def remove(self, path: str) -> None:
         """Delete a file."""

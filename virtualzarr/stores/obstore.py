@@ -82,7 +82,9 @@ class ObstoreStore(AdaptedStore):
         folder = (self._lead + prefix).rstrip("/") or None
         listed = self._request(lambda: self.store.list_with_delimiter(folder), prefix)
         paths = [*listed["common_prefixes"], *(item["path"] for item in listed["objects"])]
-        yield from sorted(path.strip("/").rsplit("/", 1)[-1] for path in paths)
+        # Consoles leave empty objects for folders, which are among their own, and beside them.
+        paths = [path for path in (path.strip("/") for path in paths) if path != folder]
+        yield from sorted({path.rsplit("/", 1)[-1] for path in paths} - {""})
 
     def list(self, prefix: str = "") -> Iterator[tuple[str, int]]:
         """Yield keys and sizes under a prefix."""

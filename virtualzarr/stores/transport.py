@@ -63,6 +63,10 @@ class Transport(Protocol):
         """Return all files below a folder; whatever cannot be listed is an error."""
         ...
 
+    def make_folder(self, path: str) -> None:
+        """Make a folder and those above it, where they are not there."""
+        ...
+
     def remove(self, path: str) -> None:
         """Delete a file."""
         ...
