@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import h5py
 import numpy as np
 import pytest
 import zarr
@@ -289,3 +290,17 @@ def test_nodes_that_are_links_are_deleted(server, tmp_path, lists_as):
     assert not (tmp_path / "h/g").is_symlink()
     root.create_array("g/x", shape=4, dtype="i4")
     assert root["g/x"][...].tolist() == [0] * 4
+
+
+def test_a_folder_is_not_listed_for_each_file(server, tmp_path):
+    for number in range(8):
+        with h5py.File(tmp_path / f"{number}.h5", "w") as file:
+            file.create_dataset("time", data=[number]).make_scale("time")
+    files = [f"{server.url}/{number}.h5" for number in range(8)]
+    server.commands.clear()
+    vz.virtualize(files, "time").publish(tmp_path / "r.json")
+    assert vz.check_references(tmp_path / "r.json", allowed=server.url).good
+    assert server.commands.count("MLSD") == 0
+    for missing in (f"{server.url}/9.h5", f"{server.url}/none/9.h5"):
+        with pytest.raises(SourceNotFoundError):
+            vz.virtualize(missing)

@@ -79,19 +79,27 @@ class FtpTransport(Listings):
 
     def fingerprint(self, path: str) -> Fingerprint:
         """Return size and date of a file."""
+        try:
+            self._fs.ftp.voidcmd("TYPE I")  # or some servers tell no size
+            size = self._fs.ftp.size(path)
+        except ftplib.error_perm as error:
+            if _is_unknown(error):
+                size = self._list_size(path)
+            elif self._may_enter(path):
+                raise IsADirectoryError(21, "it is a folder, not a file") from error
+            else:
+                with self._missing_files(path):
+                    raise
+        return Fingerprint(size, self._ask_date(path))
+
+    def _list_size(self, path: str) -> int | None:
+        """Return the size of a file that is listed: all names in its folder are for that."""
         folder, _, name = path.rstrip("/").rpartition("/")
-        listed = {entry.path.rpartition("/")[2]: entry for entry in self.entries(folder or "/")}
-        entry = listed.get(name)
-        if entry is not None and entry.is_folder:
-            raise IsADirectoryError(21, "it is a folder, not a file")
-        if entry is not None and entry.size is not None:
-            return Fingerprint(entry.size, self._ask_date(path))
-        # Many servers tell no size of links, and leave out what begins with a dot.
-        if entry is not None or name.startswith("."):
-            self._fs.ftp.voidcmd("TYPE I")
-            version = self._ask_version(path)
-            if version.size is not None:
-                return version
+        for entry in self.entries(folder or "/"):
+            if entry.path.rpartition("/")[2] == name:
+                if entry.is_folder:
+                    raise IsADirectoryError(21, "it is a folder, not a file")
+                return entry.size
         raise SourceNotFoundError("there is no such file", file=path)
 
     def _ask_version(self, path: str) -> Fingerprint:
