@@ -171,14 +171,18 @@ class Session(socketserver.StreamRequestHandler):
         if not self.path(name).parent.is_dir():
             self.data.close()
             self.say(550, "no such folder")
-            return
+            return None
         self.say(150, "go on")
         connection, _ = self.data.accept()
         self.data.close()
+        fault = self.server.store_fault(name)
         with connection, self.path(name).open("wb") as file:
             while part := connection.recv(1 << 16):
-                file.write(part)
-        self.say(226, "done")
+                file.write(part[:10] if fault else part)
+        if fault == "reset":
+            return False
+        self.say(*fault or (226, "done"))
+        return None
 
     def change(self, work):
         try:
@@ -187,6 +191,19 @@ class Session(socketserver.StreamRequestHandler):
             self.say(550, error.strerror)
         else:
             self.say(250, "done")
+
+    def do_RNFR(self, name):
+        self.old = self.path(name)
+        if self.server.renames == "nothing":
+            self.say(502, "unknown")
+        else:
+            self.say(350, "to what")
+
+    def do_RNTO(self, name):
+        if self.server.renames == "to what is new" and self.path(name).exists():
+            self.say(550, "it exists")
+        else:
+            self.change(lambda: self.old.replace(self.path(name)))
 
     def do_DELE(self, name):
         self.change(self.path(name).unlink)
@@ -207,7 +224,9 @@ class Server(socketserver.ThreadingTCPServer):
     """A server with a `url`; `fault` and `cut` are given commands and their arguments.
 
     A fault is a code, or a code and a text. `hides_dots` leaves names with a dot out of listings,
-    which are `lists_as` "mlsd", "unix" or "windows".
+    which are `lists_as` "mlsd", "unix" or "windows". `store_fault` is given the name of a file that
+    is sent, and says what to answer after its first bytes, or "reset"; `renames` is to what files
+    are renamed: "all", "to what is new" or "nothing".
 
     `tells_dates` is how it writes dates, or False if it does not; `logins` are passwords by names,
     or None if it asks for none, and `users` the names that were sent.
@@ -218,6 +237,8 @@ class Server(socketserver.ThreadingTCPServer):
     hides_dots = False
 
     lists_as = "mlsd"
+
+    renames = "all"
 
     tells_dates = "%Y%m%d%H%M%S"
 
@@ -234,6 +255,7 @@ def ftp_server(folder):
     server = Server(("127.0.0.1", 0), Session)
     server.root, server.commands, server.users = str(folder), [], []
     server.fault, server.cut = lambda *command: None, lambda *command: False
+    server.store_fault = lambda name: None
     server.url = f"ftp://127.0.0.1:{server.server_address[1]}"
     threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
     try:

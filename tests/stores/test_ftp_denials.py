@@ -48,7 +48,7 @@ def once(command, name, reply):
     return fault
 
 
-@pytest.mark.parametrize("tells", ["sizes", "no sizes", "why"])
+@pytest.mark.parametrize("tells", ["sizes", "no sizes", "nothing", "why"])
 def test_what_is_denied_is_not_missing(server, tmp_path, tells):
     before = make(tmp_path)
     root = vz.open_group(f"{server.url}/h", mode="r+")
@@ -57,9 +57,9 @@ def test_what_is_denied_is_not_missing(server, tmp_path, tells):
     def fault(command, name):
         if command == "RETR" and name == "/h/g/x/c/3":
             return reply
-        if command == "SIZE" and tells != "sizes":
-            return (502, "unknown") if tells == "no sizes" else reply
-        return None
+        if command == "SIZE" and tells == "no sizes":
+            return 502, "unknown"
+        return reply if (command, name) == ("SIZE", "/h/g/x/c/3") and tells != "sizes" else None
 
     server.fault = fault
     array = root["g/x"]
@@ -304,3 +304,79 @@ def test_a_folder_is_not_listed_for_each_file(server, tmp_path):
     for missing in (f"{server.url}/9.h5", f"{server.url}/none/9.h5"):
         with pytest.raises(SourceNotFoundError):
             vz.virtualize(missing)
+
+
+@pytest.mark.parametrize("renames", ["all", "to what is new", "nothing"])
+def test_writes_at_servers_that_rename_or_do_not(server, tmp_path, renames):
+    make(tmp_path)
+    server.renames = renames
+    root = vz.open_group(f"{server.url}/h", mode="r+")
+    root.attrs["title"] = "new"
+    root["a"][9:] = 5
+    root.create_array("new/x", data=DATA)
+    vz.open(tmp_path / "h").publish(f"{server.url}/references.json")
+    vz.open(tmp_path / "h").publish(f"{server.url}/references.json", overwrite=True)
+    local = vz.open_group(tmp_path / "h")
+    assert local.attrs["title"] == "new"
+    assert local["a"][...].tolist() == [*DATA[:9], *[5] * 6]
+    assert local["new/x"][...].tolist() == [*DATA]
+    assert (tmp_path / "references.json").exists()
+    assert not [*tmp_path.rglob("*.part")]
+
+
+@pytest.mark.parametrize("fault", [(552, "quota exceeded"), (452, "no space left"), "reset"])
+def test_what_is_not_stored_whole_replaces_nothing(server, tmp_path, fault, monkeypatch):
+    make(tmp_path)
+    monkeypatch.setattr(vz.config, "retries", 1)
+    root = vz.open_group(f"{server.url}/h", mode="r+")
+    vz.open(tmp_path / "h").publish(tmp_path / "references.json")
+    before = (tmp_path / "references.json").read_bytes()
+    server.store_fault = lambda name: fault
+    array = root["a"]
+    for work in (
+        lambda: root.attrs.update(title="new"),
+        lambda: array.__setitem__(4, 50),
+        lambda: array.resize((8,)),
+        lambda: vz.open(tmp_path / "h")["g"].publish(
+            f"{server.url}/references.json", overwrite=True
+        ),
+    ):
+        with pytest.raises((SourceError, WriteError)):
+            work()
+    local = vz.open_group(tmp_path / "h")
+    assert local["a"][...].tolist() == [*DATA, 7, 7, 7]
+    assert "title" not in local.attrs
+    assert (tmp_path / "references.json").read_bytes() == before
+    server.store_fault = lambda name: None
+    array[4] = 50
+    assert local["a"][4] == 50
+    del root["a"]
+    assert not (tmp_path / "h/a").exists()
+
+
+def test_zarr_python_deletes_documents_first(server, tmp_path):
+    """An array that is left without some of its chunks would be read."""
+    make(tmp_path)
+    server.fault = lambda command, name: (
+        (550, "failed") if command == "DELE" and name.startswith("/h/a/c/2") else None
+    )
+    root = zarr.open_group(ZarrStore(f"{server.url}/h"), mode="r+")
+    with pytest.raises(SourceError):
+        del root["a"]
+    assert "a" not in vz.open_group(tmp_path / "h")
+
+
+@pytest.mark.parametrize("closed", [False, True])
+def test_folders_that_may_be_entered_and_not_listed(server, tmp_path, closed):
+    make(tmp_path)
+    array = vz.open_array(f"{server.url}/h/a")
+    server.fault = lambda command, name: (
+        (550, "failed")
+        if (command == "MLSD" and f"{name}/".startswith("/h/a/c/")) or (closed and command == "CWD")
+        else None
+    )
+    if closed:
+        with pytest.raises(SourceError, match="the server has it, but answered 550"):
+            array[...]
+    else:
+        assert array[...].tolist() == [*DATA, 7, 7, 7]

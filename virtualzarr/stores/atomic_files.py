@@ -16,9 +16,8 @@ import stat
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from functools import partial
 from pathlib import Path
-from typing import Any, BinaryIO, Self
+from typing import BinaryIO, Self
 
 from virtualzarr.errors import NodeExistsError, PublishError, VirtualZarrError, WriteError
 from virtualzarr.stores.files import Connection, is_file, is_url
@@ -157,17 +156,9 @@ class _Atomic:
         try:
             for name, local in files.items():
                 path = f"{root.rstrip('/')}/{name}" if name else root
-                put = partial(_put, path=path, local=local, has_folders=has_folders)
-                connection.attempt(put, uri)
+                connection.put(path, uri, local, has_folders=has_folders)
         except Exception as error:  # those of file systems have no common base
             raise _as_write_error(error, uri) from error
-
-
-def _put(fs: Any, path: str, local: str, has_folders: bool) -> None:
-    if has_folders:  # where there are none, it would make the bucket that a typing error names
-        fs.makedirs(fs._parent(path), exist_ok=True)
-    # From a file on disk: `put_file` sends it in parts, object stores show it at the end.
-    fs.put_file(local, path)
 
 
 class AtomicFile(_Atomic):

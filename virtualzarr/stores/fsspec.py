@@ -325,15 +325,15 @@ class FsspecStore:
                 file=uri,
             )
         try:
-            # File systems have different names for the last argument.
-            self.connection.call("pipe_file", path, uri, data, renewals=renewals)
+            self.connection.change(lambda transport: transport.write(path, data), uri, renewals)
         except SourceNotFoundError:
             if is_object_store(uri):
                 # Nor is a bucket made, whose name may be a typing error.
                 raise
             # A kind with real directories.
-            self.connection.make_folder(path.rsplit("/", 1)[0], uri)
-            self.connection.call("pipe_file", path, uri, data)
+            folder = path.rsplit("/", 1)[0]
+            self.connection.change(lambda transport: transport.make_folder(folder), uri)
+            self.connection.change(lambda transport: transport.write(path, data), uri)
         except SourceError as error:
             if isinstance(error.__cause__, NotImplementedError):
                 raise UnsupportedError(
@@ -351,7 +351,7 @@ class FsspecStore:
         if self._witnesses is not None:
             self._witnesses.forget(key)
         try:
-            self._surely(partial(self._ask, self.connection.remove, key))
+            self._surely(partial(self._ask, self._remove_file, key))
         finally:
             notify_change(self.to_uri(key))
         if self._witnesses is not None and self._is_shown(key):
@@ -360,6 +360,9 @@ class FsspecStore:
                 "not be good for that any more, or somebody else wrote it",
                 file=self.to_uri(key),
             )
+
+    def _remove_file(self, path: str, uri: str) -> None:
+        self.connection.change(lambda transport: transport.remove(path), uri)
 
     def _surely(self, remove: Callable[[], Any]) -> None:
         """Remove by credentials that are good: some servers say to others that it was done."""
@@ -381,7 +384,7 @@ class FsspecStore:
             if is_pattern(self._path(prefix)):
                 # fsspec would delete all that matches, and not what is called so.
                 for key, _ in [*self.list(prefix)]:
-                    self._surely(partial(self._ask, self.connection.remove, key))
+                    self._surely(partial(self._ask, self._remove_file, key))
             else:
                 self._surely(lambda: self._confirm(lambda: self._has_removed(prefix)))
         finally:
@@ -391,7 +394,7 @@ class FsspecStore:
         """Remove all keys under a prefix; None where the server shows none."""
 
         def remove(path: str, uri: str) -> bool:
-            self.connection.remove_below(path, uri, DOCUMENTS)
+            self.connection.change(lambda files: files.remove_below(path, DOCUMENTS), uri)
             return True
 
         is_done: bool | None = self._ask(remove, prefix)
@@ -405,7 +408,7 @@ class FsspecStore:
                 )
             if self._witnesses is not None:
                 # Of what is not there, too, but refused to credentials that are good no longer.
-                self._ask(self.connection.remove, keys[0])
+                self._ask(self._remove_file, keys[0])
         return is_done
 
     def update(self, key: str, change: Change) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from collections.abc import Awaitable, Callable, Collection, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, ClassVar, NoReturn, TypeVar
 from weakref import WeakKeyDictionary
@@ -431,20 +431,20 @@ class Connection:
         with self._errors(uri):
             return self._retry(lambda transport: transport.walk(path), uri)
 
-    def make_folder(self, path: str, uri: str) -> None:
-        """Make a folder and those above it, where they are not there. Raises as `call`."""
+    def change(
+        self, work: Callable[[Transport], None], uri: str, renewals: int | None = None
+    ) -> None:
+        """Change files by the transport, which may be done twice. Raises as `call`."""
         with self._errors(uri):
-            self._retry(lambda transport: transport.make_folder(path), uri)
+            self._retry(work, uri, renewals)
 
-    def remove(self, path: str, uri: str) -> None:
-        """Delete a file. Raises as `call`."""
-        with self._errors(uri):
-            self._retry(lambda transport: transport.remove(path), uri)
-
-    def remove_below(self, path: str, uri: str, first: Collection[str]) -> None:
-        """Delete a folder and what is in it, files of some names first where that can be done."""
-        with self._errors(uri):
-            self._retry(lambda transport: transport.remove_below(path, first), uri)
+    def put(self, path: str, uri: str, local: str, *, has_folders: bool) -> None:
+        """Give a file the bytes of a local one. Raises whatever the file system does."""
+        try:
+            self._retry(lambda transport: transport.put(path, local, has_folders=has_folders), uri)
+        except Exception as error:
+            self._hide(error, uri)
+            raise
 
     def find(self, pattern: str, uri: str) -> list[str]:
         """Return the paths that match a pattern. Raises as `walk`."""

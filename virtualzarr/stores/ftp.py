@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import calendar
 import ftplib
+import io
 import re
+import secrets
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from virtualzarr.errors import SourceChangedError, SourceError, SourceNotFoundError
 from virtualzarr.stores.fingerprints import Fingerprint, check_length
@@ -42,7 +46,8 @@ class FtpTransport(Listings):
 
     def __init__(self, fs: Any) -> None:
         super().__init__(fs)
-        # Folders that could be entered, or were not there; with a slash, paths of what is in them.
+        self._token = secrets.token_hex(4)  # of names of what is not whole yet
+        # Paths of what is in folders; of those to files within folders, with a slash.
         self._memory: dict[str, tuple[float, frozenset[str]]] = {}
 
     def fetch(self, path: str, start: int, stop: int | None, limit: int | None = None) -> Answer:
@@ -174,6 +179,55 @@ class FtpTransport(Listings):
 
         return walk_entries(list_folder, path, folders=folders)
 
+    def write(self, path: str, data: bytes) -> None:
+        """Give a file these bytes: what was there stays if they do not all arrive."""
+        self._replace(path, lambda: io.BytesIO(data))
+
+    def put(self, path: str, local: str, *, has_folders: bool) -> None:
+        """Give a file the bytes of a local one, as `write` does, in a folder that is made."""
+        self.make_folder(path.rpartition("/")[0])
+        self._replace(path, partial(_open, local))
+
+    def _replace(self, path: str, open_data: Callable[[], BinaryIO]) -> None:
+        folder, _, name = path.rpartition("/")
+        part = f"{folder}/{name.lstrip('.')}.{self._token}.part"
+        try:
+            self._store(part, open_data, folder)
+            is_renamed = self._rename(part, path)
+        except ftplib.Error:
+            self._discard(part)
+            raise
+        if is_renamed:
+            return
+        # As at servers of Windows, where something is there; others rename nothing at all.
+        try:
+            self._store(path, open_data, folder)
+        except ftplib.error_perm as error:
+            raise SourceError(
+                f"{error}: it may be cut off now, and is whole in {part}", file=path
+            ) from error
+        self._discard(part)
+
+    def _store(self, path: str, open_data: Callable[[], BinaryIO], folder: str) -> None:
+        try:
+            with open_data() as data:
+                self._fs.ftp.storbinary(f"STOR {path}", data)
+        except ftplib.error_perm as error:
+            if not str(error).startswith("550") or not self._may_enter(folder or "/"):
+                raise  # 550 of a folder that is not there
+            raise SourceError(f"the server does not store it: {error}", file=path) from error
+
+    def _rename(self, old: str, new: str) -> bool:
+        try:
+            self._fs.ftp.rename(old, new)
+        except ftplib.error_perm:
+            return False
+        return True
+
+    def _discard(self, part: str) -> None:
+        with suppress(ftplib.Error):
+            self._fs.ftp.delete(part)
+
     def make_folder(self, path: str) -> None:
         """Make a folder and those above it, where they are not there."""
         missing = []
@@ -230,8 +284,10 @@ class FtpTransport(Listings):
         """Raise `SourceNotFoundError` if there is nothing, `SourceError` if it is denied."""
         try:
             yield
-        except ftplib.error_perm as error:
-            if not str(error).startswith("550"):
+        except (ftplib.error_perm, ftplib.error_temp) as error:
+            # RFC 959 has 450 for listings, which is said of all that is busy, too.
+            is_missing = str(error).startswith("450") and _MISSING.search(str(error))
+            if not str(error).startswith("550") and not is_missing:
                 raise
             if self._is_denied(str(error)) or self._is_there(path, is_folder):
                 raise SourceError(
@@ -251,19 +307,16 @@ class FtpTransport(Listings):
             self._fs.ftp.voidcmd("TYPE I")  # or some servers tell no size
             return self._fs.ftp.size(path) is not None
         except ftplib.error_perm as error:
-            if _is_unknown(error):
-                return self._lists(path)
-            # A file has a size, unless its folder may not be entered.
-            return not self._is_open(path.rpartition("/")[0] or "/")
-
-    def _is_open(self, folder: str) -> bool:
-        """Tell whether a folder may be entered, or is not there; for a moment, from memory."""
-        if self._remembered(folder) is not None:
-            return True
-        is_open = self._may_enter(folder) or not self._lists(f"{folder.rstrip('/')}/")
-        if is_open:
-            self._remember(folder, frozenset())
-        return is_open
+            tells_sizes = not _is_unknown(error)
+        folder = path.rpartition("/")[0] + "/"
+        try:
+            return self._lists(path)
+        except SourceError:
+            # What is in a folder that may be entered, and not listed, has a size.
+            if not tells_sizes or not self._may_enter(folder):
+                raise
+        self._remember(folder, frozenset())
+        return False
 
     def _may_enter(self, folder: str) -> bool:
         try:
@@ -318,3 +371,7 @@ class FtpTransport(Listings):
 def _is_unknown(error: ftplib.error_perm) -> bool:
     """Tell whether a server does not know a command."""
     return str(error).startswith(("500", "501", "502", "504"))
+
+
+def _open(local: str) -> BinaryIO:
+    return Path(local).open("rb")

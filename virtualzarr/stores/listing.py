@@ -101,7 +101,7 @@ def beneath_caches(fs: Any) -> Any:
 
 
 class Listings:
-    """Listings of a file system of fsspec, deletions, and folders.
+    """Listings of a file system of fsspec, and changes of its files and folders.
 
     Parameters
     ----------
@@ -118,6 +118,17 @@ class Listings:
     def walk(self, path: str) -> list[Entry]:
         """Return all files below a folder."""
         return list_files_below(self._fs, path)
+
+    def write(self, path: str, data: bytes) -> None:
+        """Give a file these bytes."""
+        self.fs.pipe_file(path, data)
+
+    def put(self, path: str, local: str, *, has_folders: bool) -> None:
+        """Give a file the bytes of a local one, in its folder where there are folders."""
+        if has_folders:  # where there are none, it would make the bucket that a typing error names
+            self.fs.makedirs(self.fs._parent(path), exist_ok=True)
+        # From a file on disk: `put_file` sends it in parts, object stores show it at the end.
+        self.fs.put_file(local, path)
 
     def make_folder(self, path: str) -> None:
         """Make a folder and those above it, where they are not there."""

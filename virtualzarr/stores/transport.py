@@ -63,6 +63,14 @@ class Transport(Protocol):
         """Return all files below a folder; whatever cannot be listed is an error."""
         ...
 
+    def write(self, path: str, data: bytes) -> None:
+        """Give a file these bytes."""
+        ...
+
+    def put(self, path: str, local: str, *, has_folders: bool) -> None:
+        """Give a file the bytes of a local one, in its folder where there are folders."""
+        ...
+
     def make_folder(self, path: str) -> None:
         """Make a folder and those above it, where they are not there."""
         ...
