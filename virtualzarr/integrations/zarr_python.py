@@ -23,7 +23,7 @@ from virtualzarr.array import Array
 from virtualzarr.errors import UnsupportedError
 from virtualzarr.hierarchy.group import Group
 from virtualzarr.nodes.documents import MARKERS
-from virtualzarr.nodes.write_nodes import delete_documents
+from virtualzarr.nodes.write_nodes import delete_folder
 from virtualzarr.redaction import hide_in_url
 from virtualzarr.references.virtual_store import VirtualStore
 from virtualzarr.stores import MemoryStore, open_store
@@ -244,7 +244,8 @@ class ZarrStore(Store):
     async def delete_dir(self, prefix: str) -> None:
         """Take away all keys below a prefix."""
         self._check_writable()
-        await self._run(_delete_dir, self.store, prefix.strip("/"))
+        # Documents first: chunks that are gone read as fill values.
+        await self._run(delete_folder, self.store, prefix.strip("/"))
 
 
 def _as_slice(byte_range: ByteRequest | None) -> ByteRange | None:
@@ -278,12 +279,6 @@ def _list_dir(store: OurStore, folder: str) -> list[str]:
                     variable=folder or "/",
                 )
     return names
-
-
-def _delete_dir(store: OurStore, folder: str) -> None:
-    """Delete all in a folder: documents first, as chunks that are gone read as fill values."""
-    delete_documents(store, folder)
-    store.delete_dir(folder)
 
 
 def _sum_sizes(store: OurStore, prefix: str) -> int:

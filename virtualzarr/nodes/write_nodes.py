@@ -212,12 +212,20 @@ def delete_node(store: Store, path: str) -> None:
     _delete(store, path, node)
 
 
-def _delete(store: Store, path: str, node: NodeKind | None) -> None:
+def delete_folder(store: Store, path: str) -> None:
+    """Delete all keys at a path, in the order of `delete_node` where it is a node."""
+    _delete(store, path, find_node(store, path), is_consolidated=False)
+
+
+def _delete(
+    store: Store, path: str, node: NodeKind | None, *, is_consolidated: bool = True
+) -> None:
     """Delete all that is at a path, be it a node still or not."""
     is_remote = node is not None and getattr(store, "remote", False)
     inner = _find_key(store, path) if is_remote else None
     # First: readers of consolidated metadata would take chunks that are gone for missing ones.
-    _forget(store, path)
+    if is_consolidated:
+        _forget(store, path)
     delete_documents(store, path, is_array=node is not None and node.node_type == "array")
     store.delete_dir(path)
     if inner is not None and _is_there(store, inner):
