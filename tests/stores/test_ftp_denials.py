@@ -306,10 +306,14 @@ def test_a_folder_is_not_listed_for_each_file(server, tmp_path):
             vz.virtualize(missing)
 
 
-@pytest.mark.parametrize("renames", ["all", "to what is new", "nothing"])
+@pytest.mark.parametrize("renames", ["all", "to what is new", "nothing", "no such names"])
 def test_writes_at_servers_that_rename_or_do_not(server, tmp_path, renames):
     make(tmp_path)
     server.renames = renames
+    if renames == "no such names":
+        server.fault = lambda command, name: (
+            (553, "not allowed") if command == "STOR" and name.endswith(".part") else None
+        )
     root = vz.open_group(f"{server.url}/h", mode="r+")
     root.attrs["title"] = "new"
     root["a"][9:] = 5
@@ -380,3 +384,15 @@ def test_folders_that_may_be_entered_and_not_listed(server, tmp_path, closed):
             array[...]
     else:
         assert array[...].tolist() == [*DATA, 7, 7, 7]
+
+
+def test_where_the_bytes_are_that_replaced_nothing_whole(server, tmp_path):
+    make(tmp_path)
+    server.renames = "to what is new"
+    server.store_fault = lambda name: None if name.endswith(".part") else (552, "quota exceeded")
+    array = vz.open_array(f"{server.url}/h/a", mode="r+")
+    with pytest.raises(SourceError, match=r"is whole in /h/a/c/1\.[0-9a-f]+\.part") as raised:
+        array[4] = 50
+    part = str(raised.value).partition("whole in ")[2].partition(" ")[0]
+    (tmp_path / part[1:]).replace(tmp_path / "h/a/c/1")
+    assert array[3:6].tolist() == [4, 50, 6]

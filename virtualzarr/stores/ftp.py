@@ -190,23 +190,28 @@ class FtpTransport(Listings):
 
     def _replace(self, path: str, open_data: Callable[[], BinaryIO]) -> None:
         folder, _, name = path.rpartition("/")
-        part = f"{folder}/{name.lstrip('.')}.{self._token}.part"
+        part = f"{folder}/{name.lstrip('.')[:200]}.{self._token}.part"
+        is_whole = False
         try:
             self._store(part, open_data, folder)
-            is_renamed = self._rename(part, path)
-        except ftplib.Error:
+            is_whole = True
+            if self._rename(part, path):
+                return
+        except ftplib.Error as error:
             self._discard(part)
-            raise
-        if is_renamed:
-            return
+            if not str(error).startswith("553"):  # of names that the server does not take
+                raise
         # As at servers of Windows, where something is there; others rename nothing at all.
         try:
             self._store(path, open_data, folder)
         except ftplib.error_perm as error:
+            if not is_whole:
+                raise
             raise SourceError(
                 f"{error}: it may be cut off now, and is whole in {part}", file=path
             ) from error
-        self._discard(part)
+        if is_whole:
+            self._discard(part)
 
     def _store(self, path: str, open_data: Callable[[], BinaryIO], folder: str) -> None:
         try:
