@@ -214,7 +214,11 @@ def delete_node(store: Store, path: str) -> None:
 
 def delete_folder(store: Store, path: str) -> None:
     """Delete all keys at a path, in the order of `delete_node` where it is a node."""
-    _delete(store, path, find_node(store, path), is_consolidated=False)
+    try:
+        node = find_node(store, path)
+    except MetadataError:
+        node = None  # whatever it is
+    _delete(store, path, node, is_consolidated=False)
 
 
 def _delete(

@@ -57,7 +57,7 @@ from virtualzarr.stores.retry import (
     retry,
 )
 from virtualzarr.stores.uris import expand_address, is_below, origin_of, without_query
-from virtualzarr.stores.web_sessions import SessionMaker
+from virtualzarr.stores.web_sessions import SessionMaker, without_unseen_retries
 
 T = TypeVar("T")
 
@@ -234,7 +234,10 @@ class HttpTransport(AsyncTransport):
             session = await fs.set_session()
             origin = target.scheme, target.raw_host, target.port
             window, hedge = window_of(session, origin), hedge_of(session, origin)
+            send: Callable[[Credential | None], Awaitable[Any]]
             send = partial(_send_with, fs, session, method, target, headers)
+            if window.is_limited and window.is_breaking:
+                send = partial(_send_once, session, send)
             # Those of a login function do not wait for requests that wait for what it returns.
             async with nullcontext() if is_looking_up() else window.slot():
                 if provider is None:
@@ -353,6 +356,13 @@ def _send_with(
         allow_redirects=False, raise_for_status=False, **options,
     )  # fmt: skip
     return sent
+
+
+async def _send_once(
+    session: Any, send: Callable[[Credential | None], Awaitable[Any]], credential: Credential | None
+) -> Any:
+    with without_unseen_retries(session):
+        return await send(credential)
 
 
 async def _send(

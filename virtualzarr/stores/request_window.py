@@ -54,6 +54,8 @@ class RequestWindow:
     ----------
     is_limited : bool
         Whether the host has refused so many requests that it must have a limit.
+    is_breaking : bool
+        Whether it has closed connections instead of an answer.
     answered : int
         Requests that it did not refuse.
 
@@ -69,7 +71,7 @@ class RequestWindow:
     def __init__(self, first: int = FIRST_REQUESTS) -> None:
         self._size = first
         self.is_limited = False
-        self.answered = 0
+        self.answered, self.is_breaking = 0, False
         self._answers = self._refusals = 0  # since its size was looked at
         self._known_size = 0  # up to which nothing was refused
         self._running = 0
@@ -154,6 +156,7 @@ class RequestWindow:
             if is_busy is None and not isinstance(error.__cause__, TimeoutError):
                 is_busy = True
                 self.note_answer(keeps_open=True, is_busy=True)
+                self.is_breaking = True
             error.answered = self.answered if is_busy and self.is_limited else 0
             raise
 

@@ -73,7 +73,9 @@ class RetryBudget:
         now = time.monotonic()
         if self._end is None:  # a request may have waited for its turn for long
             self._end = now + config.total_retry_seconds
-        is_first_break = failed.is_broken and self._waits == self._attempts
+        # A host with a limit breaks what is beyond it: there it does say how busy that is.
+        is_alone = failed.is_broken and not failed.answered
+        is_first_break = is_alone and self._waits == self._attempts
         seconds = 0.0 if is_first_break else back_off_seconds(self._waits, failed.retry_after)
         is_turned_away = self._answered is not None and failed.answered > self._answered
         if (

@@ -6,7 +6,8 @@ Credentials by prefix are none of these, and hosts to which redirects lead are a
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from virtualzarr.stores.access import login_of, name_login
@@ -54,3 +55,20 @@ def with_own_session(
     login = "-".join(name for name in names if name) or None
     prefixes = () if keyring is None else keyring.prefixes
     return {**options, "get_client": SessionMaker(login, prefixes, options.get("get_client"))}
+
+
+@contextmanager
+def without_unseen_retries(session: Any) -> Iterator[None]:
+    """Have a session of aiohttp not repeat at once what a broken connection has not answered.
+
+    It does so for connections that a server has closed as idle. A host that closes those beyond
+    its limit would get twice the requests. There is no option for it.
+    """
+    if not hasattr(session, "_retry_connection"):
+        yield
+        return
+    session._retry_connection = False
+    try:
+        yield
+    finally:
+        session._retry_connection = True
