@@ -396,3 +396,19 @@ def test_where_the_bytes_are_that_replaced_nothing_whole(server, tmp_path):
     part = str(raised.value).partition("whole in ")[2].partition(" ")[0]
     (tmp_path / part[1:]).replace(tmp_path / "h/a/c/1")
     assert array[3:6].tolist() == [4, 50, 6]
+
+
+@pytest.mark.parametrize("refused", ["CWD", "SIZE"])
+def test_servers_that_refuse_a_command_always(server, tmp_path, refused):
+    make(tmp_path)
+    server.fault = lambda command, name: (550, "no") if command == refused else None
+    root = vz.open_group(f"{server.url}/h", mode="r+")
+    assert root["a"][...].tolist() == [*DATA, 7, 7, 7]
+    root.create_array("new/er/x", data=DATA, chunks=(3,))
+    root["a"][9:] = 5
+    assert root["a"].nchunks_initialized == 5
+    assert root["a"].chunk_nbytes().min() > 0
+    root.move("new", "moved")
+    assert root["moved/er/x"][...].tolist() == [*DATA]
+    del root["g"]
+    assert sorted(vz.open_group(tmp_path / "h")) == ["a", "moved"]

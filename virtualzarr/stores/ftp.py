@@ -88,13 +88,13 @@ class FtpTransport(Listings):
             self._fs.ftp.voidcmd("TYPE I")  # or some servers tell no size
             size = self._fs.ftp.size(path)
         except ftplib.error_perm as error:
-            if _is_unknown(error):
-                size = self._list_size(path)
-            elif self._may_enter(path):
-                raise IsADirectoryError(21, "it is a folder, not a file") from error
-            else:
-                with self._missing_files(path):
-                    raise
+            if not _is_unknown(error):
+                if self._may_enter(path):
+                    raise IsADirectoryError(21, "it is a folder, not a file") from error
+                if not self._lists(path):
+                    with self._missing_files(path):
+                        raise
+            size = self._list_size(path)
         return Fingerprint(size, self._ask_date(path))
 
     def _list_size(self, path: str) -> int | None:
@@ -218,7 +218,8 @@ class FtpTransport(Listings):
             with open_data() as data:
                 self._fs.ftp.storbinary(f"STOR {path}", data)
         except ftplib.error_perm as error:
-            if not str(error).startswith("550") or not self._may_enter(folder or "/"):
+            is_refused = str(error).startswith("550") and self._is_there(folder, is_folder=True)
+            if not is_refused:
                 raise  # 550 of a folder that is not there
             raise SourceError(f"the server does not store it: {error}", file=path) from error
 
@@ -236,14 +237,16 @@ class FtpTransport(Listings):
     def make_folder(self, path: str) -> None:
         """Make a folder and those above it, where they are not there."""
         missing = []
-        while path.strip("/") and not self._may_enter(path):
+        self._memory.clear()
+        while path.strip("/") and not self._is_there(path, is_folder=True):
             missing.append(path)
             path = path.rstrip("/").rpartition("/")[0]
+        self._memory.clear()
         for folder in reversed(missing):
             try:
                 self._fs.ftp.mkd(folder)
             except ftplib.error_perm:
-                if not self._may_enter(folder):  # or another process was quicker
+                if not self._is_there(folder, is_folder=True):  # or another process was quicker
                     raise
 
     def remove(self, path: str) -> None:
