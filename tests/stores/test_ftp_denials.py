@@ -412,3 +412,20 @@ def test_servers_that_refuse_a_command_always(server, tmp_path, refused):
     assert root["moved/er/x"][...].tolist() == [*DATA]
     del root["g"]
     assert sorted(vz.open_group(tmp_path / "h")) == ["a", "moved"]
+
+
+def test_what_was_missing_just_now_and_is_written_is_missing_no_longer(server, tmp_path):
+    make(tmp_path)
+    server.fault = lambda command, name: 502 if command == "SIZE" else None
+    array = vz.open_array(f"{server.url}/h/a", mode="r+")
+    assert array[12:].tolist() == [7, 7, 7]
+    array[12:] = 9
+    server.fault = lambda command, name: (
+        502
+        if command == "SIZE"
+        else (550, "failed")
+        if (command, name) == ("RETR", "/h/a/c/4")
+        else None
+    )
+    with pytest.raises(SourceError, match="the server has it, but answered 550"):
+        array[12:]

@@ -190,6 +190,8 @@ class FtpTransport(Listings):
 
     def _replace(self, path: str, open_data: Callable[[], BinaryIO]) -> None:
         folder, _, name = path.rpartition("/")
+        if (known := self._remembered(f"{folder}/")) is not None:
+            self._remember(f"{folder}/", known | {path})  # it is missing no longer
         part = f"{folder}/{name.lstrip('.')[:200]}.{self._token}.part"
         is_whole = False
         try:
