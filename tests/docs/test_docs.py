@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.references.kerchunk_files import no_garbage_collection
 from tests.stores.webserver import web_server
 from virtualzarr.cli.samples import FULL, PARTIAL, write_archive, write_stacks
 
@@ -112,8 +113,9 @@ def test_how_others_do_it(tool):
         pytest.importorskip(module, version)
     page = ROOT / "docs" / "coming-from.md"
     namespace = {"__name__": "docs"}
-    for code in blocks(page, tool):
-        run(code, str(page), namespace)
+    with no_garbage_collection():
+        for code in blocks(page, tool):
+            run(code, str(page), namespace)
 
 
 def test_titles_of_blocks_are_names_of_tools():
