@@ -41,6 +41,8 @@ class Server(http.server.ThreadingHTTPServer):
     fault : callable
         Is given the method and the path of a request, and returns one of `FAULTS`, a status with
         headers, or None.
+    page_keys : int
+        Keys in a page of a listing, at most.
     is_strict : bool
         Whether conditions are looked at. There are servers that ignore them.
     requests : list of (str, str, float, float)
@@ -57,6 +59,7 @@ class Server(http.server.ThreadingHTTPServer):
         self.lock = threading.Lock()
         self.latency = 0.0
         self.fault: Callable[[str, str], object] = lambda method, path: None
+        self.page_keys = 1000
         self.is_strict = True
         self.late: list[threading.Timer] = []
         self.requests: list[tuple[str, str, float, float]] = []
@@ -158,7 +161,7 @@ class Server(http.server.ThreadingHTTPServer):
         prefix, delimiter = query.get("prefix", [""])[0], query.get("delimiter", [""])[0]
         start = len(bucket) + 1
         names = sorted(key[start:] for key in self.objects if key.startswith(f"{bucket}/"))
-        after, limit = query.get("continuation-token", [""])[0], 1000
+        after, limit = query.get("continuation-token", [""])[0], self.page_keys
         contents, prefixes = [], set()
         for name in names:
             if not name.startswith(prefix) or name <= after:

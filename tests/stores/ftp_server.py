@@ -24,6 +24,19 @@ class Session(socketserver.StreamRequestHandler):
     disable_nagle_algorithm = True  # or each reply waits for the one before to be confirmed
 
     def handle(self):
+        with self.server.lock:
+            self.server.open += 1
+            is_refused = self.server.most is not None and self.server.open > self.server.most[0]
+        try:
+            if is_refused and self.server.most[1] == 421:
+                self.say(421, "Too many connections")
+            else:
+                self.serve(is_refused)
+        finally:
+            with self.server.lock:
+                self.server.open -= 1
+
+    def serve(self, is_refused):
         self.folder, self.start, self.data = "/", 0, None
         self.user, self.is_known = "", self.server.logins is None
         # Clients send the end of ABOR as urgent data.
@@ -32,6 +45,9 @@ class Session(socketserver.StreamRequestHandler):
         while line := self.rfile.readline():
             name, _, argument = line.decode("latin-1").strip().lstrip("\xff\xf2\xf4").partition(" ")
             self.server.commands.append(name.upper())
+            if is_refused and name.upper() == "USER":
+                self.say(530, "the maximum number of clients is reached")
+                continue
             if not self.is_known and name.upper() not in ("USER", "PASS", "QUIT"):
                 self.say(530, "log in first")
                 continue
@@ -51,8 +67,7 @@ class Session(socketserver.StreamRequestHandler):
         self.wfile.write(f"{code} {text}\r\n".encode())
 
     def path(self, name):
-        joined = os.path.normpath(os.path.join(self.folder, name or "."))
-        return Path(self.server.root + joined)
+        return self.server.local(os.path.join(self.folder, name or "."))
 
     def do_USER(self, name):
         self.user = name
@@ -115,11 +130,12 @@ class Session(socketserver.StreamRequestHandler):
             self.say(550, "no such file")
 
     def do_MLSD(self, name):
-        if self.server.lists_as != "mlsd":
+        if not self.server.lists_as.startswith("mlsd"):
             self.say(502, "unknown")
             return
+        follow = os.path.realpath if self.server.lists_as == "mlsd without links" else lambda p: p
         self.list_folder(name, lambda path, size: (
-            f"type={kind_of(path)};size={size};modify=20200101000000; {path.name}"
+            f"type={kind_of(Path(follow(path)))};size={size};modify=20200101000000; {path.name}"
         ))  # fmt: skip
 
     def do_LIST(self, name):
@@ -224,9 +240,12 @@ class Server(socketserver.ThreadingTCPServer):
     """A server with a `url`; `fault` and `cut` are given commands and their arguments.
 
     A fault is a code, or a code and a text. `hides_dots` leaves names with a dot out of listings,
-    which are `lists_as` "mlsd", "unix" or "windows". `store_fault` is given the name of a file that
-    is sent, and says what to answer after its first bytes, or "reset"; `renames` is to what files
-    are renamed: "all", "to what is new" or "nothing".
+    which are `lists_as` "mlsd", "mlsd without links", "unix" or "windows". `store_fault` is given
+    the name of a file that is sent, and says what to answer after its first bytes, or "reset";
+    `renames` is to what files are renamed: "all", "to what is new" or "nothing".
+
+    `open` is how many connections there are; `most` is how many there may be, and the code for what
+    is beyond that.
 
     `tells_dates` is how it writes dates, or False if it does not; `logins` are passwords by names,
     or None if it asks for none, and `users` the names that were sent.
@@ -242,11 +261,17 @@ class Server(socketserver.ThreadingTCPServer):
 
     tells_dates = "%Y%m%d%H%M%S"
 
+    most = None
+
     daemon_threads = True
     allow_reuse_address = True
 
     def handle_error(self, request, client_address):
         pass
+
+    def local(self, name):
+        """Return the path of a file."""
+        return Path(self.root + os.path.normpath(name))
 
 
 @contextmanager
@@ -255,6 +280,7 @@ def ftp_server(folder):
     server = Server(("127.0.0.1", 0), Session)
     server.root, server.commands, server.users = str(folder), [], []
     server.fault, server.cut = lambda *command: None, lambda *command: False
+    server.open, server.lock = 0, threading.Lock()
     server.store_fault = lambda name: None
     server.url = f"ftp://127.0.0.1:{server.server_address[1]}"
     threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import pickle
+import time
+from concurrent.futures import ThreadPoolExecutor
 
 import h5py
 import numpy as np
@@ -135,6 +137,49 @@ def test_broken_connections_are_made_anew(server, tmp_path, fault):
     store.set("a", b"one")
     assert store.get("a") == b"one"
     assert len(failed) > 3
+
+
+@pytest.mark.parametrize("fault", ["reset", 421, 425, (530, "too many users")])
+@pytest.mark.parametrize("command", ["USER", "PASS"])
+def test_logins_are_asked_for_again(server, monkeypatch, tmp_path, fault, command):
+    server.logins = {"me": SECRET}
+    left = [fault, fault]
+    server.fault = lambda name, argument: left.pop() if left and name == command else None
+    names = name_login("variables", tmp_path, monkeypatch)
+    found = vz.open(f"{server.url}/a.zarr", storage_options={"credentials": {server.url: names}})
+    assert np.array_equal(found[...], DATA)
+    assert not left
+
+
+@pytest.mark.parametrize("code", [421, 530])
+def test_servers_that_take_no_more_connections(server, code):
+    """Those that there are serve what is opened then, also at once."""
+    server.most = (3, code)
+    opened = [vz.open(f"{server.url}/a.zarr") for _ in range(6)]
+    with ThreadPoolExecutor(6) as pool:
+        for found in pool.map(lambda array: array[...], opened * 3):
+            assert np.array_equal(found, DATA)
+    assert server.open <= 3
+
+
+def test_a_server_that_is_full_of_others(server, monkeypatch):
+    monkeypatch.setattr(vz.config, "retries", 2)
+    server.most = (0, 530)
+    with pytest.raises(SourceError, match="the maximum number of clients is reached") as raised:
+        vz.open(f"{server.url}/a.zarr")
+    assert "credentials" not in str(raised.value)
+
+
+def test_connections_that_failed_are_closed(server):
+    array, left = vz.open(f"{server.url}/a.zarr"), [450] * 5
+    server.fault = lambda name, argument: left.pop() if left and name == "RETR" else None
+    assert np.array_equal(array[...], DATA)
+    assert not left
+    for _ in range(100):
+        if server.open == 1:
+            break
+        time.sleep(0.01)
+    assert server.open == 1
 
 
 def test_files_that_are_cut_off_are_no_short_files(server):

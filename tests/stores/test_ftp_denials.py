@@ -11,6 +11,7 @@ import virtualzarr as vz
 from tests.stores.ftp_server import ftp_server
 from virtualzarr.errors import (
     NodeNotFoundError,
+    SourceChangedError,
     SourceError,
     SourceNotFoundError,
     UnsupportedError,
@@ -277,19 +278,78 @@ def test_links_in_a_circle(server, tmp_path, lists_as):
         array.nchunks_initialized  # noqa: B018
 
 
-@pytest.mark.parametrize("lists_as", ["mlsd", "unix"])
-def test_nodes_that_are_links_are_deleted(server, tmp_path, lists_as):
-    """As in a directory: with what they lead to, which are keys of the store."""
-    make(tmp_path)
-    (tmp_path / "h/g").rename(tmp_path / "aside")
-    (tmp_path / "h/g").symlink_to(tmp_path / "aside")
+@pytest.mark.parametrize("lists_as", ["mlsd", "mlsd without links", "unix"])
+@pytest.mark.parametrize("zarr_format", [2, 3])
+def test_links_are_deleted_and_not_what_they_lead_to(server, tmp_path, lists_as, zarr_format):
+    make(tmp_path, zarr_format)
+    array = vz.create_array(tmp_path / "aside", data=DATA, chunks=(4,), zarr_format=zarr_format)
+    (tmp_path / "h/link").symlink_to(tmp_path / "aside")
+    (tmp_path / "h/g/link").symlink_to(tmp_path / "aside")
     server.lists_as = lists_as
     root = vz.open_group(f"{server.url}/h", mode="r+")
-    del root["g"]
-    assert sorted(root) == ["a"]
-    assert not (tmp_path / "h/g").is_symlink()
-    root.create_array("g/x", shape=4, dtype="i4")
-    assert root["g/x"][...].tolist() == [0] * 4
+    assert root["g/link"][...].tolist() == DATA.tolist()
+    del root["link"]
+    root.move("g", "moved")
+    assert root["moved/link"][...].tolist() == DATA.tolist()
+    assert sorted(root) == ["a", "moved"]
+    (tmp_path / "h/again").symlink_to(tmp_path / "aside")
+    root.create_array("again", shape=4, dtype="i4", overwrite=True)
+    assert root["again"][...].tolist() == [0] * 4
+    assert array[...].tolist() == DATA.tolist()
+
+
+@pytest.mark.parametrize("lists_as", ["mlsd", "mlsd without links", "unix"])
+def test_nothing_is_moved_into_itself_by_a_link(server, tmp_path, lists_as):
+    make(tmp_path)
+    (tmp_path / "h/link").symlink_to(tmp_path / "h/g")
+    server.lists_as = lists_as
+    root = vz.open_group(f"{server.url}/h", mode="r+")
+    with pytest.raises(SourceChangedError, match="nothing was deleted"):
+        root.move("g", "link/y")
+    assert root["g/x"][...].tolist() == [*DATA, 7, 7, 7]
+
+
+def test_links_that_cannot_be_removed(server, tmp_path):
+    make(tmp_path)
+    (tmp_path / "h/g/link").symlink_to(tmp_path / "h/a")
+    server.fault = lambda command, name: (
+        550 if command in ("DELE", "RMD") and name.endswith("link") else None
+    )
+    root = vz.open_group(f"{server.url}/h", mode="r+")
+    with pytest.raises(SourceError, match="the link to a folder cannot be removed"):
+        del root["g"]
+    assert root["a"][...].tolist() == root["g/x"][...].tolist() == [*DATA, 7, 7, 7]
+
+
+@pytest.mark.parametrize("code", [550, 553, 451, 501])
+def test_folders_are_made_whatever_a_server_says(server, tmp_path, code):
+    """Of a file in a folder that is not there: vsftpd says 553."""
+
+    def fault(command, name):
+        is_missing = command == "STOR" and not server.local(name).parent.is_dir()
+        return (code, "Could not create file.") if is_missing else None
+
+    server.fault = fault
+    vz.open_group(f"{server.url}/h", mode="a").create_array("g/a", data=DATA)
+    assert zarr.open_array(tmp_path / "h/g/a")[...].tolist() == DATA.tolist()
+
+
+def test_files_of_which_a_part_has_arrived(server, tmp_path):
+    """A server may take what has arrived for all, and say that it is."""
+    make(tmp_path)
+    root = vz.open_group(f"{server.url}/h", mode="r+")
+    server.store_fault = lambda name: (226, "done") if "/a/" in name else None
+    for change in (
+        lambda: root["a"].__setitem__(0, 9),
+        lambda: root["a"].append(DATA),
+    ):
+        with pytest.raises(SourceError, match="the server has stored 10 bytes of"):
+            change()
+        assert root["a"][...].tolist() == [*DATA, 7, 7, 7]
+    left = [2]
+    server.store_fault = lambda name: (226, "done") if left and left.pop() else None
+    root["a"][0] = 9
+    assert zarr.open_array(tmp_path / "h/a")[0] == 9
 
 
 def test_a_folder_is_not_listed_for_each_file(server, tmp_path):

@@ -46,6 +46,52 @@ def test_nothing_is_deleted_where_a_listing_is_empty(bucket, zarr_format, answer
     assert root["g/a"][...].tolist() == [*range(1, 9)]
 
 
+@pytest.mark.parametrize("zarr_format", [2, 3])
+@pytest.mark.parametrize("answer", ["nothing", "no token"])
+@pytest.mark.parametrize("number", [0, 1, 3, 6])
+def test_pages_that_are_none_are_not_the_end(bucket, zarr_format, answer, number):
+    """botocore takes an answer without a listing, as proxies give it, for the last page."""
+    root = vz.create_group("s3://bucket/h", zarr_format=zarr_format, storage_options=bucket.login)
+    for name in "abc":
+        root.create_array(f"g/{name}", data=np.arange(1, 9), chunks=(2,))
+    bucket.page_keys = 2
+    perform, left = bucket.perform, [number]
+
+    def list_nothing_once(method, path, headers, body):
+        status, told, data = perform(method, path, headers, body)
+        if method == "GET" and "list-type" in path and left[0] >= 0:
+            left[0] -= 1
+            if left[0] < 0:
+                data = (
+                    data.replace(b"NextContinuationToken", b"Next") if answer != "nothing" else b""
+                )
+        return status, told, data
+
+    bucket.perform = list_nothing_once
+    copy = {}
+    vz.copy("s3://bucket/h", copy, storage_options=bucket.login)
+    for name in "abc":
+        assert vz.open_array(copy, path=f"g/{name}")[...].tolist() == [*range(1, 9)]
+    left[0] = number
+    assert sorted(root["g"]) == ["a", "b", "c"]
+    left[0] = number
+    root.move("g", "f")
+    left[0] = -1
+    for name in "abc":
+        assert root[f"f/{name}"][...].tolist() == [*range(1, 9)]
+
+
+def test_pages_that_are_none_for_good(bucket):
+    root = vz.create_group("s3://bucket/h", storage_options=bucket.login)
+    root.create_array("a", data=np.arange(1, 9))
+    perform = bucket.perform
+    bucket.perform = lambda method, path, headers, body: (
+        (200, {}, b"") if "list-type" in path else perform(method, path, headers, body)
+    )
+    with pytest.raises(SourceError, match="a request for a listing without any"):
+        sorted(root)
+
+
 def open_with(kind, bucket):
     """Open the group by one of the libraries that reach buckets."""
     if kind == "fsspec":

@@ -64,9 +64,10 @@ def consolidate(store: Store, path: str = "") -> None:
     """
     check_writable(store)
     node = find_node(store, path)
-    if node is None or node.node_type != "group":
+    documents = {} if node is None else dict(iter_documents(store, path, node.zarr_format))
+    own = documents.keys() & {"zarr.json", ".zgroup"}  # none if it was deleted just now
+    if node is None or node.node_type != "group" or not own:
         raise NodeNotFoundError(f"no Zarr group at {path!r}", file=store.uri)
-    documents = dict(iter_documents(store, path, node.zarr_format))
     if node.zarr_format == 2:
         zmetadata = {"metadata": documents, "zarr_consolidated_format": 1}
         store.set(join(path, ".zmetadata"), dumps_json(zmetadata))
@@ -74,7 +75,9 @@ def consolidate(store: Store, path: str = "") -> None:
     members = {key: document for key, document in documents.items() if key != "zarr.json"}
 
     def change(old: bytes | None) -> bytes:
-        group = load_document(old or b"{}", store, path)
+        if old is None:
+            raise NodeNotFoundError(f"no Zarr group at {path!r} any more", file=store.uri)
+        group = load_document(old, store, path)
         group["consolidated_metadata"] = _inline_metadata(by_path(members))
         return dumps_json(group)
 

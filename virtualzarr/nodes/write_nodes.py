@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
 
 from virtualzarr.errors import (
@@ -290,8 +290,11 @@ def delete_documents(store: Store, path: str, *, is_array: bool = False) -> None
     """Delete the documents of a node, then those of all below it, if it is no array.
 
     Without documents chunks are nothing: a reader sees the whole node, or none. Nor shall what is
-    in it come back without its chunks, if this is cut short.
+    in it come back without its chunks, if this is cut short. What links lead to stays whole.
     """
+    remove_links: Callable[[str], None] | None = getattr(store, "remove_links", None)
+    if remove_links is not None:
+        remove_links(path)
     # Listed first: the node's own documents tell a store that is empty from one that denies.
     listed = [] if is_array else [*store.list(path)]
     for name in DOCUMENT_NAMES:
@@ -321,8 +324,9 @@ def move_node(store: Store, source: str, target: str) -> None:
     # A local rename is atomic and copies nothing; object stores have no such operation.
     node = _prepare_target(store, source, target)
     if not _rename(store, source, target, node.zarr_format):
-        _copy_keys(store, source, target)
+        copied = _copy_keys(store, source, target)
         _refresh_subtree(store, target, node.zarr_format)
+        _check_nothing_new(store, source, copied)
         try:
             delete_node(store, source)
         except SourceError as error:
@@ -372,7 +376,24 @@ def _prepare_target(store: Store, source: str, target: str) -> NodeKind:
     return node
 
 
-def _copy_keys(store: Store, source: str, target: str) -> None:
+def _check_nothing_new(store: Store, source: str, copied: Collection[str]) -> None:
+    """Refuse to delete what has keys that were not copied.
+
+    Others have written them, or they are those of the copy: a link leads to the source, or the
+    server takes two names for one.
+    """
+    new = next((key for key, _ in store.list(source) if key not in copied), None)
+    if new is not None:
+        raise SourceChangedError(
+            f"{new!r} was not there when it was copied, so nothing was deleted: somebody else "
+            "wrote it, or the target lies in the source by another name",
+            file=store.uri,
+            variable=source or "/",
+        )
+
+
+def _copy_keys(store: Store, source: str, target: str) -> Collection[str]:
+    """Copy all keys below a path, and return them."""
     sizes = dict(store.list(source))
     if not any(join(source, name) in sizes for name in DOCUMENT_NAMES):
         raise UnsupportedError(
@@ -398,6 +419,7 @@ def _copy_keys(store: Store, source: str, target: str) -> None:
                 variable=source or "/",
             )
         store.set(target + key[len(source) :], data)
+    return sizes
 
 
 def _refresh_subtree(store: Store, path: str, zarr_format: int) -> None:

@@ -374,10 +374,15 @@ class FsspecStore:
                 return
         raise RenewedError("credentials changed each time that something was deleted")
 
+    def remove_links(self, prefix: str) -> None:
+        """Remove links to folders, at a prefix and below, where a server has and shows them."""
+        uri = self.to_uri(check_key(prefix, self.uri) if prefix else prefix)
+        path = self._path(prefix)
+        self.connection.change(lambda files: files.remove_links(path), uri)
+
     def delete_dir(self, prefix: str) -> None:
         """Take away all keys under a prefix."""
-        if prefix:
-            check_key(prefix, self.uri)
+        self.remove_links(prefix)
         if self._witnesses is not None:
             self._witnesses.forget(prefix)
         try:

@@ -34,6 +34,7 @@ from virtualzarr.stores.credentials import (
 )
 from virtualzarr.stores.fingerprints import Fingerprint, as_source_error, check_unchanged
 from virtualzarr.stores.foreign_errors import hide_requests
+from virtualzarr.stores.ftp_logins import is_full, log_in
 from virtualzarr.stores.listing import Entry, beneath_caches, glob
 from virtualzarr.stores.location import Location
 from virtualzarr.stores.option_names import check_options
@@ -82,8 +83,6 @@ def filesystem(location: Location, credential: Credential | None = None) -> tupl
     SourceError
         If what the path lies in, such as a zip file, cannot be opened.
     """
-    import fsspec
-
     uri, options = location.uri, without_keyring(location.storage_options)
     keyring = find_keyring(location.storage_options)
     provider = None if keyring is None or not _logs_in_at_once(uri) else keyring.find(uri)
@@ -108,7 +107,8 @@ def filesystem(location: Location, credential: Credential | None = None) -> tupl
     try:
         if any(link.startswith(_S3) for link in uri.split("::")):
             note_environment()
-        fs, path = fsspec.core.url_to_fs(uri, **with_request_loop(uri, options))
+        open_url = log_in if _logs_in_at_once(uri) else _url_to_fs
+        fs, path = open_url(uri, with_request_loop(uri, options))
     except ImportError as error:
         raise MissingDependencyError(
             f"{error}. HTTP, S3 and FTP come with pip install 'virtualzarr[remote]'", file=uri
@@ -121,10 +121,18 @@ def filesystem(location: Location, credential: Credential | None = None) -> tupl
     return fs, path
 
 
+def _url_to_fs(uri: str, options: Mapping[str, Any]) -> tuple[Any, str]:
+    import fsspec
+
+    fs, path = fsspec.core.url_to_fs(uri, **options)
+    return fs, path
+
+
 def _describe(error: Exception, uri: str, provider: Provider | None) -> SourceError:
     """Return the error for a file system that cannot be made, with what to do about a login."""
     # The status of FTP for a login that is missing or wrong.
-    if type(error).__module__ != "ftplib" or not str(error).startswith("530"):
+    is_refused = type(error).__module__ == "ftplib" and str(error).startswith("530")
+    if not is_refused or is_full(error):
         return as_source_error(error, uri)
     protocol, host, port = origin_of(uri)
     advice = advise_login(provider, f"{protocol}://{host}:{port}")

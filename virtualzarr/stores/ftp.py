@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 from virtualzarr.errors import SourceChangedError, SourceError, SourceNotFoundError
 from virtualzarr.stores.fingerprints import Fingerprint, check_length
 from virtualzarr.stores.ftp_listings import Listed, parse_list, parse_mlsd
+from virtualzarr.stores.ftp_logins import is_full
 from virtualzarr.stores.listing import Entry, Listings, walk_entries
 from virtualzarr.stores.retry import TransientError
 
@@ -50,9 +51,19 @@ class FtpTransport(Listings):
         # Paths of what is in folders; of those to files within folders, with a slash.
         self._memory: dict[str, tuple[float, frozenset[str]]] = {}
 
+    @property
+    def _ftp(self) -> ftplib.FTP:
+        """The connection, which is made anew where it broke."""
+        if self._fs.ftp.sock is None:
+            self._fs._connect()
+            if self._fs.tls is True:  # as the file system does when it is made
+                self._fs.ftp.prot_p()
+        ftp: ftplib.FTP = self._fs.ftp
+        return ftp
+
     def fetch(self, path: str, start: int, stop: int | None, limit: int | None = None) -> Answer:
         """Return bytes of a file, and the size and date that it has before and after."""
-        ftp = self._fs.ftp
+        ftp = self._ftp
         with self._missing_files(path):
             ftp.voidcmd("TYPE I")
             before = self._ask_version(path)
@@ -85,8 +96,8 @@ class FtpTransport(Listings):
     def fingerprint(self, path: str) -> Fingerprint:
         """Return size and date of a file."""
         try:
-            self._fs.ftp.voidcmd("TYPE I")  # or some servers tell no size
-            size = self._fs.ftp.size(path)
+            self._ftp.voidcmd("TYPE I")  # or some servers tell no size
+            size = self._ftp.size(path)
         except ftplib.error_perm as error:
             if not _is_unknown(error):
                 if self._may_enter(path):
@@ -111,7 +122,7 @@ class FtpTransport(Listings):
         """Return what the server tells of a file, in binary mode, in which sizes are bytes."""
         size = None
         with suppress(ftplib.error_perm):  # of servers that tell none
-            size = self._fs.ftp.size(path)
+            size = self._ftp.size(path)
         return Fingerprint(size, self._ask_date(path))
 
     def _ask_date(self, path: str) -> int | None:
@@ -122,7 +133,7 @@ class FtpTransport(Listings):
         if not self._tells_dates:
             return None
         try:
-            answer = self._fs.ftp.voidcmd(f"MDTM {path}")
+            answer = self._ftp.voidcmd(f"MDTM {path}")
         except ftplib.error_perm as error:  # of what was there a moment ago: it tells none
             self._tells_dates = not _is_unknown(error)
             return None
@@ -153,12 +164,12 @@ class FtpTransport(Listings):
     def _list_lines(self, path: str) -> list[Listed]:
         lines: list[str] = []
         try:
-            self._fs.ftp.retrlines(f"MLSD {path}", lines.append)
+            self._ftp.retrlines(f"MLSD {path}", lines.append)
         except ftplib.error_perm as error:
             if not _is_unknown(error):
                 raise
             # An old server, which knows LIST only.
-            self._fs.ftp.retrlines(f"LIST {path}", lines.append)
+            self._ftp.retrlines(f"LIST {path}", lines.append)
             return [one for line in lines if (one := parse_list(line)) is not None]
         return [parse_mlsd(line) for line in lines]
 
@@ -218,23 +229,32 @@ class FtpTransport(Listings):
     def _store(self, path: str, open_data: Callable[[], BinaryIO], folder: str) -> None:
         try:
             with open_data() as data:
-                self._fs.ftp.storbinary(f"STOR {path}", data)
-        except ftplib.error_perm as error:
-            is_refused = str(error).startswith("550") and self._is_there(folder, is_folder=True)
-            if not is_refused:
-                raise  # 550 of a folder that is not there
+                self._ftp.storbinary(f"STOR {path}", data)
+                sent = data.tell()
+        except (ftplib.error_perm, ftplib.error_temp) as error:
+            # Of a folder that is not there, servers say 550, 553 or 451, as of what they refuse.
+            if not self._is_there(folder, is_folder=True):
+                raise SourceNotFoundError(f"the server answered {error}", file=path) from error
+            if not str(error).startswith("550"):
+                raise
             raise SourceError(f"the server does not store it: {error}", file=path) from error
+        # Where a connection broke, a server may take what has arrived for all.
+        stored = None
+        with suppress(ftplib.error_perm):  # of servers that tell no sizes
+            stored = self._ftp.size(path)
+        if stored is not None and stored != sent:
+            raise ConnectionError(f"the server has stored {stored} bytes of {sent}")
 
     def _rename(self, old: str, new: str) -> bool:
         try:
-            self._fs.ftp.rename(old, new)
+            self._ftp.rename(old, new)
         except ftplib.error_perm:
             return False
         return True
 
     def _discard(self, part: str) -> None:
         with suppress(ftplib.Error):
-            self._fs.ftp.delete(part)
+            self._ftp.delete(part)
 
     def make_folder(self, path: str) -> None:
         """Make a folder and those above it, where they are not there."""
@@ -246,7 +266,7 @@ class FtpTransport(Listings):
         self._memory.clear()
         for folder in reversed(missing):
             try:
-                self._fs.ftp.mkd(folder)
+                self._ftp.mkd(folder)
             except ftplib.error_perm:
                 if not self._is_there(folder, is_folder=True):  # or another process was quicker
                     raise
@@ -254,7 +274,51 @@ class FtpTransport(Listings):
     def remove(self, path: str) -> None:
         """Delete a file."""
         with self._missing_files(path):
-            self._fs.rm_file(path)
+            self._ftp.delete(path)
+
+    def remove_links(self, path: str) -> None:
+        """Remove links to folders, at a path and below: what they lead to may be another's."""
+        above, _, name = path.rstrip("/").rpartition("/")
+        if name and name in self._list_links(above or "/"):
+            self._remove_link(path)
+            return
+        with suppress(SourceNotFoundError):
+            self._remove_links_in(path)
+
+    def _remove_links_in(self, folder: str) -> None:
+        links = self._list_links(folder)
+        for entry, is_link in self._list_folder(folder):
+            if not entry.is_folder:
+                continue
+            if is_link or entry.path.rpartition("/")[2] in links:
+                self._remove_link(entry.path)
+            else:
+                self._remove_links_in(entry.path)
+
+    def _list_links(self, folder: str) -> set[str]:
+        """Return names of links in a folder: MLSD of many servers tells what they lead to."""
+        lines: list[str] = []
+        with suppress(ftplib.error_perm):
+            self._ftp.retrlines(f"LIST {folder}", lines.append)
+        found = set()
+        for line in lines:
+            with suppress(SourceError):
+                one = parse_list(line)
+                found |= {one.name} if one is not None and one.is_link else set()
+        return found
+
+    def _remove_link(self, path: str) -> None:
+        try:
+            self._ftp.delete(path)
+        except ftplib.error_perm as error:
+            try:
+                self._ftp.rmd(path)
+            except ftplib.error_perm:
+                raise SourceError(
+                    f"the link to a folder cannot be removed, and what it leads to may be "
+                    f"another's: {error}",
+                    file=path,
+                ) from error
 
     def remove_below(self, path: str, first: Collection[str]) -> None:
         """Delete a folder and what is in it, files of some names before all others."""
@@ -277,11 +341,8 @@ class FtpTransport(Listings):
     def _remove_folder(self, path: str) -> None:
         """Remove a folder that has to be empty now; whatever a server lists, it knows that."""
         try:
-            self._fs.rmdir(path)
+            self._ftp.rmd(path)
         except ftplib.error_perm as error:
-            with suppress(ftplib.error_perm):
-                self._fs.rm_file(path)  # a link to a folder
-                return
             if self._is_there(path, is_folder=True):
                 raise SourceError(
                     "the folder cannot be removed, so something may be in it that the server does "
@@ -314,8 +375,8 @@ class FtpTransport(Listings):
         if is_folder:
             return self._may_enter(path or "/") or self._lists(f"{path}/")
         try:
-            self._fs.ftp.voidcmd("TYPE I")  # or some servers tell no size
-            return self._fs.ftp.size(path) is not None
+            self._ftp.voidcmd("TYPE I")  # or some servers tell no size
+            return self._ftp.size(path) is not None
         except ftplib.error_perm as error:
             tells_sizes = not _is_unknown(error)
         folder = path.rpartition("/")[0] + "/"
@@ -330,11 +391,11 @@ class FtpTransport(Listings):
 
     def _may_enter(self, folder: str) -> bool:
         try:
-            self._fs.ftp.cwd(folder)
+            self._ftp.cwd(folder)
         except ftplib.error_perm:
             return False
         with suppress(ftplib.error_perm):
-            self._fs.ftp.cwd("/")
+            self._ftp.cwd("/")
         return True
 
     def _lists(self, path: str) -> bool:
@@ -368,13 +429,12 @@ class FtpTransport(Listings):
         return False
 
     def as_transient(self, error: Exception) -> TransientError | None:
-        """Return what another attempt may put right, over a new connection where one broke."""
+        """Return what another attempt may put right, over a new connection."""
         if isinstance(error, SourceChangedError):
             return TransientError(error)
         if not isinstance(error, (*_BROKEN, ftplib.error_temp, ftplib.error_proto)):
-            return None
-        with suppress(OSError, EOFError, ftplib.Error):  # or else the next attempt fails, too
-            self._fs._connect()
+            return TransientError(error) if is_full(error) else None
+        self._fs.ftp.close()
         return TransientError(error)
 
 

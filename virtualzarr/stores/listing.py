@@ -138,6 +138,9 @@ class Listings:
         """Delete a file."""
         self.fs.rm_file(path)
 
+    def remove_links(self, path: str) -> None:
+        """Remove links to folders, at a path and below; object stores have none."""
+
     def remove_below(self, path: str, first: Collection[str]) -> None:
         """Delete a folder and what is in it; `first` is for those that do it file by file."""
         self.fs.rm(path, recursive=True)

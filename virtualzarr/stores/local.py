@@ -119,13 +119,17 @@ class LocalStore:
         start = f"{prefix}/" if prefix else ""
         with entries:
             for entry in entries:
-                if entry.is_dir():
-                    yield from self.list(start + entry.name)
-                elif not entry.name.endswith(LOCK_SUFFIX):
-                    try:
+                try:
+                    if entry.is_dir():
+                        yield from self.list(start + entry.name)
+                    elif not entry.name.endswith(LOCK_SUFFIX):
                         yield start + entry.name, entry.stat().st_size
-                    except FileNotFoundError:
-                        continue  # deleted since it was listed
+                except SourceError:
+                    raise
+                except FileNotFoundError:
+                    continue  # deleted since it was listed
+                except OSError as error:  # such as a link that leads in a circle
+                    raise _as_source_error(error, entry.path) from error
 
     def set(self, key: str, data: Buffer) -> None:
         """Give a key a value."""
@@ -141,10 +145,20 @@ class LocalStore:
         with _KeyLock(path):
             self._unlink(path)
 
+    def remove_links(self, prefix: str) -> None:
+        """Remove symbolic links to directories, at a prefix and below, as `rm -r` does.
+
+        What is in those directories may be another's.
+        """
+        top = self.to_uri(check_key(prefix, self.uri) if prefix else prefix)
+        is_link = bool(prefix) and os.path.islink(top)
+        for path in [top] if is_link else [*_find_links(top)]:
+            self._unlink(path)
+            notify_change_below(path)
+
     def delete_dir(self, prefix: str) -> None:
         """Take away all keys under a prefix, and directories that are empty then."""
-        if prefix:
-            check_key(prefix, self.uri)
+        self.remove_links(prefix)
         top = self.to_uri(prefix)
         for key, _ in [*self.list(prefix)]:
             self.delete(key)
@@ -182,6 +196,8 @@ class LocalStore:
         It cannot where anything lies at the target, or on another device.
         """
         old, new = (self.to_uri(check_key(key, self.uri)) for key in (source, target))
+        if os.path.islink(old):
+            return False  # what a link is relative to would be another directory
         try:
             os.makedirs(os.path.dirname(new), exist_ok=True)
             os.rename(old, new)
@@ -349,6 +365,17 @@ def _open_lock_file(name: str) -> int:
             with suppress(FileNotFoundError, FileExistsError):
                 os.makedirs(os.path.dirname(name), exist_ok=True)
     raise AssertionError
+
+
+def _find_links(folder: str) -> Iterator[str]:
+    """Yield paths of links to directories, and to nothing, in a directory that is no link."""
+    with suppress(FileNotFoundError, NotADirectoryError), os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.is_symlink():
+                if not os.path.isfile(entry.path):  # links to files are keys
+                    yield entry.path
+            elif entry.is_dir():
+                yield from _find_links(entry.path)
 
 
 def sync_folder(path: str) -> None:

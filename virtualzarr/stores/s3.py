@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -153,8 +153,9 @@ class S3Transport(AsyncTransport):
             from aiobotocore.session import AioSession
 
             session = fs.session or AioSession(**fs.kwargs)  # as s3fs makes it by then
-            # Once for all transports of a file system: a handler is known by the name.
-            session.register("needs-retry.s3.HeadBucket", _end_redirects, unique_id=__name__)
+            # Once for all transports of a file system: a handler is known by its identifier.
+            for event, handler in _HANDLERS.items():
+                session.register(event, handler, unique_id=f"{__name__}: {event}")
             fs.session = session
 
     def _parameters(self, path: str) -> dict[str, str]:
@@ -258,6 +259,25 @@ def _end_redirects(request_dict: Any, response: Any, **others: Any) -> None:
     answer = {} if response is None else response[1].get("ResponseMetadata", {})
     if "x-amz-bucket-region" not in answer.get("HTTPHeaders", {}):
         request_dict["context"].setdefault("s3_redirect", {})["redirected"] = True
+
+
+def _check_page(http_response: Any, parsed: Mapping[str, Any], **others: Any) -> None:
+    """Refuse a page of a listing that is none: the paginator of botocore would end there.
+
+    Source: S3's API reference, ListObjectsV2: the elements of its response.
+    """
+    if http_response.status_code != 200:
+        return
+    if not parsed.keys() & {"IsTruncated", "KeyCount", "Name", "Contents", "CommonPrefixes"}:
+        raise ConnectionError("the service answered a request for a listing without any")
+    if parsed.get("IsTruncated") and not parsed.get("NextContinuationToken"):
+        raise ConnectionError("the service said that more is listed, and not where")
+
+
+_HANDLERS: dict[str, Callable[..., None]] = {
+    "needs-retry.s3.HeadBucket": _end_redirects,
+    "after-call.s3.ListObjectsV2": _check_page,
+}
 
 
 def _status_of(error: Exception) -> int | None:

@@ -79,6 +79,10 @@ class Transport(Protocol):
         """Delete a file."""
         ...
 
+    def remove_links(self, path: str) -> None:
+        """Remove links to folders, at a path and below, where there may be some."""
+        ...
+
     def remove_below(self, path: str, first: Collection[str]) -> None:
         """Delete a folder and all in it; files of the names `first` before others, if it can."""
         ...

@@ -1,0 +1,80 @@
+"""Logins at FTP servers and their likes: asked for again, and shared where a server is full."""
+
+from __future__ import annotations
+
+import ftplib
+import os
+import re
+from collections.abc import Hashable, Mapping
+from typing import Any
+from weakref import WeakSet
+
+from virtualzarr.stores.forks import ForkSafeLock
+from virtualzarr.stores.retry import TransientError, retry_blocking
+from virtualzarr.stores.uris import parse_url
+
+_FULL = re.compile(r"too many|maximum|limit", re.IGNORECASE)
+_live: dict[Hashable, WeakSet[Any]] = {}
+_lock = ForkSafeLock()
+
+
+def log_in(uri: str, options: Mapping[str, Any]) -> tuple[Any, str]:
+    """Return fsspec's file system for a URL, which connects when it is made, and the path in it.
+
+    Servers take only so many connections of a user. Where one takes no more, the connections that
+    this process has there are shared; several are faster.
+
+    Raises whatever the file system does.
+    """
+    import fsspec
+
+    url = parse_url(uri)
+    key: Hashable = os.getpid(), url.scheme, url.netloc, repr(sorted(options.items(), key=repr))
+
+    def attempt() -> tuple[Any, str]:
+        try:
+            fs, path = fsspec.core.url_to_fs(uri, **options)
+        except Exception as error:
+            if is_full(error) and (shared := _find_live(key)) is not None:
+                return shared, shared._strip_protocol(uri)
+            if is_full(error) or _may_pass(error):
+                raise TransientError(error) from error
+            raise
+        if url.scheme.startswith("ftp"):
+            _note_live(key, fs)
+        return fs, path
+
+    return retry_blocking(attempt)
+
+
+def _note_live(key: Hashable, fs: Any) -> None:
+    with _lock:
+        for other in [other for other, there in _live.items() if not there]:
+            del _live[other]
+        _live.setdefault(key, WeakSet()).add(fs)
+
+
+def _find_live(key: Hashable) -> Any:
+    with _lock:
+        return next(iter(_live.get(key, ())), None)
+
+
+def is_full(error: Exception) -> bool:
+    """Tell whether a server takes no more connections. Source: RFC 959, 5.4; what servers say.
+
+    Examples
+    --------
+    >>> is_full(ftplib.error_perm("530 Too many users")), is_full(ftplib.error_perm("530 No"))
+    (True, False)
+    """
+    said = str(error)
+    is_refused = isinstance(error, ftplib.error_perm) and said.startswith("530")
+    is_busy = isinstance(error, ftplib.error_temp) and said.startswith("421")
+    return is_busy or (is_refused and _FULL.search(said) is not None)
+
+
+def _may_pass(error: Exception) -> bool:
+    # Where nobody listens, or answers in time, is no server.
+    is_lasting = isinstance(error, ConnectionRefusedError)
+    is_broken = isinstance(error, ConnectionError | EOFError | ftplib.error_temp)
+    return is_broken and not is_lasting
