@@ -11,6 +11,8 @@ import hashlib
 import http.server
 import random
 import re
+import socket
+import struct
 import threading
 import time
 import uuid
@@ -27,7 +29,8 @@ FAULTS = (503, 500, 429, 409, "reset", "lost", "failed", "late")
 """Statuses before anything is done, a connection that is closed before, answers that are lost
 after it was done (or that say 500 then), and requests that are done after their answer was lost.
 
-There is "cut", too: a connection that is closed in the middle of an answer.
+There are "cut", a connection that is closed in the middle of an answer, and "abort", one that is
+reset before anything is done, too.
 """
 
 
@@ -212,6 +215,14 @@ def error(status: int, code: str):
     return status, {}, f"<Error><Code>{code}</Code></Error>".encode()
 
 
+def abort(handler: http.server.BaseHTTPRequestHandler) -> None:
+    """Reset a connection: a client is told so, and not only that nothing more comes."""
+    handler.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    for end in (handler.rfile, handler.wfile, handler.connection):
+        end.close()
+    handler.close_connection = True
+
+
 class Handler(http.server.BaseHTTPRequestHandler):
     """One connection."""
 
@@ -227,6 +238,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         fault = server.fault(self.command, self.path)
         time.sleep(server.latency / 2)
+        if fault == "abort":
+            abort(self)
+            return
         request = (self.command, self.path, self.headers, body)
         if fault == "late":
             timer = threading.Timer(random.random() / 5, server.perform, request)

@@ -2,6 +2,8 @@
 
 import asyncio
 import http.server
+import socket
+import struct
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -11,7 +13,8 @@ import pytest
 import zarr
 
 import virtualzarr as vz
-from tests.dataset.s3_server import running
+from tests.dataset.s3_server import abort, running
+from virtualzarr.errors import SourceError
 from virtualzarr.stores import request_window
 from virtualzarr.stores.files import RemoteFile
 from virtualzarr.stores.hedging import Hedge
@@ -252,7 +255,7 @@ def test_hosts_that_were_away_soon_get_as_many_as_before():
 class Limited(Counting):
     """Refuses requests beyond a limit at once."""
 
-    protocol_version, limit, closes, refused, done = "HTTP/1.1", 8, False, 0, 0
+    protocol_version, limit, refuses, refused, done = "HTTP/1.1", 8, "503", 0, 0
 
     def do_GET(self):
         kind = type(self)
@@ -264,8 +267,10 @@ class Limited(Counting):
         time.sleep(0.003)
         with kind.lock:
             kind.running -= 1
-        if is_refused and kind.closes:
+        if is_refused and kind.refuses == "closes":
             self.close_connection = True
+        elif is_refused and kind.refuses == "resets":
+            abort(self)
         elif is_refused:
             self.send_response(503)
             self.send_header("Content-Length", "0")
@@ -274,9 +279,9 @@ class Limited(Counting):
             http.server.SimpleHTTPRequestHandler.do_GET(self)
 
 
-@pytest.mark.parametrize("closes", [False, True])
+@pytest.mark.parametrize("refuses", ["503", "closes", "resets"])
 @pytest.mark.parametrize("limit", [1, 8])
-def test_a_host_with_a_limit(tmp_path, monkeypatch, limit, closes):
+def test_a_host_with_a_limit(tmp_path, monkeypatch, limit, refuses):
     """It is read, and most of what it is asked is within its limit."""
     monkeypatch.setattr(vz.config, "retry_seconds", 0.01)
     rows = 50 * limit
@@ -290,7 +295,7 @@ def test_a_host_with_a_limit(tmp_path, monkeypatch, limit, closes):
         def __init__(self, *args):
             super().__init__(*args, directory=str(tmp_path))
 
-    Handler.limit, Handler.closes = limit, closes
+    Handler.limit, Handler.refuses = limit, refuses
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
     try:
@@ -303,13 +308,132 @@ def test_a_host_with_a_limit(tmp_path, monkeypatch, limit, closes):
     assert Handler.refused < Handler.done / 2
 
 
+class FewConnections(http.server.ThreadingHTTPServer):
+    """Resets connections beyond a limit as soon as they are made."""
+
+    daemon_threads, limit, reset = True, 2, 0
+
+    def __init__(self, *args):
+        super().__init__(*args)
+        self.open, self.lock = set(), threading.Lock()
+
+    def process_request(self, request, address):
+        with self.lock:
+            is_refused = len(self.open) >= self.limit
+            self.open.add(request)
+        if not is_refused:
+            super().process_request(request, address)
+            return
+        self.reset += 1
+        request.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self.close_request(request)
+
+    def close_request(self, request):
+        with self.lock:
+            self.open.discard(request)
+        super().close_request(request)
+
+
+@pytest.mark.parametrize("limit", [1, 5])
+def test_a_host_that_takes_few_connections(tmp_path, limit):
+    array = zarr.create_array(tmp_path / "a", shape=(80, 10), chunks=(1, 10), dtype="i4")
+    array[...] = values = np.arange(800, dtype="i4").reshape(80, 10)
+
+    class Handler(http.server.SimpleHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def __init__(self, *args):
+            super().__init__(*args, directory=str(tmp_path))
+
+        def log_message(self, *args):
+            pass
+
+    server = FewConnections(("127.0.0.1", 0), Handler)
+    server.limit = limit
+    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+    try:
+        opened = vz.open(f"http://127.0.0.1:{server.server_address[1]}/a")
+        np.testing.assert_array_equal(opened[...], values)
+    finally:
+        server.shutdown()
+        server.server_close()
+    assert server.reset
+
+
+@pytest.mark.parametrize("refuses", [503, 429, "reset", "abort"])
+@pytest.mark.parametrize("limit", [1, 8])
+def test_an_object_store_with_a_limit(monkeypatch, limit, refuses):
+    pytest.importorskip("s3fs")
+    monkeypatch.setattr(vz.config, "retry_seconds", 0.01)
+    values, running_now, refused, lock = np.arange(300), [0], [0], threading.Lock()
+    with running() as bucket:
+        vz.create_array("s3://bucket/a", data=values, chunks=(2,), storage_options=bucket.options())
+        perform = bucket.perform
+
+        def refuse(method, path):
+            with lock:
+                is_refused = running_now[0] >= limit
+                running_now[0] += not is_refused
+                refused[0] += is_refused
+            return refuses if is_refused else None
+
+        def perform_slowly(*request):
+            time.sleep(0.003)
+            with lock:
+                running_now[0] -= 1
+            return perform(*request)
+
+        bucket.fault, bucket.perform = refuse, perform_slowly
+        found = vz.open("s3://bucket/a", storage_options=bucket.options())
+        np.testing.assert_array_equal(found[...], values)
+        assert refused[0]
+
+
+def test_a_server_that_starts_anew(tmp_path, monkeypatch):
+    """One that has answered is asked again; a wrong port is an error at once."""
+    monkeypatch.setattr(vz.config, "retry_seconds", 0.1)
+    monkeypatch.setattr(vz.config, "retries", 10)
+    vz.create_array(tmp_path / "a", data=np.arange(20), chunks=(2,))
+
+    class Handler(http.server.SimpleHTTPRequestHandler):
+        def __init__(self, *args):
+            super().__init__(*args, directory=str(tmp_path))
+
+        def log_message(self, *args):
+            pass
+
+    def start(port=0):
+        server = http.server.ThreadingHTTPServer(("127.0.0.1", port), Handler)
+        threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+        return server
+
+    def stop(server):
+        server.shutdown()
+        server.server_close()
+
+    server = start()
+    port = server.server_address[1]
+    opened = vz.open(f"http://127.0.0.1:{port}/a")
+    stop(server)
+    later = threading.Timer(0.3, lambda: servers.append(start(port)))
+    servers = []
+    later.start()
+    try:
+        np.testing.assert_array_equal(opened[...], np.arange(20))
+    finally:
+        later.join()
+        stop(servers[0])
+    with pytest.raises(SourceError, match="Connect call failed"):
+        vz.open(f"http://localhost:{port}/a")
+
+
 def test_a_host_that_takes_some_a_second(tmp_path, monkeypatch):
     """A request is sent again more often than `retries` says, as long as others are answered."""
     monkeypatch.setattr(vz.config, "retry_seconds", 0.001)
     monkeypatch.setattr(vz.config, "retries", 3)
     monkeypatch.setattr(request_window, "_PATIENCE", 0.2)
-    array = zarr.create_array(tmp_path / "a", shape=(200, 10), chunks=(1, 10), dtype="i4")
-    array[...] = values = np.arange(2000, dtype="i4").reshape(200, 10)
+    array = zarr.create_array(tmp_path / "a", shape=(80, 10), chunks=(1, 10), dtype="i4")
+    array[...] = values = np.arange(800, dtype="i4").reshape(80, 10)
 
     class Handler(Counting):
         protocol_version, start, taken, takes = "HTTP/1.1", time.monotonic(), 0, 200

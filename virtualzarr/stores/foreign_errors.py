@@ -24,6 +24,24 @@ _PARSING = "aiohttp.http_exceptions"
 _QUOTE = re.compile(r":?\s+b?['\"].*|:\n.*", re.DOTALL)
 
 
+def is_nobody_there(error: BaseException, *, has_answered: bool) -> bool:
+    """Tell whether aiohttp could not connect since there is no such server: a wrong name or port.
+
+    One that has answered this process is there: it starts anew, or takes no more connections.
+
+    Examples
+    --------
+    >>> is_nobody_there(ConnectionResetError(), has_answered=False)
+    False
+    """
+    import aiohttp
+
+    if isinstance(error, aiohttp.ClientSSLError):
+        return True  # what it shows is wrong, and stays so
+    is_reset = isinstance(getattr(error, "os_error", None), ConnectionResetError)
+    return isinstance(error, aiohttp.ClientConnectorError) and not (has_answered or is_reset)
+
+
 def hide_requests(error: BaseException, secrets: Collection[str] = ()) -> None:
     """Take requests and answers out of an exception, its causes and contexts.
 

@@ -29,6 +29,7 @@ from virtualzarr.stores.fingerprints import (
     check_length,
     truncated_error,
 )
+from virtualzarr.stores.foreign_errors import is_nobody_there
 from virtualzarr.stores.hedging import Hedge, hedge_of, send_hedged
 from virtualzarr.stores.http_responses import (
     PAGE_BYTES,
@@ -117,6 +118,11 @@ class HttpTransport(AsyncTransport):
         """Return all files below a page of links."""
         return walk_entries(self.entries, url)
 
+    @property
+    def _has_answered(self) -> bool:
+        session = self._fs._session
+        return session is not None and window_of(session, self._origin).answered > 0
+
     def as_transient(self, error: Exception) -> TransientError | None:
         """Return what another attempt may put right of requests that fsspec makes, such as PUT."""
         import aiohttp
@@ -125,8 +131,7 @@ class HttpTransport(AsyncTransport):
             headers: Any = error.headers or {}
             return TransientError(error, parse_retry_after(headers.get("Retry-After")))
         broken = isinstance(error, aiohttp.ClientConnectionError | TimeoutError)
-        # Nobody answers where none can be made: a wrong name or port, which no retry puts right.
-        is_lasting = isinstance(error, aiohttp.ClientConnectorError)
+        is_lasting = is_nobody_there(error, has_answered=self._has_answered)
         return TransientError(error, is_broken=True) if broken and not is_lasting else None
 
     async def fingerprint_in_loop(self, url: str) -> Fingerprint:
@@ -372,7 +377,7 @@ async def _send(
     try:
         response = await send_hedged(hedge, send, lambda answer: answer.close(), window)
     except Exception:  # entered only now: each of thousands of requests would pay for it
-        with window.note_failures(), _translate_errors(url):
+        with window.note_failures(), _translate_errors(url, window):
             raise
     is_busy = response.status in BUSY_STATUSES
     if is_busy:
@@ -392,7 +397,7 @@ async def _read_answer(
         return await read(response)
     except Exception:
         is_busy = response.status in BUSY_STATUSES
-        with window.note_failures(is_busy=is_busy), _translate_errors(url):
+        with window.note_failures(is_busy=is_busy), _translate_errors(url, window):
             raise
 
 
@@ -443,17 +448,16 @@ def _is_child(link: str) -> bool:
 
 
 @contextmanager
-def _translate_errors(url: str) -> Iterator[None]:
+def _translate_errors(url: str, window: RequestWindow) -> Iterator[None]:
     """Raise exceptions of aiohttp as errors of this package, transient ones as such."""
     import aiohttp
 
     try:
         yield
-    except aiohttp.ClientConnectorError as error:
-        # Nobody answers there: a wrong name or port, which no retry puts right.
-        raise as_source_error(error, url) from error
     except (aiohttp.ClientConnectionError, aiohttp.ClientPayloadError, TimeoutError) as error:
         source_error = as_source_error(error, url)
+        if is_nobody_there(error, has_answered=window.answered > 0):
+            raise source_error from error
         source_error.__cause__ = error
         raise TransientError(source_error, is_broken=True) from error
     except (aiohttp.ClientError, ValueError) as error:

@@ -18,10 +18,12 @@ from virtualzarr.stores.fingerprints import (
     check_length,
     to_nanoseconds,
 )
+from virtualzarr.stores.foreign_errors import is_nobody_there
 from virtualzarr.stores.forks import ForkSafeLock
 from virtualzarr.stores.hedging import hedge_of, send_hedged
 from virtualzarr.stores.request_window import RequestWindow, window_of
 from virtualzarr.stores.retry import (
+    BUSY_STATUSES,
     TRANSIENT_STATUSES,
     TransientError,
     parse_retry_after,
@@ -198,13 +200,19 @@ class S3Transport(AsyncTransport):
         return window_of(self._fs, first=sys.maxsize)
 
     async def _call(self, method: str, parameters: dict[str, str]) -> Any:
-        hedge = hedge_of(self._fs)
+        hedge, window = hedge_of(self._fs), self._window
         try:
-            return await send_hedged(
-                hedge, lambda: self._fs._call_s3(method, **parameters), _discard, self._window
+            answer = await send_hedged(
+                hedge, lambda: self._fs._call_s3(method, **parameters), _discard, window
             )
+            window.note_answer(keeps_open=True)
+            return answer
         except Exception as error:
             transient, status = self.as_transient(error), _status_of(error)
+            is_busy = None if status is None else status in BUSY_STATUSES
+            if is_busy is not None:
+                seconds = 0.0 if transient is None else transient.retry_after
+                window.note_answer(keeps_open=True, is_busy=is_busy, retry_after=seconds)
             if status in _REDIRECTS:
                 text = as_source_error(error, "").message
                 raise SourceError(f"the service answered {status}: {text} {_ELSEWHERE}") from error
@@ -213,7 +221,8 @@ class S3Transport(AsyncTransport):
             if transient is None:
                 raise
             hedge.note_busy()
-            raise transient from error
+            with window.note_failures(is_busy=False if _is_silence(error) else is_busy):
+                raise transient from error
 
     def is_refusal(self, error: Exception) -> bool:
         """Tell whether other credentials may be accepted."""
@@ -240,12 +249,18 @@ class S3Transport(AsyncTransport):
                 seconds = parse_retry_after(answer.get("HTTPHeaders", {}).get("retry-after"))
                 return TransientError(as_source_error(error, ""), seconds)
             return None
-        # Nobody answers there: a wrong name or port, which no retry puts right.
-        lasting = exceptions.EndpointConnectionError | exceptions.SSLError
-        broken = exceptions.HTTPClientError | aiohttp.ClientError | ConnectionError | TimeoutError
+        is_lasting = isinstance(cause, exceptions.SSLError)
+        if isinstance(cause, exceptions.EndpointConnectionError) and cause.__context__ is not None:
+            # Said of connections that break, too.
+            has_answered = self._window.answered > 0
+            is_lasting = is_nobody_there(cause.__context__, has_answered=has_answered)
+        broken = (
+            exceptions.HTTPClientError, exceptions.EndpointConnectionError, aiohttp.ClientError,
+            ConnectionError, TimeoutError,
+        )  # fmt: skip
         # What breaks an answer is the cause of an exception that says so.
         is_broken = isinstance(cause, broken) or isinstance(error, broken)
-        if is_broken and not isinstance(cause, lasting):
+        if is_broken and not is_lasting:
             return TransientError(as_source_error(error, ""), is_broken=True)
         return None
 
@@ -289,6 +304,13 @@ def _status_of(error: Exception) -> int | None:
         return None
     status: int | None = cause.response.get("ResponseMetadata", {}).get("HTTPStatusCode")
     return status
+
+
+def _is_silence(error: Exception) -> bool:
+    from botocore import exceptions
+
+    cause = error if error.__cause__ is None else error.__cause__
+    return isinstance(cause, exceptions.ReadTimeoutError | exceptions.ConnectTimeoutError)
 
 
 def _fingerprint(response: Any, size: int) -> Fingerprint:
