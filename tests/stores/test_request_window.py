@@ -432,8 +432,8 @@ def test_a_host_that_takes_some_a_second(tmp_path, monkeypatch):
     monkeypatch.setattr(vz.config, "retry_seconds", 0.001)
     monkeypatch.setattr(vz.config, "retries", 3)
     monkeypatch.setattr(request_window, "_PATIENCE", 0.2)
-    array = zarr.create_array(tmp_path / "a", shape=(80, 10), chunks=(1, 10), dtype="i4")
-    array[...] = values = np.arange(800, dtype="i4").reshape(80, 10)
+    array = zarr.create_array(tmp_path / "a", shape=(200, 10), chunks=(1, 10), dtype="i4")
+    array[...] = values = np.arange(2000, dtype="i4").reshape(200, 10)
 
     class Handler(Counting):
         protocol_version, start, taken, takes = "HTTP/1.1", time.monotonic(), 0, 200
