@@ -64,24 +64,23 @@ def consolidate(store: Store, path: str = "") -> None:
     """
     check_writable(store)
     node = find_node(store, path)
-    documents = {} if node is None else dict(iter_documents(store, path, node.zarr_format))
-    own = documents.keys() & {"zarr.json", ".zgroup"}  # none if it was deleted just now
-    if node is None or node.node_type != "group" or not own:
+    if node is None or node.node_type != "group":
         raise NodeNotFoundError(f"no Zarr group at {path!r}", file=store.uri)
-    if node.zarr_format == 2:
-        zmetadata = {"metadata": documents, "zarr_consolidated_format": 1}
-        store.set(join(path, ".zmetadata"), dumps_json(zmetadata))
-        return
-    members = {key: document for key, document in documents.items() if key != "zarr.json"}
+    zarr_format = node.zarr_format
 
     def change(old: bytes | None) -> bytes:
-        if old is None:
+        # Read only now: what others write meanwhile is not to be forgotten.
+        documents = dict(iter_documents(store, path, zarr_format))
+        if not documents.keys() & {"zarr.json", ".zgroup"} or (old is None and zarr_format == 3):
             raise NodeNotFoundError(f"no Zarr group at {path!r} any more", file=store.uri)
+        if old is None or zarr_format == 2:
+            return dumps_json({"metadata": documents, "zarr_consolidated_format": 1})
+        members = {key: document for key, document in documents.items() if key != "zarr.json"}
         group = load_document(old, store, path)
         group["consolidated_metadata"] = _inline_metadata(by_path(members))
         return dumps_json(group)
 
-    store.update(join(path, "zarr.json"), change)
+    store.update(join(path, ".zmetadata" if zarr_format == 2 else "zarr.json"), change)
 
 
 def _inline_metadata(nodes: Mapping[str, Document]) -> Document:

@@ -5,9 +5,11 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from typing import TypeAlias
 
 from virtualzarr.errors import SourceNotFoundError
+from virtualzarr.stores.conditional import Replaced, replace_value
 from virtualzarr.stores.files import Buffer, ByteFile
 from virtualzarr.stores.fingerprints import check_length, truncated_error
 from virtualzarr.stores.invalidation import notify_change
@@ -37,7 +39,7 @@ class AdaptedStore(ABC):
     remote = True
     guarantees = (
         "update excludes threads of this process that use the same object; of others that change "
-        "one key at the same time, the last wins"
+        "one key at the same time, the last wins, and none is lost where obstore keeps conditions"
     )
 
     def __init__(self, uri: str, writable: bool = True) -> None:
@@ -49,8 +51,14 @@ class AdaptedStore(ABC):
         """Return bytes of a value, and its version if that is told; None if there is no value."""
 
     @abstractmethod
-    def put(self, key: str, data: Buffer) -> None:
-        """Store a value."""
+    def put(self, key: str, data: Buffer, replaced: Replaced | None = None) -> None:
+        """Store a value; where it can be told, only in the place of what may be replaced.
+
+        Raises
+        ------
+        ConflictError
+            Something else is there.
+        """
 
     @abstractmethod
     def remove(self, key: str) -> None:
@@ -100,17 +108,18 @@ class AdaptedStore(ABC):
         """Replace a key's value by what `change` makes of it; see `guarantees`."""
         self._check_writable(key)
         with thread_lock(id(self), key):
-            old = self.get(key)
-            new = change(old)
-            if new is not old:
-                self._change(key, new)
+            replace_value(
+                lambda: self.fetch(key, (0, None)) or (None, None),
+                partial(self._change, key),
+                change,
+            )
 
-    def _change(self, key: str, data: Buffer | None) -> None:
+    def _change(self, key: str, data: Buffer | None, replaced: Replaced | None = None) -> None:
         try:
             if data is None:
                 self.remove(key)
             else:
-                self.put(key, data)
+                self.put(key, data, replaced)
         finally:
             notify_change(f"{self.uri}/{key}")
 

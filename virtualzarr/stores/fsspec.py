@@ -11,6 +11,7 @@ from urllib.parse import quote, unquote
 
 from virtualzarr.config import config
 from virtualzarr.errors import SourceError, SourceNotFoundError, UnsupportedError
+from virtualzarr.stores.conditional import ConflictError, Replaced, replace_value
 from virtualzarr.stores.credentials import find_keyring, secrets_of
 from virtualzarr.stores.files import Buffer, ByteFile, Fingerprint, RemoteFile
 from virtualzarr.stores.fingerprints import LengthError, check_length
@@ -28,7 +29,7 @@ from virtualzarr.stores.store import (
     check_within,
     thread_lock,
 )
-from virtualzarr.stores.transport import Answer
+from virtualzarr.stores.transport import Answer, Transport
 from virtualzarr.stores.uris import is_object_store, is_web
 
 T = TypeVar("T")
@@ -82,7 +83,7 @@ class FsspecStore:
     remote = True
     guarantees = (
         "update excludes threads of this process only; of several processes that change one key "
-        "at the same time, the last wins"
+        "at the same time, the last wins, and none is lost where a service of S3 keeps conditions"
     )
 
     def __init__(self, url: str, storage_options: Mapping[str, Any] | None = None) -> None:
@@ -208,30 +209,33 @@ class FsspecStore:
             return None if content is None else content[start:stop]
         if byte_range is None and key.rsplit("/", 1)[-1] in DOCUMENTS:
             return self._get_document(key)
+        answer = self._fetch(key, start, stop)
+        return None if answer is None else answer[0]
+
+    def _fetch(self, key: str, start: int = 0, stop: int | None = None) -> Answer | None:
+        """Request an object, or some of its bytes, and what tells its version."""
+        if not start and stop is None and key.rsplit("/", 1)[-1] in DOCUMENTS:
+            return self._confirm(partial(self._request_document, key), key)
         ask = partial(self._ask, self.connection.fetch, key, start=start, stop=stop)
         answer: Answer | None = self._confirm(ask)
-        if answer is None:
-            return None
-        if self._witnesses is not None and self._witnesses.are_hidden:
+        if answer is not None and self._witnesses is not None and self._witnesses.are_hidden:
             self._witnesses.note(key)
-        return answer[0]
+        return answer
 
     def _get_document(self, key: str) -> bytes | None:
         """Return a metadata document, or that there is none, from what is shared now."""
-        shared, request = _shared_documents.get(), partial(self._request_document, key)
-        if shared is None:
-            return self._confirm(request, key)
-        uri = self.to_uri(key)
-        if uri in shared:
+        shared, uri = _shared_documents.get(), self.to_uri(key)
+        if shared is not None and uri in shared:
             if self._witnesses is not None and shared[uri] is not None:
                 self._witnesses.note(key)
             return shared[uri]
-        document = self._confirm(request, key)
-        if len(shared) < _MAX_SHARED:
+        answer = self._fetch(key)
+        document = None if answer is None else answer[0]
+        if shared is not None and len(shared) < _MAX_SHARED:
             shared[uri] = document
         return document
 
-    def _request_document(self, key: str) -> bytes | None:
+    def _request_document(self, key: str) -> Answer | None:
         """Return a metadata document, of as many bytes as these may have: servers send any."""
         most, uri = config.limits.document_bytes, self.to_uri(key)
         limit = most if self.connection.knows_lengths else None
@@ -249,7 +253,7 @@ class FsspecStore:
                 f"virtualzarr.config.limits.document_bytes allows, {most} bytes",
                 file=uri,
             ) from error
-        return answer[0]
+        return answer
 
     def _check_no_secrets(self, data: bytes, uri: str) -> None:
         """Refuse a document in which a server repeats credentials: errors quote documents.
@@ -306,17 +310,31 @@ class FsspecStore:
                     raise
                 self._put(key, data)
 
-    def _put(self, key: str, data: Buffer, renewals: int | None = None) -> None:
-        path, uri = self._path(key), self.to_uri(key)
+    def _put(
+        self,
+        key: str,
+        data: Buffer,
+        renewals: int | None = None,
+        replaced: Replaced | None = None,
+    ) -> None:
         try:
-            self._pipe(path, uri, bytes(data), renewals)
+            self._write(key, bytes(data), renewals, replaced)
         finally:
-            notify_change(uri)
+            notify_change(self.to_uri(key))
         is_document = key.rpartition("/")[2] in DOCUMENTS
         if self._witnesses is not None and (is_document or not self._witnesses.keys):
             self._witnesses.note(key)
 
-    def _pipe(self, path: str, uri: str, data: bytes, renewals: int | None) -> None:
+    def _write(
+        self, key: str, data: bytes, renewals: int | None, replaced: Replaced | None
+    ) -> None:
+        path, uri, attempts = self._path(key), self.to_uri(key), 0
+
+        def write(transport: Transport) -> None:
+            nonlocal attempts
+            attempts += 1
+            transport.write(path, data, replaced)
+
         keyring = find_keyring(self.storage_options)
         if is_web(uri) and keyring is not None and keyring.find(uri) is not None:
             raise UnsupportedError(
@@ -325,7 +343,10 @@ class FsspecStore:
                 file=uri,
             )
         try:
-            self.connection.change(lambda transport: transport.write(path, data), uri, renewals)
+            self.connection.change(write, uri, renewals)
+        except ConflictError as error:
+            error.may_be_own = attempts > 1
+            raise
         except SourceNotFoundError:
             if is_object_store(uri):
                 # Nor is a bucket made, whose name may be a typing error.
@@ -333,7 +354,7 @@ class FsspecStore:
             # A kind with real directories.
             folder = path.rsplit("/", 1)[0]
             self.connection.change(lambda transport: transport.make_folder(folder), uri)
-            self.connection.change(lambda transport: transport.write(path, data), uri)
+            self.connection.change(write, uri)
         except SourceError as error:
             if isinstance(error.__cause__, NotImplementedError):
                 raise UnsupportedError(
@@ -423,14 +444,23 @@ class FsspecStore:
             ask_again(partial(self._update, key, change))
 
     def _update(self, key: str, change: Change) -> None:
-        renewals = self.renewals
-        old = self.get(key)
-        new = change(old)
-        if new is None and old is not None:
-            self._remove(key)
-        elif new is not None and new is not old:
-            # By others, what was denied to these would be written over.
-            self._put(key, new, renewals if old is None else None)
+        renewals = 0
+
+        def read() -> tuple[bytes | None, str | None]:
+            nonlocal renewals
+            renewals = self.renewals
+            data, version = self._fetch(key) or (None, None)
+            return data, None if version is None else version.etag
+
+        def write(new: Buffer | None, replaced: Replaced | None) -> None:
+            if new is None:
+                self._remove(key)
+            else:
+                # By others, what was denied to these would be written over.
+                is_new = replaced is not None and replaced.tag is None
+                self._put(key, new, renewals if is_new else None, replaced)
+
+        replace_value(read, write, change)
 
 
 def is_pattern(path: str) -> bool:

@@ -22,6 +22,7 @@ from virtualzarr.stores.listing import Entry, Listings, walk_entries
 from virtualzarr.stores.retry import TransientError
 
 if TYPE_CHECKING:
+    from virtualzarr.stores.conditional import Replaced
     from virtualzarr.stores.transport import Answer
 
 _BROKEN = (ConnectionError, TimeoutError, EOFError)
@@ -190,7 +191,7 @@ class FtpTransport(Listings):
 
         return walk_entries(list_folder, path, folders=folders)
 
-    def write(self, path: str, data: bytes) -> None:
+    def write(self, path: str, data: bytes, replaced: Replaced | None = None) -> None:
         """Give a file these bytes: what was there stays if they do not all arrive."""
         self._replace(path, lambda: io.BytesIO(data))
 

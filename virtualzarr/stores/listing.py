@@ -5,9 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from virtualzarr.errors import SourceNotFoundError
+
+if TYPE_CHECKING:
+    from virtualzarr.stores.conditional import Replaced
 
 
 class Entry(NamedTuple):
@@ -119,8 +122,8 @@ class Listings:
         """Return all files below a folder."""
         return list_files_below(self._fs, path)
 
-    def write(self, path: str, data: bytes) -> None:
-        """Give a file these bytes."""
+    def write(self, path: str, data: bytes, replaced: Replaced | None = None) -> None:
+        """Give a file these bytes, whatever is there: few services keep conditions."""
         self.fs.pipe_file(path, data)
 
     def put(self, path: str, local: str, *, has_folders: bool) -> None:

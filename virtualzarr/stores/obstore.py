@@ -14,14 +14,17 @@ from virtualzarr.errors import (
     VirtualZarrError,
 )
 from virtualzarr.stores.adapted import AdaptedFile, AdaptedStore, ByteSpan
+from virtualzarr.stores.conditional import ConflictError, Replaced
 from virtualzarr.stores.files import Buffer
 from virtualzarr.stores.foreign_errors import NAMED
+from virtualzarr.stores.retry import TransientError, retry_blocking
 
 T = TypeVar("T")
 
 _STATUS = re.compile(r" - Server returned non-2xx status code: (\d{3})\b")
 _ANSWER = re.compile(r"(status code: \d{3}[^:\n]*)(.*?)(?:\n\nDebug source:|\Z)", re.DOTALL)
 _QUERY = re.compile(r"\?\S*")
+_REPEATED, _BROKEN = re.compile(r", after \d+ retries"), " - HTTP error: "
 _MISSING = ("404", "410")
 """All other failures say nothing of whether an object is there."""
 
@@ -49,6 +52,8 @@ class ObstoreStore(AdaptedStore):
         super().__init__(f"obstore {type(store).__name__}{path and '/' + path}")
         self.store = store
         self._lead = f"{path}/" if path else ""
+        self._knows_no_conditions = False
+        self._is_google = type(store).__name__ == "GCSStore"
         self._is_web = type(store).__name__ == "HTTPStore"
 
     def fetch(self, key: str, span: ByteSpan) -> tuple[bytes, str | None] | None:
@@ -103,9 +108,43 @@ class ObstoreStore(AdaptedStore):
             return size
         return None
 
-    def put(self, key: str, data: Buffer) -> None:
-        """Store an object."""
-        self._request(lambda: self.store.put(self._lead + key, bytes(data)), key)
+    def put(self, key: str, data: Buffer, replaced: Replaced | None = None) -> None:
+        """Store an object; only in the place of what may be replaced, if the store knows that."""
+        # Google's service compares generations, and no tags.
+        is_known = replaced is not None and not (self._is_google and replaced.tag)
+        if replaced is None or not is_known or self._knows_no_conditions:
+            self._request(lambda: self.store.put(self._lead + key, bytes(data)), key)
+            return
+        mode = "create" if replaced.tag is None else {"e_tag": replaced.tag}
+        self._request(lambda: self._put_if(self._lead + key, bytes(data), mode), key)
+
+    def _put_if(self, path: str, data: bytes, mode: Any) -> None:
+        """Store an object on a condition; obstore sends such a request anew only if it is told."""
+        from obstore import exceptions
+
+        attempts = 0
+
+        def attempt() -> ConflictError | None:
+            nonlocal attempts
+            attempts += 1
+            try:
+                self.store.put(path, data, mode=mode, use_multipart=False)
+            except (exceptions.AlreadyExistsError, exceptions.PreconditionError) as error:
+                conflict = ConflictError("somebody else wrote it", file=f"{self.uri}/{path}")
+                conflict.may_be_own = attempts > 1 or _REPEATED.search(str(error)) is not None
+                return conflict
+            except (exceptions.NotSupportedError, NotImplementedError):
+                self.store.put(path, data)
+                self._knows_no_conditions = True
+            except exceptions.GenericError as error:
+                if _BROKEN not in str(error):
+                    raise
+                raise TransientError(exceptions.GenericError(describe_error(error))) from None
+            return None
+
+        conflict = retry_blocking(attempt)
+        if conflict is not None:  # not chained: see `_request`
+            raise conflict
 
     def remove(self, key: str) -> None:
         """Delete an object, there or not."""

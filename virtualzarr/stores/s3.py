@@ -11,6 +11,7 @@ from typing import Any
 
 from virtualzarr.errors import SourceError
 from virtualzarr.stores.async_transport import AsyncTransport, range_header
+from virtualzarr.stores.conditional import ConflictError, Replaced
 from virtualzarr.stores.fingerprints import (
     Fingerprint,
     OutOfRangeError,
@@ -33,6 +34,8 @@ from virtualzarr.stores.retry import (
 _environment: list[dict[str, str | None]] = []
 _noting = ForkSafeLock()
 
+_PART = 50 * 2**20  # bytes, as s3fs has it
+
 _SPAN = re.compile(r"bytes (\d+)-(\d+)/(\d+)$")
 
 
@@ -45,6 +48,10 @@ _EXPIRED_CODES = frozenset(["ExpiredToken", "ExpiredTokenException", "TokenRefre
 
 The last is what botocore has for an answer without a body, as those to HEAD are: this may be why.
 """
+
+
+_UNKNOWN_CODES = frozenset(["InvalidArgument", "InvalidRequest", "NotImplemented"])
+"""Codes of errors by which services of other makers refuse headers that they do not know."""
 
 
 _REDIRECTS = (301, 302, 307, 308)
@@ -148,6 +155,7 @@ class S3Transport(AsyncTransport):
 
     def __init__(self, fs: Any) -> None:
         super().__init__(fs)
+        self._knows_no_conditions = False
         # Options of nobody else: `filesystem` has added `without_own_retries` to them.
         fs.retries = 1
         # Options that make no sense are an error of the first request, as s3fs says it.
@@ -224,6 +232,24 @@ class S3Transport(AsyncTransport):
             with window.note_failures(is_busy=False if _is_silence(error) else is_busy):
                 raise transient from error
 
+    def write(self, path: str, data: bytes, replaced: Replaced | None = None) -> None:
+        """Store an object; only in the place of what may be replaced, if the service knows that."""
+        if replaced is None or self._knows_no_conditions:
+            super().write(path, data)
+            return
+        condition = {"IfNoneMatch": "*"} if replaced.tag is None else {"IfMatch": replaced.tag}
+        end_unseen_retries(self._fs)
+        try:
+            # In one part, which conditions are for.
+            self.fs.pipe_file(path, data, chunksize=max(_PART, len(data)), **condition)
+        except Exception as error:
+            if _is_conflict(error, replaced):
+                raise ConflictError("somebody else wrote it meanwhile", file=path) from error
+            if not _is_unknown(error):
+                raise
+            super().write(path, data)
+            self._knows_no_conditions = True
+
     def is_refusal(self, error: Exception) -> bool:
         """Tell whether other credentials may be accepted."""
         from botocore.exceptions import ClientError
@@ -231,8 +257,7 @@ class S3Transport(AsyncTransport):
         cause = error if error.__cause__ is None else error.__cause__
         if not isinstance(cause, ClientError):
             return False
-        code = cause.response.get("Error", {}).get("Code")
-        return _status_of(error) in (401, 403) or code in _EXPIRED_CODES
+        return _status_of(error) in (401, 403) or _code_of(error) in _EXPIRED_CODES
 
     def as_transient(self, error: Exception) -> TransientError | None:
         """Return what another attempt may put right, and when the service asks for it."""
@@ -304,6 +329,43 @@ def _status_of(error: Exception) -> int | None:
         return None
     status: int | None = cause.response.get("ResponseMetadata", {}).get("HTTPStatusCode")
     return status
+
+
+def _code_of(error: Exception) -> str | None:
+    from botocore.exceptions import ClientError
+
+    cause = error if error.__cause__ is None else error.__cause__
+    if not isinstance(cause, ClientError):
+        return None
+    code: str | None = cause.response.get("Error", {}).get("Code")
+    return code
+
+
+def _is_conflict(error: Exception, replaced: Replaced) -> bool:
+    """Tell whether a service did not write what it was to write only if nobody else did.
+
+    Source: S3's API reference, PutObject: errors of conditional writes.
+    """
+    is_gone = replaced.tag is not None and _code_of(error) == "NoSuchKey"
+    is_other = _status_of(error) == 412 or _code_of(error) == "ConditionalRequestConflict"
+    return is_gone or is_other
+
+
+def _is_unknown(error: Exception) -> bool:
+    """Tell whether a service, or an old botocore, knows no conditions for what it writes."""
+    from botocore.exceptions import ParamValidationError
+
+    cause = error if error.__cause__ is None else error.__cause__
+    is_refused = _status_of(error) == 501 or _code_of(error) in _UNKNOWN_CODES
+    return is_refused or isinstance(cause, ParamValidationError)
+
+
+def end_unseen_retries(fs: Any) -> None:
+    """Have aiohttp not send again what breaks, at once: who was quicker could not be told."""
+    session = getattr(getattr(getattr(fs, "_s3", None), "_endpoint", None), "http_session", None)
+    for each in (getattr(session, "_sessions", None) or {}).values():
+        if hasattr(each, "_retry_connection"):
+            each._retry_connection = False
 
 
 def _is_silence(error: Exception) -> bool:

@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, Protocol
 
+from virtualzarr.stores.conditional import Replaced
 from virtualzarr.stores.credentials import Keyring
 from virtualzarr.stores.fingerprints import Fingerprint, check_length
 from virtualzarr.stores.ftp import FtpTransport
@@ -63,8 +64,14 @@ class Transport(Protocol):
         """Return all files below a folder; whatever cannot be listed is an error."""
         ...
 
-    def write(self, path: str, data: bytes) -> None:
-        """Give a file these bytes."""
+    def write(self, path: str, data: bytes, replaced: Replaced | None = None) -> None:
+        """Give a file these bytes; where the service keeps conditions, only if it may.
+
+        Raises
+        ------
+        ConflictError
+            What is there is not what may be replaced.
+        """
         ...
 
     def put(self, path: str, local: str, *, has_folders: bool) -> None:

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 from virtualzarr.errors import SourceError, UnsupportedError, VirtualZarrError
 from virtualzarr.stores.adapted import AdaptedStore, ByteSpan
+from virtualzarr.stores.conditional import Replaced
 from virtualzarr.stores.files import Buffer
 from virtualzarr.stores.forks import check_not_forked
 from virtualzarr.stores.fsspec import is_pattern
@@ -86,8 +87,8 @@ class ZarrPythonStore(AdaptedStore):
             size = self.size(key)
             yield key, -1 if size is None else size
 
-    def put(self, key: str, data: Buffer) -> None:
-        """Store a value."""
+    def put(self, key: str, data: Buffer, replaced: Replaced | None = None) -> None:
+        """Store a value, whatever is there: stores of zarr-python have no conditions."""
         from zarr.core.buffer import default_buffer_prototype
 
         buffer = default_buffer_prototype().buffer.from_bytes(bytes(data))

@@ -1,0 +1,214 @@
+"""Writers of one key in S3 at the same time: no change of any of them is lost, nor made twice."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+
+import numpy as np
+import pytest
+import zarr
+
+import virtualzarr as vz
+from tests.dataset.s3_server import running
+from virtualzarr.errors import NodeExistsError
+from virtualzarr.stores import FsspecStore
+from virtualzarr.stores.conditional import ConflictError, Replaced, replace_value
+from virtualzarr.stores.open_store import open_store
+
+pytest.importorskip("s3fs")
+
+
+@pytest.fixture
+def bucket(monkeypatch):
+    monkeypatch.setattr(vz.config, "retry_seconds", 0.002)
+    with running() as bucket:
+        yield bucket
+
+
+def open_s3(bucket, library="fsspec"):
+    if library == "fsspec":
+        return FsspecStore("s3://bucket/a", bucket.options())
+    return open_store(obstore_of(bucket.url))
+
+
+def obstore_of(url):
+    obstore = pytest.importorskip("obstore.store")
+    return obstore.S3Store(
+        "bucket", prefix="a", endpoint=url, access_key_id="me", secret_access_key="x",
+        region="here", client_options={"allow_http": True},
+    )  # fmt: skip
+
+
+def add(number):
+    return lambda old: (old or b"") + number
+
+
+def once(bucket, fault, method="PUT"):
+    left = [fault]
+    bucket.fault = lambda given, path: left.pop() if left and given == method else None
+    return left
+
+
+@pytest.mark.parametrize("library", ["fsspec", "obstore"])
+@pytest.mark.parametrize("there", [None, b"0"])
+def test_what_others_write_meanwhile_is_not_lost(bucket, library, there):
+    store = open_s3(bucket, library)
+    if there is not None:
+        store.set("k", there)
+    others = [b"1", b"2", b"3"]
+
+    def fault(method, path):
+        if method == "PUT" and others:
+            bucket.store("bucket/a/k", bucket.objects.get("bucket/a/k", b"") + others.pop(0), {})
+
+    bucket.fault = fault
+    store.update("k", add(b"x"))
+    assert bucket.objects["bucket/a/k"] == (there or b"") + b"123x"
+
+
+@pytest.mark.parametrize("library", ["fsspec", "obstore"])
+@pytest.mark.parametrize("fault", ["lost", "failed", "reset", "abort", 500, 503])
+@pytest.mark.parametrize("there", [None, b"0"])
+def test_changes_whose_answers_are_lost_are_made_once(bucket, library, there, fault):
+    store = open_s3(bucket, library)
+    if there is not None:
+        store.set("k", there)
+    left = once(bucket, fault)
+    store.update("k", add(b"x"))
+    assert not left
+    assert bucket.objects["bucket/a/k"] == (there or b"") + b"x"
+
+
+@pytest.mark.parametrize("library", ["fsspec", "obstore"])
+def test_what_others_delete_meanwhile(bucket, library):
+    store = open_s3(bucket, library)
+    store.set("k", b"0")
+    left = [True]
+
+    def fault(method, path):
+        if method == "PUT" and left:
+            del bucket.objects["bucket/a/k"], left[:]
+
+    bucket.fault = fault
+    store.update("k", add(b"x"))
+    assert bucket.objects["bucket/a/k"] == b"x"
+
+
+@pytest.mark.parametrize("library", ["fsspec", "obstore"])
+@pytest.mark.parametrize("answer", [None, (501, {}), (400, {})])
+def test_services_that_know_no_conditions(bucket, library, answer):
+    """They are written to all the same; the last wins there."""
+    if library == "obstore" and answer is not None:
+        pytest.skip("obstore says so of stores, and not of services")
+    bucket.is_strict = False
+    perform = bucket.perform
+
+    def refuse(method, path, headers, body):
+        if answer and method == "PUT" and {"If-Match", "If-None-Match"} & {*headers}:
+            return *answer, b"<Error><Code>NotImplemented</Code></Error>"
+        return perform(method, path, headers, body)
+
+    bucket.perform = refuse
+    store = open_s3(bucket, library)
+    for number in (b"1", b"2"):
+        store.update("k", add(number))
+    assert bucket.objects["bucket/a/k"] == b"12"
+
+
+@pytest.mark.parametrize("library", ["fsspec", "obstore"])
+@pytest.mark.parametrize("fault", ["lost", "failed"])
+def test_who_creates_a_node_and_hears_nothing_of_it_has_created_it(bucket, library, fault):
+    left = once(bucket, fault)
+    array = vz.create_array(open_s3(bucket, library), data=[1, 2])
+    assert not left
+    assert array[...].tolist() == [1, 2]
+
+
+@pytest.mark.parametrize("library", ["fsspec", "obstore"])
+def test_one_of_two_creates_a_node(bucket, library):
+    left = [True]
+
+    def create(method, path):
+        if method == "PUT" and left:
+            left.clear()
+            other = "obstore" if library == "fsspec" else "fsspec"
+            vz.create_array(open_s3(bucket, other), data=[3, 4])
+
+    bucket.fault = create
+    with pytest.raises(NodeExistsError):
+        vz.create_array(open_s3(bucket, library), data=[5, 6])
+    assert vz.open(open_s3(bucket, library))[...].tolist() == [3, 4]
+
+
+def test_a_value_that_others_write_all_the_time(monkeypatch):
+    monkeypatch.setattr(vz.config, "retry_seconds", 0)
+    with pytest.raises(ConflictError):
+        replace_value(lambda: (b"", "tag"), refuse, lambda old: b"new")
+
+
+def refuse(value, replaced):
+    assert replaced == Replaced("tag")
+    raise ConflictError("somebody else wrote it")
+
+
+WORKER = """
+import json, sys
+import numpy as np
+import virtualzarr as vz
+kind, url, name, job = sys.argv[1:]
+if kind == "fsspec":
+    options = {"key": "t", "secret": "t", "client_kwargs": {"endpoint_url": url}}
+    root = vz.open_group("s3://bucket/a", mode="r+", storage_options=options)
+else:
+    from tests.stores.test_conditional import obstore_of
+    root = vz.open_group(obstore_of(url), mode="r+")
+print("ready", flush=True)
+sys.stdin.readline()
+for number in range(4):
+    if job == "append":
+        root[name].append(np.full(2, number))
+    elif job == "create":
+        root.create_array(f"{name}{number}", data=[number])
+    elif job == "attributes":
+        root.attrs[f"{name}{number}"] = number
+    else:
+        root["shared"][number + 4 * (name == "y")] = number + 1
+"""
+
+
+@pytest.mark.parametrize("kind", ["fsspec", "obstore"])
+@pytest.mark.parametrize("zarr_format", [2, 3])
+@pytest.mark.parametrize("job", ["append", "create", "attributes", "chunk"])
+def test_two_processes_in_one_group(bucket, kind, zarr_format, job):
+    """Also those that trust consolidated metadata see all that both have written."""
+    options = bucket.options()
+    root = vz.create_group("s3://bucket/a", zarr_format=zarr_format, storage_options=options)
+    for name in ("x", "y", "shared"):
+        root.create_array(name, data=np.zeros(8, int), chunks=(8,))
+    root.consolidate_metadata()
+    bucket.latency = 0.004
+    command = [sys.executable, "-c", WORKER, kind, bucket.url]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    workers = [subprocess.Popen([*command, name, job], **pipes) for name in "xy"]
+    for worker in workers:
+        assert worker.stdout.readline() == "ready\n"
+    for worker in workers:
+        threading.Thread(target=worker.communicate, args=("go\n",)).start()
+    for worker in workers:
+        assert worker.wait(60) == 0
+    bucket.latency = 0
+    found = vz.open("s3://bucket/a", storage_options=options)
+    theirs = zarr.open_group("s3://bucket/a", mode="r", storage_options=options)
+    for group in (found, theirs):
+        if job == "append":
+            for name in "xy":
+                assert group[name][8:].tolist() == [0, 0, 1, 1, 2, 2, 3, 3]
+        elif job == "create":
+            names = [f"{name}{number}" for name in "xy" for number in range(4)]
+            assert sorted(group) == sorted(["x", "y", "shared", *names])
+        elif job == "attributes":
+            assert len(group.attrs) == 8
+        else:
+            assert group["shared"][...].tolist() == [1, 2, 3, 4] * 2
