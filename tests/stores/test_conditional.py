@@ -212,3 +212,19 @@ def test_two_processes_in_one_group(bucket, kind, zarr_format, job):
             assert len(group.attrs) == 8
         else:
             assert group["shared"][...].tolist() == [1, 2, 3, 4] * 2
+
+
+@pytest.mark.parametrize("zarr_format", [2, 3])
+def test_attributes_that_others_delete_meanwhile(bucket, zarr_format):
+    root = vz.create_group(open_s3(bucket), zarr_format=zarr_format, attributes={"a": 1, "b": 2})
+    other = vz.open_group(open_s3(bucket, "obstore"), mode="r+")
+    left = [True]
+
+    def fault(method, path):
+        if method == "PUT" and left:
+            left.clear()
+            del other.attrs["a"]
+
+    bucket.fault = fault
+    root.attrs["b"] = 3
+    assert dict(root.attrs) == dict(vz.open(open_s3(bucket)).attrs) == {"b": 3}

@@ -105,6 +105,7 @@ def update_attributes(store: Store, path: str, zarr_format: int, change: Change)
     name = "zarr.json" if zarr_format == 3 else ".zattrs"
 
     def rewrite(old: bytes | None) -> bytes:
+        result.clear()  # another writer was quicker
         document: Document = {} if old is None else load_document(old, store, path)
         if zarr_format == 2:
             # .zattrs also has the dimension names, which are no attributes but must survive.

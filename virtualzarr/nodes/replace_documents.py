@@ -119,6 +119,7 @@ def _announce(
 
     def write(old: bytes | None) -> bytes | None:
         nonlocal announced
+        announced = False
         group = None if old is None else loads_json(old)
         nodes = _consolidated_nodes(group)
         if "" in documents or group is None or (nodes is None and len(documents) == 1):
@@ -148,6 +149,7 @@ def _replace(
         # After a crash another process may have settled the commit: its result is ours, too.
         if not announced or not _is_same(stored, members):
             _check_unchanged(store, root, path, stored, before, announced)
+        document.clear()  # another writer was quicker
         document.update({**(stored or {}), **members})
         return dumps_json(document)
 
