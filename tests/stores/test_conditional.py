@@ -14,7 +14,7 @@ import virtualzarr as vz
 from tests.dataset.s3_server import running
 from virtualzarr.errors import NodeExistsError
 from virtualzarr.stores import FsspecStore
-from virtualzarr.stores.conditional import ConflictError, Replaced, replace_value
+from virtualzarr.stores.conditional import ConflictError, replace_value
 from virtualzarr.stores.open_store import open_store
 
 pytest.importorskip("s3fs")
@@ -142,15 +142,52 @@ def test_one_of_two_creates_a_node(bucket, library):
     assert vz.open(open_s3(bucket, library))[...].tolist() == [3, 4]
 
 
-def test_a_value_that_others_write_all_the_time(monkeypatch):
+class Value:
+    """A value that `conflict` is told of before each write."""
+
+    def __init__(self, data, conflict=lambda value: None):
+        self.data, self.tag, self.conflict = data, 0, conflict
+
+    def read(self):
+        return self.data, None if self.data is None else str(self.tag)
+
+    def write(self, data, replaced):
+        self.conflict(self)
+        if replaced is not None and replaced.tag != self.read()[1]:
+            raise ConflictError("somebody else wrote it")
+        self.write_freely(data)
+
+    def write_freely(self, data):
+        self.data, self.tag = data, self.tag + 1
+
+
+@pytest.fixture
+def impatient(monkeypatch):
     monkeypatch.setattr(vz.config, "retry_seconds", 0)
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_value_that_others_write_all_the_time():
+    value = Value(b"", lambda value: value.write_freely(value.data + b"1"))
     with pytest.raises(ConflictError):
-        replace_value(lambda: (b"", "tag"), refuse, lambda old: b"new")
+        replace_value(value.read, value.write, add(b"x"))
+    assert {*value.data} == {*b"1"}
 
 
-def refuse(value, replaced):
-    assert replaced == Replaced("tag")
-    raise ConflictError("somebody else wrote it")
+@pytest.mark.usefixtures("impatient")
+def test_tags_that_are_not_those_of_conditions():
+    """Of a service that makes new ones for each answer; it is written to all the same."""
+    value = Value(b"0", lambda value: setattr(value, "tag", value.tag + 1))
+    replace_value(value.read, value.write, add(b"x"))
+    assert value.data == b"0x"
+
+
+@pytest.mark.usefixtures("impatient")
+def test_what_is_there_and_not_shown_is_not_written_over():
+    value = Value(b"secret")
+    with pytest.raises(ConflictError):
+        replace_value(lambda: (None, None), value.write, add(b"x"))
+    assert value.data == b"secret"
 
 
 WORKER = """

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from virtualzarr.stores.files import Buffer
     from virtualzarr.stores.store import Change
 
-_MOST_CONFLICTS, _LONGEST = 100, 5
+_MOST_CONFLICTS, _MOST_ALIKE, _LONGEST = 100, 3, 5
 
 
 class Replaced(NamedTuple):
@@ -59,20 +59,33 @@ def replace_value(
     Raises
     ------
     ConflictError
-        Others write it faster than that.
+        Others write it faster than that; or the service says that there is a value, and shows none.
     """
+    before: bytes | None = b""
+    alike = 0
     for conflicts in count():
         old, tag = read()
         new = change(old)
         if new is old:
             return
-        is_weak = old is not None and (tag is None or tag.startswith("W/"))
+        alike = alike + 1 if conflicts and old == before else 0
+        before = old
         try:
-            write(new, None if is_weak else Replaced(tag))
+            write(new, None if _is_vain(old, tag, alike) else Replaced(tag))
             return
         except ConflictError as error:
             if error.may_be_own and read()[0] == new:
                 return
-            if conflicts == _MOST_CONFLICTS:
+            if conflicts == _MOST_CONFLICTS or (old is None and alike == _MOST_ALIKE):
                 raise
         time.sleep(back_off_seconds(min(conflicts, _LONGEST)))
+
+
+def _is_vain(old: bytes | None, tag: str | None, alike: int) -> bool:
+    """Tell whether no condition can be set: versions are not told, or cannot be asked for.
+
+    A service that says again and again that a value has changed, and shows the same, has other
+    tags than those that it tells.
+    """
+    is_told = tag is not None and not tag.startswith("W/")
+    return old is not None and (not is_told or alike == _MOST_ALIKE)
