@@ -12,7 +12,7 @@ import zarr
 
 import virtualzarr as vz
 from tests.dataset.s3_server import running
-from virtualzarr.errors import NodeExistsError
+from virtualzarr.errors import MismatchError, NodeExistsError
 from virtualzarr.stores import FsspecStore
 from virtualzarr.stores.conditional import ConflictError, replace_value
 from virtualzarr.stores.open_store import open_store
@@ -100,8 +100,6 @@ def test_what_others_delete_meanwhile(bucket, library):
 @pytest.mark.parametrize("answer", [None, (501, {}), (400, {})])
 def test_services_that_know_no_conditions(bucket, library, answer):
     """They are written to all the same; the last wins there."""
-    if library == "obstore" and answer is not None:
-        pytest.skip("obstore says so of stores, and not of services")
     bucket.is_strict = False
     perform = bucket.perform
 
@@ -251,6 +249,33 @@ def test_two_processes_in_one_group(bucket, kind, zarr_format, job):
             assert group["shared"][...].tolist() == [1, 2, 3, 4] * 2
 
 
+@pytest.mark.parametrize("library", ["fsspec", "obstore"])
+@pytest.mark.parametrize("fault", ["reset", "abort", 500, 503])
+def test_what_others_write_alike_is_not_ones_own(bucket, library, fault):
+    """A request that failed, and the same by somebody else: one of two has done it."""
+    vz.create_group(open_s3(bucket))
+    other = "obstore" if library == "fsspec" else "fsspec"
+    left = []
+
+    def fail(method, path):
+        if method != "PUT" or not left or not path.endswith("a/x/zarr.json"):
+            return None
+        left.pop()()
+        return fault
+
+    bucket.fault = fail
+    left.append(lambda: vz.create_array(open_s3(bucket, other), data=[1, 2], name="x"))
+    with pytest.raises(NodeExistsError):
+        vz.create_array(open_s3(bucket, library), data=[3, 4], name="x")
+    assert not left
+    array = vz.open_array(open_s3(bucket, library), "x", mode="r+")
+    assert array[...].tolist() == [1, 2]
+    left.append(lambda: vz.open_array(open_s3(bucket, other), "x", mode="r+").append([5, 6]))
+    with pytest.raises(MismatchError):
+        array.append([7, 8])
+    assert vz.open_array(open_s3(bucket), "x").shape == (4,)
+
+
 @pytest.mark.parametrize("zarr_format", [2, 3])
 def test_attributes_that_others_delete_meanwhile(bucket, zarr_format):
     root = vz.create_group(open_s3(bucket), zarr_format=zarr_format, attributes={"a": 1, "b": 2})
@@ -265,3 +290,32 @@ def test_attributes_that_others_delete_meanwhile(bucket, zarr_format):
     bucket.fault = fault
     root.attrs["b"] = 3
     assert dict(root.attrs) == dict(vz.open(open_s3(bucket)).attrs) == {"b": 3}
+
+
+@pytest.mark.parametrize("library", ["fsspec", "obstore"])
+@pytest.mark.parametrize("kind", ["group", "array", "member", "group within"])
+def test_two_that_open_or_make_a_node_have_it(bucket, library, kind):
+    """One of them makes it; both open it."""
+    shape = {"shape": 3, "dtype": "i4"}
+    works = {
+        "group": lambda store: vz.open_group(store, mode="a"),
+        "array": lambda store: vz.open_array(store, mode="a", **shape),
+        "member": lambda store: vz.open_group(store, mode="r+").require_array("x", **shape),
+        "group within": lambda store: vz.open_group(store, mode="r+").require_group("g"),
+    }
+    if kind in ("member", "group within"):
+        vz.create_group(open_s3(bucket))
+    left = [True]
+
+    def fault(method, path):
+        if method == "PUT" and left:
+            left.clear()
+            works[kind](open_s3(bucket, "obstore" if library == "fsspec" else "fsspec"))
+
+    bucket.fault = fault
+    node = works[kind](open_s3(bucket, library))
+    assert not left
+    assert type(node) is (vz.Group if "group" in kind else vz.Array)
+    if kind == "array":
+        with pytest.raises(NodeExistsError):
+            vz.open_array(open_s3(bucket, library), mode="w-", **shape)

@@ -261,15 +261,25 @@ variable /]
     policy = CachePolicy(cache, recheck, recheck_cached_data)
     if assume is not False:
         array = _assume_array(resolved, assume, params, lasting)
-    elif (metadata := resolved.read("array")) is None:
-        # The store is resolved already, under the name of the document: it is not opened again.
-        options: Any = {"overwrite": resolved.mode == "w", "data": data, **params}
-        array = create_array(resolved.store, name=resolved.path, **options)
     else:
-        array = Array.from_store(metadata, resolved.store, resolved.path, is_stored=True)
-        check_params(array, resolved.store.uri, params)
+        array = _open_or_make(resolved, data, params)
     array.write_empty_chunks, array.fill_missing = write_empty_chunks, fill_missing
     array.cache_policy = policy
+    return array
+
+
+def _open_or_make(resolved: ResolvedTarget, data: Any, params: ArrayParams) -> Array:
+    """Return the array that is there, which must be as it is asked for, or make it."""
+    metadata = resolved.read("array")
+    if metadata is None:
+        # The store is resolved already, under the name of the document: it is not opened again.
+        options: Any = {"overwrite": resolved.mode == "w", "data": data, **params}
+        made = resolved.make(lambda: create_array(resolved.store, name=resolved.path, **options))
+        if made is not None:
+            return made
+        metadata = resolved.read("array")
+    array = Array.from_store(metadata, resolved.store, resolved.path, is_stored=True)
+    check_params(array, resolved.store.uri, params)
     return array
 
 

@@ -341,7 +341,11 @@ class Group(Mapping[str, "Array | Group"], Publishable):
         resolved = resolve(self.store, self._member_path(name), "a", zarr_format=zarr_format)
         # None if nothing is there; an array there is an error, and never replaced.
         if resolved.read("group") is None:
-            return self.create_group(name, attributes=attributes, zarr_format=zarr_format)
+            options: Any = {"attributes": attributes, "zarr_format": zarr_format}
+            made = resolved.make(lambda: self.create_group(name, **options))
+            if made is not None:
+                return made
+            resolved.read("group")
         self._repair(resolved.path, zarr_format)
         return self._group_at(resolved.path)
 

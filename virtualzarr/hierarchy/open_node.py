@@ -297,13 +297,12 @@ def open_group(
     resolved = resolve(store, path, mode, storage_options=storage_options, zarr_format=zarr_format)
     metadata = resolved.read("group")
     if metadata is None:
-        return create_group(
-            resolved.store,
-            path=resolved.path,
-            zarr_format=zarr_format,
-            attributes=attributes,
-            overwrite=resolved.mode == "w",
-        )
+        options: Any = {"zarr_format": zarr_format, "attributes": attributes}
+        options["overwrite"] = resolved.mode == "w"
+        made = resolved.make(lambda: create_group(resolved.store, path=resolved.path, **options))
+        if made is not None:
+            return made
+        metadata = resolved.read("group")
     group = build_node(metadata, resolved.store, resolved.path, use_consolidated=use_consolidated)
     assert isinstance(group, Group)
     return group

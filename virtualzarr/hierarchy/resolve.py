@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Literal, NamedTuple, get_args
+from collections.abc import Callable, Mapping
+from typing import Any, Literal, NamedTuple, TypeVar, get_args
 
-from virtualzarr.errors import NodeNotFoundError
+from virtualzarr.errors import NodeExistsError, NodeNotFoundError
 from virtualzarr.metadata import ArrayMetadata, GroupMetadata, loads_json, normalize_path
 from virtualzarr.nodes.documents import join, read_node
 from virtualzarr.nodes.replace_documents import settle_pending
 from virtualzarr.stores import Store, open_store
 from virtualzarr.stores.read_only import as_read_only
 from virtualzarr.stores.renamed_document import RenamedDocument
+
+T = TypeVar("T")
 
 Mode = Literal["r", "r+", "a", "w", "w-"]
 MODES = get_args(Mode)
@@ -63,6 +65,21 @@ class ResolvedTarget(NamedTuple):
         check_node_type(metadata, node_type, self.store, self.path)
         settle_pending(self.store, self.path, metadata)
         return metadata
+
+    def make(self, create: Callable[[], T]) -> T | None:
+        """Create the node; None where the mode opens one that another process was quicker to make.
+
+        Raises
+        ------
+        NodeExistsError
+            There is one already, or something else.
+        """
+        try:
+            return create()
+        except NodeExistsError:
+            if self.mode != "a" or self.read() is None:
+                raise
+            return None
 
 
 def resolve(

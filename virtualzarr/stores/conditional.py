@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from itertools import count
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -14,7 +15,14 @@ if TYPE_CHECKING:
     from virtualzarr.stores.files import Buffer
     from virtualzarr.stores.store import Change
 
+UNKNOWN_CODES = frozenset(["InvalidArgument", "InvalidRequest", "NotImplemented"])
+"""Codes of errors by which services of S3 of other makers refuse headers that they do not know."""
+
 _MOST_CONFLICTS, _MOST_ALIKE, _LONGEST = 100, 3, 5
+
+
+WRITE_NAME = "virtualzarr-write"
+"""The name in the metadata of an object under which its writer is."""
 
 
 class Replaced(NamedTuple):
@@ -24,21 +32,28 @@ class Replaced(NamedTuple):
     ----------
     tag : str, optional
         The entity tag of the value; None if there must be none.
+    writer : str
+        Names this write. It is stored with the value: the answer to a request may be lost, and be
+        sent again, when the value is no longer what was to be replaced.
     """
 
     tag: str | None
+    writer: str
+
+    @property
+    def metadata(self) -> dict[str, str]:
+        """What is stored with the value."""
+        return {WRITE_NAME: self.writer}
+
+    def is_own(self, metadata: Mapping[str, object]) -> bool:
+        """Tell whether a value is of this write, by what is stored with it."""
+        return any(
+            name.lower() == WRITE_NAME and value == self.writer for name, value in metadata.items()
+        )
 
 
 class ConflictError(SourceChangedError):
-    """Somebody else has written a value since it was read: nothing was written.
-
-    Attributes
-    ----------
-    may_be_own : bool
-        Whether it may have been this very write, sent before without an answer.
-    """
-
-    may_be_own = False
+    """Somebody else has written a value since it was read: nothing was written."""
 
 
 def replace_value(
@@ -71,11 +86,10 @@ def replace_value(
         alike = alike + 1 if conflicts and old == before else 0
         before = old
         try:
-            write(new, None if _is_vain(old, tag, alike) else Replaced(tag))
+            is_vain = _is_vain(old, tag, alike)
+            write(new, None if is_vain else Replaced(tag, secrets.token_hex(8)))
             return
-        except ConflictError as error:
-            if error.may_be_own and read()[0] == new:
-                return
+        except ConflictError:
             if conflicts == _MOST_CONFLICTS or (old is None and alike == _MOST_ALIKE):
                 raise
         time.sleep(back_off_seconds(min(conflicts, _LONGEST)))

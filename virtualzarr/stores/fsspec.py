@@ -11,7 +11,7 @@ from urllib.parse import quote, unquote
 
 from virtualzarr.config import config
 from virtualzarr.errors import SourceError, SourceNotFoundError, UnsupportedError
-from virtualzarr.stores.conditional import ConflictError, Replaced, replace_value
+from virtualzarr.stores.conditional import Replaced, replace_value
 from virtualzarr.stores.credentials import find_keyring, secrets_of
 from virtualzarr.stores.files import Buffer, ByteFile, Fingerprint, RemoteFile
 from virtualzarr.stores.fingerprints import LengthError, check_length
@@ -328,11 +328,9 @@ class FsspecStore:
     def _write(
         self, key: str, data: bytes, renewals: int | None, replaced: Replaced | None
     ) -> None:
-        path, uri, attempts = self._path(key), self.to_uri(key), 0
+        path, uri = self._path(key), self.to_uri(key)
 
         def write(transport: Transport) -> None:
-            nonlocal attempts
-            attempts += 1
             transport.write(path, data, replaced)
 
         keyring = find_keyring(self.storage_options)
@@ -344,9 +342,6 @@ class FsspecStore:
             )
         try:
             self.connection.change(write, uri, renewals)
-        except ConflictError as error:
-            error.may_be_own = attempts > 1
-            raise
         except SourceNotFoundError:
             if is_object_store(uri):
                 # Nor is a bucket made, whose name may be a typing error.

@@ -14,7 +14,7 @@ from virtualzarr.errors import (
     VirtualZarrError,
 )
 from virtualzarr.stores.adapted import AdaptedFile, AdaptedStore, ByteSpan
-from virtualzarr.stores.conditional import ConflictError, Replaced
+from virtualzarr.stores.conditional import UNKNOWN_CODES, ConflictError, Replaced
 from virtualzarr.stores.files import Buffer
 from virtualzarr.stores.foreign_errors import NAMED
 from virtualzarr.stores.retry import TransientError, retry_blocking
@@ -24,7 +24,7 @@ T = TypeVar("T")
 _STATUS = re.compile(r" - Server returned non-2xx status code: (\d{3})\b")
 _ANSWER = re.compile(r"(status code: \d{3}[^:\n]*)(.*?)(?:\n\nDebug source:|\Z)", re.DOTALL)
 _QUERY = re.compile(r"\?\S*")
-_REPEATED, _BROKEN = re.compile(r", after \d+ retries"), " - HTTP error: "
+_BROKEN = " - HTTP error: "
 _MISSING = ("404", "410")
 """All other failures say nothing of whether an object is there."""
 
@@ -115,36 +115,47 @@ class ObstoreStore(AdaptedStore):
         if replaced is None or not is_known or self._knows_no_conditions:
             self._request(lambda: self.store.put(self._lead + key, bytes(data)), key)
             return
-        mode = "create" if replaced.tag is None else {"e_tag": replaced.tag}
-        self._request(lambda: self._put_if(self._lead + key, bytes(data), mode), key)
+        self._request(lambda: self._put_if(self._lead + key, bytes(data), replaced), key)
 
-    def _put_if(self, path: str, data: bytes, mode: Any) -> None:
-        """Store an object on a condition; obstore sends such a request anew only if it is told."""
+    def _put_if(self, path: str, data: bytes, replaced: Replaced) -> None:
+        """Store an object on a condition; obstore sends some such requests anew, and not all."""
         from obstore import exceptions
 
-        attempts = 0
+        mode: Any = "create" if replaced.tag is None else {"e_tag": replaced.tag}
 
-        def attempt() -> ConflictError | None:
-            nonlocal attempts
-            attempts += 1
+        def attempt() -> bool:
             try:
-                self.store.put(path, data, mode=mode, use_multipart=False)
-            except (exceptions.AlreadyExistsError, exceptions.PreconditionError) as error:
-                conflict = ConflictError("somebody else wrote it", file=f"{self.uri}/{path}")
-                conflict.may_be_own = attempts > 1 or _REPEATED.search(str(error)) is not None
-                return conflict
+                self.store.put(
+                    path, data, mode=mode, attributes=replaced.metadata, use_multipart=False
+                )
+            except (exceptions.AlreadyExistsError, exceptions.PreconditionError):
+                return self._is_own(path, replaced)
             except (exceptions.NotSupportedError, NotImplementedError):
-                self.store.put(path, data)
-                self._knows_no_conditions = True
+                self._put_unconditionally(path, data)
             except exceptions.GenericError as error:
-                if _BROKEN not in str(error):
+                if _is_unknown(error):
+                    self._put_unconditionally(path, data)
+                elif _BROKEN in str(error):
+                    broken = exceptions.GenericError(describe_error(error))
+                    raise TransientError(broken) from None
+                else:
                     raise
-                raise TransientError(exceptions.GenericError(describe_error(error))) from None
-            return None
+            return True
 
-        conflict = retry_blocking(attempt)
-        if conflict is not None:  # not chained: see `_request`
-            raise conflict
+        is_done = retry_blocking(attempt)
+        if not is_done:  # not chained: see `_request`
+            raise ConflictError("somebody else wrote it", file=f"{self.uri}/{path}")
+
+    def _put_unconditionally(self, path: str, data: bytes) -> None:
+        self.store.put(path, data)
+        self._knows_no_conditions = True
+
+    def _is_own(self, path: str, replaced: Replaced) -> bool:
+        """Tell whether an object is what was to be written: the answer to that may be lost."""
+        with suppress(FileNotFoundError):
+            found = self.store.get(path, options={"head": True})
+            return replaced.is_own(found.attributes)
+        return False
 
     def remove(self, key: str) -> None:
         """Delete an object, there or not."""
@@ -203,6 +214,13 @@ def _is_missing(error: Exception) -> bool:
     """
     status = _STATUS.search(str(error))
     return isinstance(error, FileNotFoundError) if status is None else status[1] in _MISSING
+
+
+def _is_unknown(error: Exception) -> bool:
+    """Tell whether a service knows no conditions for what is written."""
+    status = _STATUS.search(str(error))
+    is_named = any(f"<Code>{code}</Code>" in str(error) for code in UNKNOWN_CODES)
+    return status is not None and (status[1] == "501" or is_named)
 
 
 def describe_error(error: Exception) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 
 from virtualzarr.errors import SourceError
 from virtualzarr.stores.async_transport import AsyncTransport, range_header
-from virtualzarr.stores.conditional import ConflictError, Replaced
+from virtualzarr.stores.conditional import UNKNOWN_CODES, ConflictError, Replaced
 from virtualzarr.stores.fingerprints import (
     Fingerprint,
     OutOfRangeError,
@@ -48,10 +48,6 @@ _EXPIRED_CODES = frozenset(["ExpiredToken", "ExpiredTokenException", "TokenRefre
 
 The last is what botocore has for an answer without a body, as those to HEAD are: this may be why.
 """
-
-
-_UNKNOWN_CODES = frozenset(["InvalidArgument", "InvalidRequest", "NotImplemented"])
-"""Codes of errors by which services of other makers refuse headers that they do not know."""
 
 
 _REDIRECTS = (301, 302, 307, 308)
@@ -237,18 +233,28 @@ class S3Transport(AsyncTransport):
         if replaced is None or self._knows_no_conditions:
             super().write(path, data)
             return
-        condition = {"IfNoneMatch": "*"} if replaced.tag is None else {"IfMatch": replaced.tag}
-        end_unseen_retries(self._fs)
+        options: dict[str, Any] = {"Metadata": replaced.metadata}
+        options |= {"IfNoneMatch": "*"} if replaced.tag is None else {"IfMatch": replaced.tag}
         try:
             # In one part, which conditions are for.
-            self.fs.pipe_file(path, data, chunksize=max(_PART, len(data)), **condition)
+            self.fs.pipe_file(path, data, chunksize=max(_PART, len(data)), **options)
         except Exception as error:
             if _is_conflict(error, replaced):
-                raise ConflictError("somebody else wrote it meanwhile", file=path) from error
-            if not _is_unknown(error):
+                if not self._is_own(path, replaced):
+                    raise ConflictError("somebody else wrote it meanwhile", file=path) from error
+            elif _is_unknown(error):
+                super().write(path, data)
+                self._knows_no_conditions = True
+            else:
                 raise
-            super().write(path, data)
-            self._knows_no_conditions = True
+
+    def _is_own(self, path: str, replaced: Replaced) -> bool:
+        """Tell whether an object is what was to be written: the answer to that may be lost."""
+        try:
+            head = self.fs.call_s3("head_object", **self._parameters(path))
+        except FileNotFoundError:
+            return False
+        return replaced.is_own(head.get("Metadata") or {})
 
     def is_refusal(self, error: Exception) -> bool:
         """Tell whether other credentials may be accepted."""
@@ -356,16 +362,8 @@ def _is_unknown(error: Exception) -> bool:
     from botocore.exceptions import ParamValidationError
 
     cause = error if error.__cause__ is None else error.__cause__
-    is_refused = _status_of(error) == 501 or _code_of(error) in _UNKNOWN_CODES
+    is_refused = _status_of(error) == 501 or _code_of(error) in UNKNOWN_CODES
     return is_refused or isinstance(cause, ParamValidationError)
-
-
-def end_unseen_retries(fs: Any) -> None:
-    """Have aiohttp not send again what breaks, at once: who was quicker could not be told."""
-    session = getattr(getattr(getattr(fs, "_s3", None), "_endpoint", None), "http_session", None)
-    for each in (getattr(session, "_sessions", None) or {}).values():
-        if hasattr(each, "_retry_connection"):
-            each._retry_connection = False
 
 
 def _is_silence(error: Exception) -> bool:
