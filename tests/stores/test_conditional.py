@@ -12,7 +12,7 @@ import zarr
 
 import virtualzarr as vz
 from tests.dataset.s3_server import running
-from virtualzarr.errors import MismatchError, NodeExistsError
+from virtualzarr.errors import MismatchError, NodeExistsError, WriteError
 from virtualzarr.stores import FsspecStore
 from virtualzarr.stores.conditional import ConflictError, replace_value
 from virtualzarr.stores.open_store import open_store
@@ -319,3 +319,25 @@ def test_two_that_open_or_make_a_node_have_it(bucket, library, kind):
     if kind == "array":
         with pytest.raises(NodeExistsError):
             vz.open_array(open_s3(bucket, library), mode="w-", **shape)
+
+
+@pytest.mark.parametrize("work", ["append", "attributes"])
+def test_what_is_done_is_not_said_to_have_failed(bucket, monkeypatch, work):
+    """Where only the consolidated metadata cannot be brought up to date."""
+    monkeypatch.setattr(vz.config, "retries", 1)
+    root = vz.create_group(open_s3(bucket))
+    root.create_array("x", data=[1, 2], attributes={"a": 1})
+    root.consolidate_metadata()
+    array = vz.open_array(open_s3(bucket), "x", mode="r+")
+    bucket.fault = lambda method, path: (
+        503 if method == "PUT" and path.endswith("a/zarr.json") else None
+    )
+    works = {"append": lambda: array.append([3]), "attributes": lambda: array.attrs.update(a=2)}
+    with pytest.raises(WriteError, match="it is done, but consolidated metadata do not say so"):
+        works[work]()
+    bucket.fault = lambda method, path: None
+    found = vz.open_array(open_s3(bucket), "x")
+    assert (found.shape, found.attrs["a"]) == (((3,), 1) if work == "append" else ((2,), 2))
+    root.consolidate_metadata()
+    found = vz.open(open_s3(bucket))["x"]
+    assert (found.shape, found.attrs["a"]) == (((3,), 1) if work == "append" else ((2,), 2))

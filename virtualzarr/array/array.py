@@ -402,7 +402,7 @@ class Array(ArrayProperties, Indexable, Publishable):
             The data have other lengths than the array along the other axes.
         MismatchError
             Another process resized the array at the same time, in a store where it need not wait:
-            what both wrote at the same place is that of one of them.
+            what both wrote at the same place is that of one of them. Datasets exclude that.
 
         Examples
         --------

@@ -10,7 +10,7 @@ from virtualzarr.errors import MismatchError, NodeNotFoundError, error_context
 from virtualzarr.metadata import ArrayMetadata, dumps_json, loads_json
 from virtualzarr.metadata.node_documents import parse_array, to_documents
 from virtualzarr.metadata.storage_transformers import fit_transformers
-from virtualzarr.nodes.consolidated import refresh_consolidated
+from virtualzarr.nodes.consolidated import refresh_written
 from virtualzarr.nodes.documents import join
 from virtualzarr.stores import Store
 from virtualzarr.stores.renamed_document import DOCUMENTS
@@ -95,7 +95,7 @@ def change_metadata(
         return data
 
     store.update(join(path, name), rewrite)
-    refresh_consolidated(store, path, {name: document}, version, subtree=False)
+    refresh_written(store, path, {name: document}, version)
     return result
 
 

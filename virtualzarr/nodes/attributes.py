@@ -12,7 +12,7 @@ from virtualzarr.metadata.create import to_plain_json
 from virtualzarr.metadata.json_documents import is_same_json
 from virtualzarr.metadata.storage_transformers import change_attributes
 from virtualzarr.metadata.v2 import DIMENSIONS
-from virtualzarr.nodes.consolidated import refresh_consolidated
+from virtualzarr.nodes.consolidated import refresh_written
 from virtualzarr.nodes.documents import Document, check_writable, join, load_document
 from virtualzarr.stores import Store
 from virtualzarr.stores.upgraded import is_dataset_root, upgraded_error
@@ -125,7 +125,7 @@ def update_attributes(store: Store, path: str, zarr_format: int, change: Change)
     if zarr_format == 2 and all(store.get(join(path, key)) is None for key in _NODES_OF_V2):
         raise _gone_error(store, path)  # whose attributes another node of the name would get
     store.update(join(path, name), rewrite)
-    refresh_consolidated(store, path, documents, zarr_format, subtree=False)
+    refresh_written(store, path, documents, zarr_format)
     return result
 
 

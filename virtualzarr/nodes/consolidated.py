@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any
 
-from virtualzarr.errors import NodeNotFoundError, UnsupportedError
+from virtualzarr.errors import NodeNotFoundError, SourceError, UnsupportedError, WriteError
 from virtualzarr.metadata import dumps_json
 from virtualzarr.nodes.documents import (
     DOCUMENT_NAMES,
@@ -135,6 +135,27 @@ def refresh_consolidated(
                          new=by_path(new) if zarr_format == 3 else new,
                          zarr_format=zarr_format)  # fmt: skip
         store.update(key, change)
+
+
+def refresh_written(
+    store: Store, path: str, documents: Mapping[str, Document], zarr_format: int
+) -> None:
+    """Bring consolidated metadata up to date with a node whose document was written just now.
+
+    Raises
+    ------
+    WriteError
+        They cannot be: who repeated what was done would do it twice.
+    """
+    try:
+        refresh_consolidated(store, path, documents, zarr_format, subtree=False)
+    except SourceError as error:
+        raise WriteError(
+            "it is done, but consolidated metadata do not say so, and have to be made anew: "
+            f"{error.message}",
+            file=store.uri,
+            variable=path or "/",
+        ) from error
 
 
 def members_of(document: Any, zarr_format: int) -> Document | None:
