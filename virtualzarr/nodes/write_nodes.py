@@ -82,7 +82,7 @@ def write_node(
         elif node is not None:
             raise _exists(store, path, node)
         if isinstance(metadata, ArrayMetadata):
-            _check_no_chunks(store, path, metadata)
+            _check_no_chunks(store, path, metadata, overwrite)
         _write_documents(store, path, encoded, renewals)
 
     ask_again(write)
@@ -125,7 +125,7 @@ def complete_node(store: Store, path: str, zarr_format: int) -> None:
     repair_consolidated(store, path, zarr_format)
 
 
-def _check_no_chunks(store: Store, path: str, metadata: ArrayMetadata) -> None:
+def _check_no_chunks(store: Store, path: str, metadata: ArrayMetadata, overwrite: bool) -> None:
     """Refuse chunks of an array that was deleted in part: they would be those of the new one."""
     encoding, ndim = metadata.key_encoding, len(metadata.shape)
     pattern, start = encoding.pattern(ndim), len(path) + 1 if path else 0
@@ -138,7 +138,7 @@ def _check_no_chunks(store: Store, path: str, metadata: ArrayMetadata) -> None:
         way_out = "overwrite=True deletes them" if path else "remove them"
         raise NodeExistsError(
             f"there is {key!r}, a chunk of no array, as an array leaves them that was deleted in "
-            f"part; {way_out}",
+            f"part; {'somebody else writes there just now' if overwrite else way_out}",
             file=store.uri,
             variable=path or "/",
         )
