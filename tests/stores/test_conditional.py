@@ -321,6 +321,32 @@ def test_two_that_open_or_make_a_node_have_it(bucket, library, kind):
             vz.open_array(open_s3(bucket, library), mode="w-", **shape)
 
 
+@pytest.mark.parametrize("library", ["fsspec", "obstore"])
+@pytest.mark.parametrize("options", [{"chunks": (8,)}, {"chunks": (2,), "shards": (8,)}])
+def test_chunks_that_others_fill_while_they_are_emptied(bucket, library, options):
+    """A deletion has no condition: the chunk is stored with fill values."""
+    array = vz.create_array(open_s3(bucket, library), shape=8, dtype="i8", **options)
+    array[:4] = 1
+    other = vz.open_array(open_s3(bucket, "obstore" if library == "fsspec" else "fsspec"))
+    left = []
+
+    def fault(method, path):
+        if method in ("PUT", "DELETE") and left:
+            left.pop()
+            other[4:] = 2
+
+    bucket.fault = fault
+    left.append(1)
+    array[:4] = 0
+    assert not left
+    assert array[...].tolist() == [0] * 4 + [2] * 4
+    array[:7] = 0
+    array[7:] = 0
+    assert vz.open_array(open_s3(bucket))[...].tolist() == [0] * 8
+    theirs = zarr.open_array("s3://bucket/a", mode="r", storage_options=bucket.options())
+    assert theirs[...].tolist() == [0] * 8
+
+
 @pytest.mark.parametrize("work", ["append", "attributes"])
 def test_what_is_done_is_not_said_to_have_failed(bucket, monkeypatch, work):
     """Where only the consolidated metadata cannot be brought up to date."""

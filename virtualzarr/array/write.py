@@ -205,9 +205,15 @@ class _WriteRequest:
             return None
         return codec.encode(block)
 
-    def update(self, key: str, change: Callable[[Buffer | None], bytes | None]) -> None:
+    def update(
+        self,
+        key: str,
+        change: Callable[[Buffer | None], bytes | None],
+        encode_empty: Callable[[], bytes],
+    ) -> None:
         """Change what is stored under a key, where nothing is if there never was."""
         chunks = self.chunks
+        has_conditions = getattr(chunks.store, "has_conditions", False)
 
         def update() -> None:
             renewals = chunks.renewals
@@ -215,7 +221,11 @@ class _WriteRequest:
             def change_stored(old: Buffer | None) -> bytes | None:
                 if old is None:
                     chunks.check_missing(renewals)
-                return change(old)
+                new = change(old)
+                if new is None and old is not None and has_conditions:
+                    # A deletion has none: what others write meanwhile would go with it.
+                    new = encode_empty()
+                return new
 
             # The store holds the key's lock from reading to writing, against others that merge.
             chunks.store.update(key, change_stored)
@@ -285,7 +295,11 @@ def _write_cell(
     try:
         codec = request.codec(shape)
         if not request.is_replaced(part):
-            request.update(key, partial(request.encode_merged, codec, part))
+            request.update(
+                key,
+                partial(request.encode_merged, codec, part),
+                lambda: codec.encode(full_block(shape, request.fill, request.metadata.dtype)),
+            )
         elif (data := request.encode_full(codec, part)) is None:
             store.delete(key)
         else:
@@ -360,7 +374,7 @@ class _ShardWrite:
         try:
             # A shard that is replaced as a whole is not read, which spares a request.
             if len(parts) < self.inside or not all(map(self.request.is_replaced, parts)):
-                self.request.update(self.key, change)
+                self.request.update(self.key, change, lambda: self.shard.join({}))
             elif (data := change(None)) is None:
                 store.delete(self.key)
             else:

@@ -21,8 +21,11 @@ UNKNOWN_CODES = frozenset(["InvalidArgument", "InvalidRequest", "NotImplemented"
 _MOST_CONFLICTS, _MOST_ALIKE, _LONGEST = 100, 3, 5
 
 
-WRITE_NAME = "virtualzarr-write"
-"""The name in the metadata of an object under which its writer is."""
+WRITE_NAME = "virtualzarrwriter"
+"""The name in the metadata of an object under which its writer is.
+
+Azure takes no hyphens in such names, and proxies drop headers with underscores.
+"""
 
 
 class Replaced(NamedTuple):

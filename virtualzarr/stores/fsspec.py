@@ -118,6 +118,11 @@ class FsspecStore:
         return Witnesses(keyring, self._is_shown, self.to_uri, keys)
 
     @property
+    def has_conditions(self) -> bool:
+        """Whether `update` keeps out other processes, as far as is known."""
+        return self.connection.has_conditions
+
+    @property
     def renewals(self) -> int:
         """How often credentials were replaced by others."""
         return self.connection.renewals

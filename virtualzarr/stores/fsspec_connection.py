@@ -248,6 +248,11 @@ class Connection:
         return self._transport.knows_lengths
 
     @property
+    def has_conditions(self) -> bool:
+        """Whether what is written may depend on what is there, as far as is known."""
+        return self._transport.has_conditions
+
+    @property
     def tells_versions(self) -> bool:
         """Whether each answer says of which version of a file it is."""
         return isinstance(self._transport, AsyncTransport)

@@ -111,6 +111,9 @@ class Listings:
     fs : fsspec.AbstractFileSystem
     """
 
+    has_conditions = False
+    """Whether `write` keeps conditions."""
+
     def __init__(self, fs: Any) -> None:
         self.fs = self._fs = fs
 

@@ -52,9 +52,9 @@ class ObstoreStore(AdaptedStore):
         super().__init__(f"obstore {type(store).__name__}{path and '/' + path}")
         self.store = store
         self._lead = f"{path}/" if path else ""
-        self._knows_no_conditions = False
-        self._is_google = type(store).__name__ == "GCSStore"
-        self._is_web = type(store).__name__ == "HTTPStore"
+        kind = type(store).__name__
+        self.has_conditions = kind in ("S3Store", "AzureStore", "MemoryStore")
+        self._is_web = kind == "HTTPStore"
 
     def fetch(self, key: str, span: ByteSpan) -> tuple[bytes, str | None] | None:
         """Return bytes of an object and its entity tag; None if there is no object."""
@@ -110,9 +110,7 @@ class ObstoreStore(AdaptedStore):
 
     def put(self, key: str, data: Buffer, replaced: Replaced | None = None) -> None:
         """Store an object; only in the place of what may be replaced, if the store knows that."""
-        # Google's service compares generations, and no tags.
-        is_known = replaced is not None and not (self._is_google and replaced.tag)
-        if replaced is None or not is_known or self._knows_no_conditions:
+        if replaced is None or not self.has_conditions:
             self._request(lambda: self.store.put(self._lead + key, bytes(data)), key)
             return
         self._request(lambda: self._put_if(self._lead + key, bytes(data), replaced), key)
@@ -148,7 +146,7 @@ class ObstoreStore(AdaptedStore):
 
     def _put_unconditionally(self, path: str, data: bytes) -> None:
         self.store.put(path, data)
-        self._knows_no_conditions = True
+        self.has_conditions = False
 
     def _is_own(self, path: str, replaced: Replaced) -> bool:
         """Tell whether an object is what was to be written: the answer to that may be lost."""

@@ -151,7 +151,7 @@ class S3Transport(AsyncTransport):
 
     def __init__(self, fs: Any) -> None:
         super().__init__(fs)
-        self._knows_no_conditions = False
+        self.has_conditions = True  # until the service says that it knows none
         # Options of nobody else: `filesystem` has added `without_own_retries` to them.
         fs.retries = 1
         # Options that make no sense are an error of the first request, as s3fs says it.
@@ -230,7 +230,7 @@ class S3Transport(AsyncTransport):
 
     def write(self, path: str, data: bytes, replaced: Replaced | None = None) -> None:
         """Store an object; only in the place of what may be replaced, if the service knows that."""
-        if replaced is None or self._knows_no_conditions:
+        if replaced is None or not self.has_conditions:
             super().write(path, data)
             return
         options: dict[str, Any] = {"Metadata": replaced.metadata}
@@ -244,7 +244,7 @@ class S3Transport(AsyncTransport):
                     raise ConflictError("somebody else wrote it meanwhile", file=path) from error
             elif _is_unknown(error):
                 super().write(path, data)
-                self._knows_no_conditions = True
+                self.has_conditions = False
             else:
                 raise
 

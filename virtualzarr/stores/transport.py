@@ -36,9 +36,13 @@ class Transport(Protocol):
         Whether a limit costs no other request.
     must_ask_versions : bool
         Whether answers tell nothing of versions, which have to be asked for before and after.
+    has_conditions : bool
+        Whether `write` keeps conditions, as far as is known.
     """
 
     fs: Any
+
+    has_conditions: bool
 
     knows_lengths: bool
 
