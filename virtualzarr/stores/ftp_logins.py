@@ -6,6 +6,7 @@ import ftplib
 import os
 import re
 from collections.abc import Hashable, Mapping
+from hashlib import sha256
 from typing import Any
 from weakref import WeakSet
 
@@ -29,7 +30,8 @@ def log_in(uri: str, options: Mapping[str, Any]) -> tuple[Any, str]:
     import fsspec
 
     url = parse_url(uri)
-    key: Hashable = os.getpid(), url.scheme, url.netloc, repr(sorted(options.items(), key=repr))
+    login = repr((url.netloc, sorted(options.items(), key=repr))).encode()
+    key = os.getpid(), url.scheme, sha256(login).digest()  # passwords are no keys
 
     def attempt() -> tuple[Any, str]:
         try:
