@@ -34,7 +34,7 @@ from virtualzarr.stores.credentials import (
 )
 from virtualzarr.stores.fingerprints import Fingerprint, as_source_error, check_unchanged
 from virtualzarr.stores.foreign_errors import hide_requests
-from virtualzarr.stores.ftp_logins import is_full, log_in
+from virtualzarr.stores.ftp_logins import describe_login, log_in, logs_in_at_once
 from virtualzarr.stores.listing import Entry, beneath_caches, glob
 from virtualzarr.stores.location import Location
 from virtualzarr.stores.option_names import check_options
@@ -49,7 +49,7 @@ from virtualzarr.stores.s3 import (
     without_own_retries,
 )
 from virtualzarr.stores.transport import Answer, MemberTransport, Transport, transport_for
-from virtualzarr.stores.uris import is_cached, is_web, origin_of, parse_url, split_archives
+from virtualzarr.stores.uris import is_cached, is_web, parse_url, split_archives
 from virtualzarr.stores.web_sessions import with_own_session
 
 T = TypeVar("T")
@@ -57,7 +57,6 @@ T = TypeVar("T")
 _UNKNOWN = b"?"
 
 _S3 = ("s3://", "s3a://")
-_LOGGED_IN = ("ftp://", "ftps://", "sftp://", "ssh://", "smb://")
 
 _TRANSPORTS = 16
 """Transports of one connection, each by a credential of its own."""
@@ -85,7 +84,7 @@ def filesystem(location: Location, credential: Credential | None = None) -> tupl
     """
     uri, options = location.uri, without_keyring(location.storage_options)
     keyring = find_keyring(location.storage_options)
-    provider = None if keyring is None or not _logs_in_at_once(uri) else keyring.find(uri)
+    provider = None if keyring is None or not logs_in_at_once(uri) else keyring.find(uri)
     # All others ask for it at each request, when it may be another one.
     if credential is None and provider is not None:
         credential = provider.get()
@@ -107,7 +106,7 @@ def filesystem(location: Location, credential: Credential | None = None) -> tupl
     try:
         if any(link.startswith(_S3) for link in uri.split("::")):
             note_environment()
-        open_url = log_in if _logs_in_at_once(uri) else _url_to_fs
+        open_url = log_in if logs_in_at_once(uri) else _url_to_fs
         fs, path = open_url(uri, with_request_loop(uri, options))
     except ImportError as error:
         raise MissingDependencyError(
@@ -117,7 +116,7 @@ def filesystem(location: Location, credential: Credential | None = None) -> tupl
         raise UnsupportedError(f"cannot open the URL: {error}", file=uri) from error
     except Exception as error:
         hide_requests(error, secrets_of(location.storage_options, uri))
-        raise _describe(error, uri, provider) from error
+        raise describe_login(error, uri, provider) from error
     return fs, path
 
 
@@ -128,24 +127,8 @@ def _url_to_fs(uri: str, options: Mapping[str, Any]) -> tuple[Any, str]:
     return fs, path
 
 
-def _describe(error: Exception, uri: str, provider: Provider | None) -> SourceError:
-    """Return the error for a file system that cannot be made, with what to do about a login."""
-    # The status of FTP for a login that is missing or wrong.
-    is_refused = type(error).__module__ == "ftplib" and str(error).startswith("530")
-    if not is_refused or is_full(error):
-        return as_source_error(error, uri)
-    protocol, host, port = origin_of(uri)
-    advice = advise_login(provider, f"{protocol}://{host}:{port}")
-    return SourceError(f"the server answered {error}: {advice}", file=uri)
-
-
 def _is_s3(uri: str) -> bool:
     return uri.startswith(_S3) and "::" not in uri
-
-
-def _logs_in_at_once(uri: str) -> bool:
-    """Tell whether the file system of a URL logs in when it is made, and not by each request."""
-    return uri.lower().startswith(_LOGGED_IN) and "::" not in uri
 
 
 def _check_headers(options: Mapping[str, Any]) -> None:
@@ -220,7 +203,7 @@ class Connection:
             if self.archive is None
             else MemberTransport(self._fs, self.archive)
         )
-        if _logs_in_at_once(self.location.uri):
+        if logs_in_at_once(self.location.uri):
             provider = self._find_provider(self.location.uri)
             if provider is not None:
                 self._by_credential[provider.get()] = self._transport

@@ -10,13 +10,24 @@ from hashlib import sha256
 from typing import Any
 from weakref import WeakSet
 
+from virtualzarr.errors import SourceError
+from virtualzarr.stores.credential_providers import Provider
+from virtualzarr.stores.credentials import advise_login
+from virtualzarr.stores.fingerprints import as_source_error
 from virtualzarr.stores.forks import ForkSafeLock
 from virtualzarr.stores.retry import TransientError, retry_blocking
-from virtualzarr.stores.uris import parse_url
+from virtualzarr.stores.uris import origin_of, parse_url
+
+_LOGGED_IN = ("ftp://", "ftps://", "sftp://", "ssh://", "smb://")
 
 _FULL = re.compile(r"too many|maximum|limit", re.IGNORECASE)
 _live: dict[Hashable, WeakSet[Any]] = {}
 _lock = ForkSafeLock()
+
+
+def logs_in_at_once(uri: str) -> bool:
+    """Tell whether the file system of a URL logs in when it is made, and not by each request."""
+    return uri.lower().startswith(_LOGGED_IN) and "::" not in uri
 
 
 def log_in(uri: str, options: Mapping[str, Any]) -> tuple[Any, str]:
@@ -80,3 +91,14 @@ def _may_pass(error: Exception) -> bool:
     is_lasting = isinstance(error, ConnectionRefusedError)
     is_broken = isinstance(error, ConnectionError | EOFError | ftplib.error_temp)
     return is_broken and not is_lasting
+
+
+def describe_login(error: Exception, uri: str, provider: Provider | None) -> SourceError:
+    """Return the error for a file system that cannot be made, with what to do about a login."""
+    # The status of FTP for a login that is missing or wrong.
+    is_refused = type(error).__module__ == "ftplib" and str(error).startswith("530")
+    if not is_refused or is_full(error):
+        return as_source_error(error, uri)
+    protocol, host, port = origin_of(uri)
+    advice = advise_login(provider, f"{protocol}://{host}:{port}")
+    return SourceError(f"the server answered {error}: {advice}", file=uri)

@@ -258,11 +258,6 @@ class S3Transport(AsyncTransport):
 
     def is_refusal(self, error: Exception) -> bool:
         """Tell whether other credentials may be accepted."""
-        from botocore.exceptions import ClientError
-
-        cause = error if error.__cause__ is None else error.__cause__
-        if not isinstance(cause, ClientError):
-            return False
         return _status_of(error) in (401, 403) or _code_of(error) in _EXPIRED_CODES
 
     def as_transient(self, error: Exception) -> TransientError | None:
@@ -326,24 +321,23 @@ _HANDLERS: dict[str, Callable[..., None]] = {
 }
 
 
-def _status_of(error: Exception) -> int | None:
-    """Return the status by which S3 answered, if an error is about an answer."""
+def _answer_of(error: Exception) -> Mapping[str, Any]:
+    """Return what S3 answered, if an error is about an answer; nothing otherwise."""
     from botocore.exceptions import ClientError
 
     cause = error if error.__cause__ is None else error.__cause__
-    if not isinstance(cause, ClientError):
-        return None
-    status: int | None = cause.response.get("ResponseMetadata", {}).get("HTTPStatusCode")
+    return cause.response if isinstance(cause, ClientError) else {}
+
+
+def _status_of(error: Exception) -> int | None:
+    """Return the status by which S3 answered, if an error is about an answer."""
+    status: int | None = _answer_of(error).get("ResponseMetadata", {}).get("HTTPStatusCode")
     return status
 
 
 def _code_of(error: Exception) -> str | None:
-    from botocore.exceptions import ClientError
-
-    cause = error if error.__cause__ is None else error.__cause__
-    if not isinstance(cause, ClientError):
-        return None
-    code: str | None = cause.response.get("Error", {}).get("Code")
+    """Return the code by which S3 named an error."""
+    code: str | None = _answer_of(error).get("Error", {}).get("Code")
     return code
 
 
