@@ -137,3 +137,27 @@ def test_consolidation_of_a_group_that_goes_away(root, monkeypatch):
     with pytest.raises(NodeNotFoundError):
         group.consolidate_metadata()
     assert sorted(root) == ["a"]
+
+
+@pytest.mark.parametrize("folder", ["c", "c/1"])
+@pytest.mark.parametrize("is_moved", [False, True])
+def test_folders_of_chunks_that_lead_nowhere(tmp_path, folder, is_moved):
+    """As on a disk that is not mounted; or by a link that was moved with the array."""
+    values = np.arange(1, 9).reshape(2, 4)
+    root = vz.create_group(tmp_path / "r")
+    root.create_array("x", data=values, chunks=(1, 4))
+    os.rename(tmp_path / "r/x" / folder, tmp_path / "disk")
+    (tmp_path / "r/x" / folder).symlink_to(os.path.relpath(tmp_path / "disk", tmp_path / "r/x" / folder / ".."))  # fmt: skip
+    assert root["x"][...].tolist() == values.tolist()
+    if is_moved:
+        root.move("x", "d/x")
+    else:
+        os.rename(tmp_path / "disk", tmp_path / "elsewhere")
+    with pytest.raises(SourceError, match="a symbolic link to a missing directory"):
+        root["d/x" if is_moved else "x"][...]
+
+
+def test_chunks_that_were_never_written_are_not_behind_a_link(tmp_path):
+    array = vz.create_array(tmp_path / "real", shape=(4, 4), chunks=(1, 4), dtype="i4")
+    (tmp_path / "named").symlink_to("real")
+    assert vz.open_array(tmp_path / "named")[...].tolist() == array[...].tolist() == [[0] * 4] * 4

@@ -13,7 +13,7 @@ import zarr
 
 import virtualzarr as vz
 from tests.dataset.s3_server import running
-from virtualzarr.errors import MismatchError, NodeExistsError, WriteError
+from virtualzarr.errors import MismatchError, NodeExistsError, SourceChangedError, WriteError
 from virtualzarr.stores import FsspecStore, store
 from virtualzarr.stores.conditional import ConflictError, replace_value
 from virtualzarr.stores.open_store import open_store
@@ -386,3 +386,66 @@ def test_what_is_done_is_not_said_to_have_failed(bucket, monkeypatch, work):
     root.consolidate_metadata()
     found = vz.open(open_s3(bucket))["x"]
     assert (found.shape, found.attrs["a"]) == (((3,), 1) if work == "append" else ((2,), 2))
+
+
+@pytest.mark.parametrize("library", ["fsspec", "obstore"])
+def test_a_chunk_that_others_write_while_it_is_cut(bucket, library):
+    data = [1, 2, 3, 4, 0, 0, 9, 9]
+    array = vz.create_array(open_s3(bucket, library), data=data, chunks=(4,))
+    other = vz.open_array(open_s3(bucket, "obstore" if library == "fsspec" else "fsspec"))
+    left = [True]
+
+    def fault(method, path):
+        if method in ("PUT", "DELETE") and path.endswith("c/1") and left:
+            left.clear()
+            with as_another_process():
+                other[4:5] = 5
+
+    bucket.fault = fault
+    array.resize(6)
+    assert not left
+    assert vz.open_array(open_s3(bucket))[...].tolist() == [1, 2, 3, 4, 5, 0]
+
+
+@pytest.mark.parametrize("library", ["fsspec", "obstore"])
+@pytest.mark.parametrize("work", ["chunk", "attributes", "new chunk"])
+def test_what_others_write_while_a_node_is_moved(bucket, library, work):
+    root = vz.create_group(open_s3(bucket, library))
+    root.create_array("x", data=[1, 1, 1, 1, 0, 0, 0, 0], chunks=(4,))
+    other = vz.open_array(open_s3(bucket, "obstore" if library == "fsspec" else "fsspec"), "x")
+    works = {
+        "chunk": lambda: other.__setitem__(slice(2), 7),
+        "attributes": lambda: other.attrs.update(a=7),
+        "new chunk": lambda: other.__setitem__(slice(4, 8), 7),
+    }
+    left = [True]
+
+    def fault(method, path):
+        if method == "PUT" and path.endswith("a/y/zarr.json") and left:
+            left.clear()
+            with as_another_process():
+                works[work]()
+
+    bucket.fault = fault
+    with pytest.raises(SourceChangedError, match="so nothing was deleted"):
+        root.move("x", "y")
+    found = vz.open(open_s3(bucket))["x"]
+    changed = found.attrs.get("a") == 7 if work == "attributes" else 7 in found[...]
+    assert changed
+
+
+@pytest.mark.parametrize("zarr_format", [2, 3])
+@pytest.mark.parametrize("library", ["fsspec", "obstore"])
+@pytest.mark.parametrize("holds", ["group", "array"])
+def test_nodes_that_hold_documents_alone(bucket, zarr_format, library, holds):
+    root = vz.create_group(open_s3(bucket, library), zarr_format=zarr_format)
+    for name in "abc":
+        if holds == "group":
+            root.create_group(f"{name}/in/ner")
+        else:
+            root.create_array(f"{name}/in", shape=4, dtype="i4")
+    del root["a"]
+    root.create_group("b", overwrite=True)
+    root.move("c", "d")
+    assert (sorted(root), [*root["b"]], [*root["d"]]) == (["b", "d"], [], ["in"])
+    assert not [key for key in bucket.objects if key.startswith(("bucket/a/a", "bucket/a/c"))]

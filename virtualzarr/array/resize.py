@@ -115,6 +115,7 @@ def _clear_chunk(
     fill = metadata.fill_value
     value = default_fill(metadata.dtype) if fill is None else fill
     codec = metadata.pipeline.for_block(shape, metadata.dtype, value)
+    has_conditions = getattr(chunks.store, "has_conditions", False)
 
     def change(old: bytes | None) -> bytes | None:
         if old is None:
@@ -123,7 +124,9 @@ def _clear_chunk(
         cleared = full_block(shape, value, metadata.dtype)
         inside = tuple(slice(0, n) for n in extent)
         cleared[inside] = block[inside]
-        if fill is not None and not array.write_empty_chunks and is_filled(cleared, fill):
+        # A deletion has no condition: what others write meanwhile would go with it.
+        is_left_out = not array.write_empty_chunks and not has_conditions
+        if fill is not None and is_left_out and is_filled(cleared, fill):
             return None
         # One slab for each axis: together they are all elements past the extents.
         past = [(*inside[:i], slice(n, None)) for i, n in enumerate(extent)]

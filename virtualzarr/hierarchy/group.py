@@ -371,7 +371,8 @@ class Group(Mapping[str, "Array | Group"], Publishable):
         """Give a member another path in this group, with everything in it.
 
         In a directory that is one step. Elsewhere all its keys are copied, then deleted: whoever
-        reads meanwhile finds one of the two, or both.
+        reads meanwhile finds one of the two, or both. Nobody is to write to it meanwhile: that is
+        an error where it is noticed, and a chunk of the same size as before is not.
 
         Raises
         ------

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 
 from virtualzarr.errors import (
@@ -280,9 +280,12 @@ def _find_below(store: Store, path: str, names: list[str], depth: int) -> str | 
         key = join(path, name)
         if _is_there(store, key):
             return key
-        below = [name for name in store.list_dir(key) if name not in DOCUMENT_NAMES]
+        listed = [*store.list_dir(key)]
+        below = [name for name in listed if name not in DOCUMENT_NAMES]
         if depth and (found := _find_below(store, key, below, depth - 1)) is not None:
             return found
+        if len(below) < len(listed):  # a group in which nothing is, or an array without chunks
+            return join(key, next(name for name in listed if name in DOCUMENT_NAMES))
     return None
 
 
@@ -326,7 +329,7 @@ def move_node(store: Store, source: str, target: str) -> None:
     if not _rename(store, source, target, node.zarr_format):
         copied = _copy_keys(store, source, target)
         _refresh_subtree(store, target, node.zarr_format)
-        _check_nothing_new(store, source, copied)
+        _check_copied(store, source, copied)
         try:
             delete_node(store, source)
         except SourceError as error:
@@ -376,24 +379,30 @@ def _prepare_target(store: Store, source: str, target: str) -> NodeKind:
     return node
 
 
-def _check_nothing_new(store: Store, source: str, copied: Collection[str]) -> None:
-    """Refuse to delete what has keys that were not copied.
+def _check_copied(store: Store, source: str, copied: Mapping[str, bytes | int]) -> None:
+    """Refuse to delete what has keys that were not copied, or were otherwise.
 
     Others have written them, or they are those of the copy: a link leads to the source, or the
-    server takes two names for one.
+    server takes two names for one. Of chunks, the sizes are compared.
     """
-    new = next((key for key, _ in store.list(source) if key not in copied), None)
-    if new is not None:
-        raise SourceChangedError(
-            f"{new!r} was not there when it was copied, so nothing was deleted: somebody else "
-            "wrote it, or the target lies in the source by another name",
-            file=store.uri,
-            variable=source or "/",
-        )
+    problem = None
+    for key, size in store.list(source):
+        old = copied.get(key)
+        if old is None:
+            problem = f"{key!r} was not there when it was copied"
+        elif store.get(key) != old if isinstance(old, bytes) else size != old:
+            problem = f"{key!r} was another one when it was copied"
+        if problem is not None:
+            raise SourceChangedError(
+                f"{problem}, so nothing was deleted: somebody else wrote it, or the target lies "
+                "in the source by another name",
+                file=store.uri,
+                variable=source or "/",
+            )
 
 
-def _copy_keys(store: Store, source: str, target: str) -> Collection[str]:
-    """Copy all keys below a path, and return them."""
+def _copy_keys(store: Store, source: str, target: str) -> dict[str, bytes | int]:
+    """Copy all keys below a path, and return them, with documents and sizes of all others."""
     sizes = dict(store.list(source))
     if not any(join(source, name) in sizes for name in DOCUMENT_NAMES):
         raise UnsupportedError(
@@ -407,6 +416,7 @@ def _copy_keys(store: Store, source: str, target: str) -> Collection[str]:
         sizes, key=lambda key: (key.rsplit("/", 1)[-1] in DOCUMENT_NAMES, -key.count("/"))
     )
     folders = {key.rpartition("/")[0] for key in keys}
+    copied: dict[str, bytes | int] = dict(sizes)
     for key in keys:
         data = store.get(key)
         if data is None and (key in folders or not sizes[key]):
@@ -419,7 +429,9 @@ def _copy_keys(store: Store, source: str, target: str) -> Collection[str]:
                 variable=source or "/",
             )
         store.set(target + key[len(source) :], data)
-    return sizes
+        is_document = key.rpartition("/")[2] in DOCUMENT_NAMES
+        copied[key] = data if is_document else sizes[key]
+    return copied
 
 
 def _refresh_subtree(store: Store, path: str, zarr_format: int) -> None:

@@ -191,9 +191,10 @@ class LocalFile:
         try:
             descriptor = os.open(self.uri, _FLAGS)
         except FileNotFoundError as error:
-            if os.path.islink(self.uri):
-                # Not the same as nothing: its content was left behind, or not fetched yet.
-                raise SourceError("a symbolic link to a missing file", file=self.uri) from error
+            # Not the same as nothing: its content was left behind, or not fetched yet.
+            if (link := _find_dangling(self.uri)) is not None:
+                what = "file" if link == self.uri else f"directory, {link}"
+                raise SourceError(f"a symbolic link to a missing {what}", file=self.uri) from error
             raise fingerprints.as_source_error(error, self.uri) from error
         except OSError as error:
             raise fingerprints.as_source_error(error, self.uri) from error
@@ -215,6 +216,15 @@ class LocalFile:
             fingerprints.check_unchanged(self.uri, fingerprint, Fingerprint(*current))
         if self.pin is not None:
             self.pin.check(self.uri, Fingerprint(*current))
+
+
+def _find_dangling(path: str) -> str | None:
+    """Return the link to nothing that a path which leads nowhere is, or goes through."""
+    while not os.path.islink(path):
+        path, above = os.path.dirname(path), path
+        if path == above or os.path.isdir(path):
+            return None
+    return path
 
 
 def _irregular(uri: str, mode: int) -> SourceError:
