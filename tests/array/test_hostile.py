@@ -15,12 +15,12 @@ import pytest
 import virtualzarr as vz
 from grids import RegularGrid
 from virtualzarr import Array
-from virtualzarr.array import thread_pools as pools
 from virtualzarr.codecs import Pipeline, make
 from virtualzarr.errors import ChunkNotFoundError, CodecError, OutOfMemoryError, SourceError
 from virtualzarr.manifest import Affine, Decoder, Manifest, Source, Sources
 from virtualzarr.metadata import ArrayMetadata
 from virtualzarr.stores import MemoryStore
+from virtualzarr.stores import thread_pools as pools
 
 BYTES = {"name": "bytes", "configuration": {"endian": "little"}}
 GZIP = {"name": "gzip", "configuration": {"level": 1}}

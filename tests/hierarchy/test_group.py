@@ -263,6 +263,31 @@ class TestMoving:
         assert not (tmp_path / "x").exists()
         assert (tmp_path / "y" / "notes.txt").read_text() == "here before"
 
+    @pytest.mark.parametrize("zarr_format", [2, 3])
+    @pytest.mark.parametrize("work", ["copy", "move"])
+    def test_where_chunks_lie_that_would_be_in_it(self, zarr_format, work):
+        """As copies leave them that were cut short."""
+        made = {}
+        root = vz.create_group(made, zarr_format=zarr_format)
+        lead = "c/" if zarr_format == 3 else ""
+        for name in ("x", "g/x"):
+            root.create_array(name, shape=(6,), chunks=(2,), dtype="i4", fill_value=-1)[:4] = 5
+        shown = {path: node[...].tolist() for path, node in root.members(None) if path != "g"}
+        for source in ("x", "g"):
+            inner = "" if source == "x" else "x/"
+            for name in (f"{inner}{lead}2", ".zattrs" if zarr_format == 2 else "a/zarr.json"):
+                made[f"y/{name}"] = b"{}"
+                with pytest.raises(NodeExistsError, match=f"y/{name}"):
+                    getattr(root, work)(source, "y")
+                del made[f"y/{name}"]
+            # What it replaces is that of a copy of the same node, and of no array is no chunk.
+            made |= {f"y/{inner}{lead}0": b"cut off", f"y/{inner}notes": b"", "y/d/3": b""}
+            getattr(root, work)(source, "y")
+            end = "/x" if inner else ""
+            assert root[f"y{end}"][...].tolist() == shown[f"{source}{end}"]
+            root.create_group("y", overwrite=True)
+            del root["y"]
+
     def test_copy(self, root):
         root.create_array("x", data=np.arange(10), chunks=2)
         root.copy("x", "y")

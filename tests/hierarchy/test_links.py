@@ -140,9 +140,8 @@ def test_consolidation_of_a_group_that_goes_away(root, monkeypatch):
 
 
 @pytest.mark.parametrize("folder", ["c", "c/1"])
-@pytest.mark.parametrize("is_moved", [False, True])
-def test_folders_of_chunks_that_lead_nowhere(tmp_path, folder, is_moved):
-    """As on a disk that is not mounted; or by a link that was moved with the array."""
+def test_folders_of_chunks_that_lead_nowhere(tmp_path, folder):
+    """As on a disk that is not mounted."""
     values = np.arange(1, 9).reshape(2, 4)
     root = vz.create_group(tmp_path / "r")
     root.create_array("x", data=values, chunks=(1, 4))
@@ -150,12 +149,44 @@ def test_folders_of_chunks_that_lead_nowhere(tmp_path, folder, is_moved):
     os.rename(link, tmp_path / "disk")
     link.symlink_to(os.path.relpath(tmp_path / "disk", link.parent))
     assert root["x"][...].tolist() == values.tolist()
-    if is_moved:
-        root.move("x", "d/x")
-    else:
-        os.rename(tmp_path / "disk", tmp_path / "elsewhere")
-    with pytest.raises(SourceError, match="a symbolic link to a missing directory"):
-        root["d/x" if is_moved else "x"][...]
+    os.rename(tmp_path / "disk", tmp_path / "elsewhere")
+    (tmp_path / "r/z").mkdir()
+    (tmp_path / "r/z/notes.txt").write_text("here before")  # or it would be a plain renaming
+    works = [
+        root["x"].__getitem__,
+        lambda _: root["x"].chunk_exists(),
+        lambda _: root.copy("x", "y"),
+        lambda _: root.move("x", "z"),
+        lambda _: vz.copy(tmp_path / "r/x", tmp_path / "copy"),
+        lambda _: vz.publish(vz.Group({}, {"x": root["x"]}), tmp_path / "x.json"),
+        lambda _: vz.concat([root["x"], root["x"]], axis=0)[...],
+    ]
+    for work in works:
+        with pytest.raises(SourceError, match="a symbolic link to a missing .*directory"):
+            work(...)
+    assert link.is_symlink()
+    os.rename(tmp_path / "elsewhere", tmp_path / "disk")
+    assert root["x"][...].tolist() == values.tolist()
+
+
+@pytest.mark.parametrize("place", ["c", "c/1", "c/1/0"])
+@pytest.mark.parametrize("is_inside", [False, True])
+def test_links_that_are_moved(tmp_path, place, is_inside):
+    """What they are relative to is another folder then: not if they stay in the array."""
+    values = np.arange(1, 9).reshape(2, 4)
+    root = vz.create_group(tmp_path / "r")
+    root.create_array("x", data=values, chunks=(1, 4))
+    root.create_array("d/other", data=-values, chunks=(1, 4))
+    link = tmp_path / "r/x" / place
+    kept = tmp_path / "r/x/kept" if is_inside else tmp_path / "kept"
+    os.rename(link, kept)
+    link.symlink_to(os.path.relpath(kept, link.parent))
+    root.move("x", "d/x")
+    assert root["d/x"][...].tolist() == values.tolist()
+    assert sorted(root) == ["d"]
+    assert (tmp_path / "r/d/x" / place).is_symlink() == is_inside
+    if not is_inside:
+        assert kept.exists()
 
 
 def test_chunks_that_were_never_written_are_not_behind_a_link(tmp_path):

@@ -9,11 +9,11 @@ from typing import Any
 from grids import SeparableGrid
 from virtualzarr.array.array import Array
 from virtualzarr.array.chunk_source import ManifestChunks
-from virtualzarr.array.thread_pools import run_shared
 from virtualzarr.errors import VirtualZarrError
 from virtualzarr.manifest import Manifest, Sources
 from virtualzarr.manifest.cut import Cells, cut_manifest
 from virtualzarr.manifest.manifest import References
+from virtualzarr.stores.thread_pools import run_shared
 
 
 class BoxChunks(ManifestChunks):

@@ -22,6 +22,7 @@ from virtualzarr.nodes.attributes import Attributes
 from virtualzarr.nodes.documents import check_writable
 from virtualzarr.nodes.repair_consolidated import repair_consolidated
 from virtualzarr.stores import Store
+from virtualzarr.stores.store import is_remote
 
 
 class ArrayProperties:
@@ -204,7 +205,7 @@ class ArrayProperties:
             self._repair_documents()
         if not isinstance(source, StoreChunks):
             return source.writing(self)
-        if not getattr(source.store, "remote", False):  # a request for each write
+        if not is_remote(source.store):  # a request for each write
             source.check_missing()
         return nullcontext(source)
 

@@ -19,13 +19,13 @@ from grids import ChunkGrid, SeparableGrid
 from grids.axis import Axis
 from grids.grid import normalize_axis
 from virtualzarr.array.chunk_source import StoreChunks
-from virtualzarr.array.thread_pools import run_tasks
 from virtualzarr.array.write import write, writing_grid
 from virtualzarr.codecs.core.fill_value import full_block, is_filled
 from virtualzarr.codecs.sharding import find_sharding
 from virtualzarr.errors import MismatchError, error_context
 from virtualzarr.metadata import ArrayMetadata, default_fill
-from virtualzarr.stores.store import Store, lock_key
+from virtualzarr.stores.store import Store, is_remote, lock_key
+from virtualzarr.stores.thread_pools import run_tasks
 
 if TYPE_CHECKING:
     from virtualzarr.array.array import Array
@@ -90,7 +90,7 @@ def _clear_outside(
     )
     for key, block, extent in entries:
         tasks.append(partial(_clear_chunk, array, chunks, metadata, key, tuple(block), extent))
-    run_tasks(tasks, bool(getattr(chunks.store, "remote", False)), True)
+    run_tasks(tasks, is_remote(chunks.store), True)
 
 
 def _cell_shapes(grid: ChunkGrid, cells: Int64) -> tuple[Int64, Int64]:

@@ -11,13 +11,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from virtualzarr.array.thread_pools import run_shared
 from virtualzarr.config import config
 from virtualzarr.errors import SourceChangedError, UnsupportedError
 from virtualzarr.metadata import KeyEncoding
 from virtualzarr.nodes.vanished import check_not_vanished, count_renewals
 from virtualzarr.stores import Store
 from virtualzarr.stores.renewals import RenewedError, ask_again
+from virtualzarr.stores.store import is_remote
+from virtualzarr.stores.thread_pools import run_shared
 from virtualzarr.stores.uris import is_cached, is_web
 
 _NO_CHUNK = -2
@@ -66,11 +67,11 @@ class StoredKeys:
         return ask_again(partial(self._list_cells, ndim))
 
     def _list_cells(self, ndim: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        renewals, is_remote = self.renewals, bool(getattr(self.store, "remote", False))
+        renewals = self.renewals
         pattern, start = self.encoding.pattern(ndim), len(self.path) + 1 if self.path else 0
         folder = "/".join(filter(None, [self.path, self.encoding.folder(ndim)]))
         # Of a server, with the array's document: a listing that lacks it may lack chunks, too.
-        found = [*self.store.list(self.path if is_remote else folder)]
+        found = [*self.store.list(self.path if is_remote(self.store) else folder)]
         self.check_missing(renewals)
         listed = [(key[start:], size) for key, size in found if pattern.fullmatch(key, start)]
         has_document = not self._documents.isdisjoint(key[start:] for key, _ in found)
@@ -81,7 +82,7 @@ class StoredKeys:
                 file=self.store.uri,
             ).at(variable=self.path)
         # An empty listing of a server that lists nothing must not read as "no chunk exists".
-        if not listed and is_remote and not has_document:
+        if not listed and is_remote(self.store) and not has_document:
             raise UnsupportedError(
                 "the server does not list which chunks there are", file=self.store.uri
             ).at(variable=self.path)

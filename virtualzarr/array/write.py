@@ -24,7 +24,6 @@ from virtualzarr.array.chunk_source import StoreChunks
 from virtualzarr.array.fields import FieldSelection
 from virtualzarr.array.read.output import format_cell, is_all_slices
 from virtualzarr.array.read.shards import ShardedChunks
-from virtualzarr.array.thread_pools import Task, run_shared, run_tasks
 from virtualzarr.codecs import BlockCodec
 from virtualzarr.codecs.core.fill_value import full_block, is_filled
 from virtualzarr.codecs.sharding import Shard, Sharding, find_innermost_sharding, find_sharding
@@ -33,6 +32,8 @@ from virtualzarr.errors import VirtualZarrError
 from virtualzarr.metadata import ArrayMetadata, default_fill
 from virtualzarr.stores.files import Buffer
 from virtualzarr.stores.renewals import ask_again
+from virtualzarr.stores.store import is_remote
+from virtualzarr.stores.thread_pools import Task, run_shared, run_tasks
 
 NUMBER_KINDS = frozenset("biufc")
 Part = tuple[Any, Any, bool]
@@ -241,7 +242,7 @@ class _WriteRequest:
 
     def run(self, writes: Iterator[tuple[Task, int]]) -> None:
         """Run writes of chunks, given with the decoded bytes of each, in batches."""
-        remote = bool(getattr(self.chunks.store, "remote", False))
+        remote = is_remote(self.chunks.store)
         tasks: list[Task] = []
         batch: list[Task] = []
         size = total = chunks = 0

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import ItemsView, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import compress
 from typing import Any, TypeVar
 
 from virtualzarr.array import Array
+from virtualzarr.config import config
 from virtualzarr.errors import MetadataError, NodeNotFoundError, UnsupportedError
 from virtualzarr.hierarchy.group import Group
 from virtualzarr.hierarchy.resolve import Mode, resolve
@@ -20,6 +22,8 @@ from virtualzarr.nodes.write_nodes import write_node
 from virtualzarr.stores import Store
 from virtualzarr.stores.location import Location
 from virtualzarr.stores.renewals import ask_again
+from virtualzarr.stores.store import is_remote
+from virtualzarr.stores.thread_pools import run_each
 from virtualzarr.stores.upgraded import check_not_upgraded
 
 T = TypeVar("T")
@@ -154,6 +158,29 @@ class StoredMembers(Mapping[str, "Array | Group"]):
         group = group.replace(consolidated=inner)
         return group_of(group, self.store, path, self.location, self.use_consolidated)
 
+    def items(self) -> ItemsView[str, Array | Group]:
+        """Return pairs of names and members, of which a remote store is asked for many at once."""
+        return _StoredItems(self)
+
+    def open_side_by_side(self) -> Iterator[tuple[str, Array | Group]]:
+        """Yield names and members."""
+        if self.metadata.consolidated is not None or not is_remote(self.store):
+            yield from ItemsView(self)
+            return
+        names, count = self._list_names(), config.requests
+        for start in range(0, len(names), count):
+            some = names[start : start + count]
+            for name, node in zip(some, run_each(self._try_to_open, some, True), strict=True):
+                if isinstance(node, Exception):
+                    raise node  # after those before it
+                yield name, node
+
+    def _try_to_open(self, name: str) -> Array | Group | Exception:
+        try:
+            return self[name]
+        except Exception as error:
+            return error
+
     def _list_names(self) -> list[str]:
         # Where there are writers, names may come and go.
         if self._names is None or getattr(self.store, "writable", False):
@@ -180,8 +207,10 @@ class StoredMembers(Mapping[str, "Array | Group"]):
 
         def find_more() -> None:
             renewals = count_renewals(self.store)
-            others.difference_update([name for name in others if self._is_node(name)])
-            if others and getattr(self.store, "remote", False):
+            names = sorted(others)
+            are_nodes = run_each(self._is_node, names, is_remote(self.store))
+            others.difference_update(compress(names, are_nodes))
+            if others and is_remote(self.store):
                 check_group_not_vanished(self.store, self.path, renewals)
 
         ask_again(find_more)
@@ -207,6 +236,17 @@ class StoredMembers(Mapping[str, "Array | Group"]):
 
     def __len__(self) -> int:
         return len(self._list_names())
+
+
+class _StoredItems(ItemsView[str, "Array | Group"]):
+    """Names and members of a stored group."""
+
+    def __init__(self, members: StoredMembers) -> None:
+        super().__init__(members)
+        self._members = members
+
+    def __iter__(self) -> Iterator[tuple[str, Array | Group]]:
+        return self._members.open_side_by_side()
 
 
 def _select_below(nodes: Mapping[str, T], name: str) -> dict[str, T]:

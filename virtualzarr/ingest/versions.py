@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from virtualzarr.array.thread_pools import run_shared
 from virtualzarr.errors import VirtualZarrError
 from virtualzarr.stores.files import Fingerprint, is_url, take_fingerprint
 from virtualzarr.stores.location import Location
+from virtualzarr.stores.thread_pools import run_shared
 
 WEAK_SECONDS = 2
 """A file that was modified so shortly before its scan may change without another time."""

@@ -30,7 +30,7 @@ from virtualzarr.stores import MemoryStore, open_store
 from virtualzarr.stores.files import LocalFile
 from virtualzarr.stores.fsspec import FsspecStore
 from virtualzarr.stores.read_only import unwrap
-from virtualzarr.stores.store import ByteRange
+from virtualzarr.stores.store import ByteRange, is_remote
 from virtualzarr.stores.store import Store as OurStore
 
 T = TypeVar("T")
@@ -122,7 +122,7 @@ class ZarrStore(Store):
     @property
     def _supports_sync_io(self) -> bool:
         # Requests over a network would wait for each other.
-        return not getattr(self.store, "remote", False)
+        return not is_remote(self.store)
 
     async def _run(self, call: Callable[..., T], *arguments: Any) -> T:
         await self._ensure_open()
@@ -270,7 +270,7 @@ def _as_bytes(value: Buffer) -> memoryview:
 def _list_dir(store: OurStore, folder: str) -> list[str]:
     """Return the names in a folder; `UnsupportedError` if it is a node that lists nothing."""
     names = [*store.list_dir(folder)]
-    if not names and getattr(store, "remote", False):
+    if not names and is_remote(store):
         for name in MARKERS:
             if _size(store, f"{folder}/{name}".lstrip("/")) is not None:
                 raise UnsupportedError(

@@ -5,7 +5,7 @@ Whoever changes a node brings those above it up to date, so that nobody reads st
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
@@ -22,6 +22,8 @@ from virtualzarr.nodes.documents import (
     load_document,
 )
 from virtualzarr.stores import Store
+from virtualzarr.stores.store import is_remote
+from virtualzarr.stores.thread_pools import run_each
 
 
 def own_documents(store: Store, path: str, zarr_format: int) -> dict[str, Document]:
@@ -35,23 +37,39 @@ def own_documents(store: Store, path: str, zarr_format: int) -> dict[str, Docume
     return documents
 
 
-def iter_documents(store: Store, path: str, zarr_format: int) -> Iterator[tuple[str, Document]]:
-    """Yield the documents of a node and of all below it, by keys relative to it."""
-    documents = own_documents(store, path, zarr_format)
-    if not documents:
-        return
-    yield from documents.items()
-    if ".zarray" in documents or documents.get("zarr.json", {}).get("node_type") == "array":
-        return
-    names = [*store.list_dir(path)]
-    if not names:  # not even the documents
-        raise UnsupportedError(
-            "the server does not list what the group holds", file=store.uri, variable=path or "/"
-        )
-    for name in names:
-        if name not in DOCUMENT_NAMES:
-            for key, document in iter_documents(store, join(path, name), zarr_format):
-                yield f"{name}/{key}", document
+def read_documents(store: Store, path: str, zarr_format: int) -> dict[str, Document]:
+    """Return the documents of a node and of all below it, by keys relative to it.
+
+    A group's are before those of what is in it. What is as deep is asked for side by side.
+    """
+
+    def read(name: str) -> dict[str, Document]:
+        return own_documents(store, join(path, name), zarr_format)
+
+    def list_names(group: str) -> list[str]:
+        names = [*store.list_dir(join(path, group))]
+        if not names:  # not even the documents
+            raise UnsupportedError(
+                "the server does not list what the group holds",
+                file=store.uri,
+                variable=join(path, group) or "/",
+            )
+        return [join(group, name) for name in names if name not in DOCUMENT_NAMES]
+
+    nodes: dict[str, dict[str, Document]] = {}
+    names, remote = [""], is_remote(store)
+    while names:
+        found = zip(names, run_each(read, names, remote), strict=True)
+        new = {name: documents for name, documents in found if documents}
+        nodes |= new
+        groups = [name for name, documents in new.items() if not _is_array(documents)]
+        names = [name for each in run_each(list_names, groups, remote) for name in each]
+    paths = sorted(nodes, key=lambda name: name.split("/"))
+    return {join(name, key): doc for name in paths for key, doc in nodes[name].items()}
+
+
+def _is_array(documents: Mapping[str, Document]) -> bool:
+    return ".zarray" in documents or documents.get("zarr.json", {}).get("node_type") == "array"
 
 
 def consolidate(store: Store, path: str = "") -> None:
@@ -70,7 +88,7 @@ def consolidate(store: Store, path: str = "") -> None:
 
     def change(old: bytes | None) -> bytes:
         # Read only now: what others write meanwhile is not to be forgotten.
-        documents = dict(iter_documents(store, path, zarr_format))
+        documents = read_documents(store, path, zarr_format)
         if not documents.keys() & {"zarr.json", ".zgroup"} or (old is None and zarr_format == 3):
             raise NodeNotFoundError(f"no Zarr group at {path!r} any more", file=store.uri)
         if old is None or zarr_format == 2:
@@ -100,7 +118,7 @@ def by_path(documents: Mapping[str, Document]) -> dict[str, Document]:
 def refresh_consolidated(
     store: Store,
     path: str,
-    documents: Mapping[str, Document],
+    documents: Mapping[str, Document] | None,
     zarr_format: int,
     *,
     subtree: bool = True,
@@ -109,13 +127,32 @@ def refresh_consolidated(
 
     Parameters
     ----------
-    documents : mapping
+    documents : mapping or None
         Those of the node, and of the nodes below it, by keys relative to it; none if it is gone.
+        None stands for those that are there by now.
     subtree : bool
         Whether these are all that there is below the node.
     """
     if getattr(store, "metadata_key", None) is not None:
         return  # readers of consolidated metadata look for the usual documents
+
+    def change(old: bytes | None, parent: str) -> bytes | None:
+        # Read only now: what others write meanwhile is not to be forgotten.
+        each = read_documents(store, path, zarr_format) if documents is None else documents
+        if zarr_format == 2 and not subtree:
+            # Others than the one that changed may have been left behind, too.
+            each = own_documents(store, path, 2) | dict(each)
+        relative = path[len(parent) :].strip("/")
+        new = {join(relative, name): document for name, document in each.items()}
+        return replace_members(
+            old,
+            store=store,
+            path=parent,
+            stale=relative if subtree else None,
+            new=by_path(new) if zarr_format == 3 else new,
+            zarr_format=zarr_format,
+        )
+
     parents = ancestors(path)
     if zarr_format == 2 and not subtree:
         parents.append(path)  # .zmetadata of a group has the group's own documents, too
@@ -123,18 +160,22 @@ def refresh_consolidated(
         key = join(parent, "zarr.json" if zarr_format == 3 else ".zmetadata")
         data = store.get(key)
         # A search for the text is far cheaper than parsing: most groups are not consolidated.
-        if data is None or (zarr_format == 3 and b'"consolidated_metadata"' not in data):
-            continue
-        if zarr_format == 2 and not subtree:
-            # Others than the one that changed may have been left behind, too.
-            documents = own_documents(store, path, 2) | dict(documents)
-        relative = path[len(parent) :].strip("/")
-        new = {join(relative, name): document for name, document in documents.items()}
-        stale = relative if subtree else None
-        change = partial(replace_members, store=store, path=parent, stale=stale,
-                         new=by_path(new) if zarr_format == 3 else new,
-                         zarr_format=zarr_format)  # fmt: skip
-        store.update(key, change)
+        if data is not None and (zarr_format == 2 or b'"consolidated_metadata"' in data):
+            store.update(key, partial(change, parent=parent))
+
+
+def forget_consolidated(store: Store, path: str, *, is_gone: bool = False) -> None:
+    """Take a node out of consolidated metadata; documents of both formats may have been there.
+
+    Parameters
+    ----------
+    is_gone : bool
+        Whether it was taken out before it was deleted: others may have seen it meanwhile, and put
+        it in again; or made another one.
+    """
+    documents: Mapping[str, Document] | None = None if is_gone else {}
+    refresh = partial(refresh_consolidated, store, path, documents)
+    run_each(refresh, (2, 3), is_remote(store))
 
 
 def refresh_written(
@@ -199,6 +240,8 @@ def replace_members(
     if zarr_format == 2:  # attributes alone make no node: no reader takes such documents
         kinds = {key.rpartition("/")[0] for key in merged if not key.endswith(".zattrs")}
         merged = {key: each for key, each in merged.items() if key.rpartition("/")[0] in kinds}
+    if merged == members:
+        return old
     # zarr-python takes for members of a group only those that stand beside each other.
     holder["metadata"] = dict(sorted(merged.items(), key=lambda pair: pair[0].split("/")))
     return dumps_json(document)

@@ -7,6 +7,8 @@ from typing import Any, NamedTuple
 from virtualzarr import errors, metadata
 from virtualzarr.metadata.node_documents import from_documents
 from virtualzarr.stores import Store
+from virtualzarr.stores.store import is_remote
+from virtualzarr.stores.thread_pools import run_each
 
 Document = dict[str, Any]
 
@@ -59,9 +61,11 @@ def find_node(store: Store, path: str, zarr_format: int | None = None) -> NodeKi
         return NodeKind(3, "group" if document.get("node_type") == "group" else "array")
     if zarr_format == 3:
         return None
-    for name, node_type in ((".zarray", "array"), (".zgroup", "group"), (".zmetadata", "group")):
-        if store.get(join(path, name)) is not None:
-            return NodeKind(2, node_type)
+    names, get = (".zarray", ".zgroup", ".zmetadata"), lambda name: store.get(join(path, name))
+    found = run_each(get, names, remote=True) if is_remote(store) else map(get, names)
+    for name, data in zip(names, found, strict=False):
+        if data is not None:
+            return NodeKind(2, "array" if name == ".zarray" else "group")
     return None
 
 

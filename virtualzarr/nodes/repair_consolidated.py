@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from virtualzarr.nodes.consolidated import (
     by_path,
-    iter_documents,
     members_of,
     own_documents,
+    read_documents,
     replace_members,
 )
 from virtualzarr.nodes.documents import ancestors, join, load_document
@@ -58,7 +58,7 @@ def _with_own_documents(
     if is_group:
         if (relative if zarr_format == 3 else join(relative, ".zgroup")) in members:
             return old
-        own = dict(iter_documents(store, path, zarr_format))
+        own = read_documents(store, path, zarr_format)
     new = {join(relative, name): each for name, each in own.items()}
     new = by_path(new) if zarr_format == 3 else new
     # Of v2, empty attributes need not be told.

@@ -21,6 +21,7 @@ from virtualzarr.stores.fsspec import FsspecStore
 from virtualzarr.stores.local import LocalStore
 from virtualzarr.stores.read_only import unwrap
 from virtualzarr.stores.renewals import RenewedError, ask_again
+from virtualzarr.stores.store import is_remote
 from virtualzarr.stores.upgraded import check_not_upgraded
 
 T = TypeVar("T")
@@ -202,10 +203,8 @@ def _is_consolidated(store: Store, path: str, name: str) -> bool:
         if signature in _seen:
             return True
         if (relative if is_v3 else join(relative, name)) in members:
-            is_remote = getattr(store, "remote", False)
-            others = _others(members, relative, is_v3)[
-                : _MOST_REQUESTED if is_remote else _MOST_OTHERS
-            ]
+            most = _MOST_REQUESTED if is_remote(store) else _MOST_OTHERS
+            others = _others(members, relative, is_v3)[:most]
             if any(store.get(join(parent, other)) is not None for other in others):
                 return False
             _note_seen(signature)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
+from itertools import groupby
 
+from virtualzarr.config import config
 from virtualzarr.errors import (
     AccessError,
     MetadataError,
@@ -18,7 +21,11 @@ from virtualzarr.errors import (
 )
 from virtualzarr.metadata import ArrayMetadata, GroupMetadata, dumps_json
 from virtualzarr.metadata.node_documents import to_documents
-from virtualzarr.nodes.consolidated import iter_documents, refresh_consolidated
+from virtualzarr.nodes.consolidated import (
+    forget_consolidated,
+    read_documents,
+    refresh_consolidated,
+)
 from virtualzarr.nodes.documents import (
     DOCUMENT_NAMES,
     MARKERS,
@@ -28,13 +35,15 @@ from virtualzarr.nodes.documents import (
     find_node,
     join,
     node_exists_error,
+    read_node,
 )
 from virtualzarr.nodes.repair_consolidated import repair_consolidated
 from virtualzarr.nodes.vanished import count_renewals
 from virtualzarr.stores import Store
 from virtualzarr.stores.files import Buffer
 from virtualzarr.stores.renewals import RenewedError, ask_again
-from virtualzarr.stores.store import Change
+from virtualzarr.stores.store import Change, is_remote
+from virtualzarr.stores.thread_pools import run_each
 from virtualzarr.stores.upgraded import check_not_upgraded
 from virtualzarr.stores.uris import is_object_store
 
@@ -207,9 +216,10 @@ def delete_node(store: Store, path: str) -> None:
     check_writable(store)
     node = find_node(store, path)
     if node is None:
-        _forget(store, path)  # who deleted it may have been cut short
+        forget_consolidated(store, path)  # who deleted it may have been cut short
         raise NodeNotFoundError(f"no Zarr array or group at {path!r}", file=store.uri)
     _delete(store, path, node)
+    forget_consolidated(store, path, is_gone=True)
 
 
 def delete_folder(store: Store, path: str) -> None:
@@ -225,11 +235,10 @@ def _delete(
     store: Store, path: str, node: NodeKind | None, *, is_consolidated: bool = True
 ) -> None:
     """Delete all that is at a path, be it a node still or not."""
-    is_remote = node is not None and getattr(store, "remote", False)
-    inner = _find_key(store, path) if is_remote else None
+    inner = _find_key(store, path) if node is not None and is_remote(store) else None
     # First: readers of consolidated metadata would take chunks that are gone for missing ones.
     if is_consolidated:
-        _forget(store, path)
+        forget_consolidated(store, path)
     delete_documents(store, path, is_array=node is not None and node.node_type == "array")
     store.delete_dir(path)
     if inner is not None and _is_there(store, inner):
@@ -238,12 +247,6 @@ def _delete(
             file=store.uri,
             variable=path or "/",
         )
-
-
-def _forget(store: Store, path: str) -> None:
-    """Take a node out of consolidated metadata; documents of both formats may have been there."""
-    for zarr_format in (2, 3):
-        refresh_consolidated(store, path, {}, zarr_format)
 
 
 def _is_there(store: Store, key: str) -> bool:
@@ -300,11 +303,16 @@ def delete_documents(store: Store, path: str, *, is_array: bool = False) -> None
         remove_links(path)
     # Listed first: the node's own documents tell a store that is empty from one that denies.
     listed = [] if is_array else [*store.list(path)]
-    for name in DOCUMENT_NAMES:
-        store.delete(join(path, name))
+    # Without its attributes, a node would be another one.
+    run_each(store.delete, [join(path, name) for name in MARKERS], is_remote(store))
+    store.delete(join(path, ".zattrs"))
     inner = [key for key, _ in listed if key.rpartition("/")[2] in MARKERS]
-    for key in sorted(inner, key=lambda key: key.count("/")):
-        store.delete(key)
+
+    def depth(key: str) -> int:
+        return key.count("/")
+
+    for _, keys in groupby(sorted(inner, key=depth), depth):
+        run_each(store.delete, [*keys], is_remote(store))
 
 
 def copy_node(store: Store, source: str, target: str) -> None:
@@ -347,10 +355,12 @@ def _rename(store: Store, source: str, target: str, zarr_format: int) -> bool:
     if rename is None:
         return False
     # First: readers of consolidated metadata would take chunks that are gone for missing ones.
-    refresh_consolidated(store, source, {}, zarr_format)
+    forget_consolidated(store, source)
     is_done = rename(source, target)
     try:
         _refresh_subtree(store, target if is_done else source, zarr_format)
+        if is_done:
+            forget_consolidated(store, source, is_gone=True)
     except SourceError as error:
         where = f"it is at {target!r} now" if is_done else "it was not moved"
         raise WriteError(
@@ -375,8 +385,45 @@ def _prepare_target(store: Store, source: str, target: str) -> NodeKind:
         raise _exists(store, target, existing)
     if not source or f"{target}/".startswith(f"{source}/"):
         raise MetadataError(f"{source or '/'!r} cannot go into itself, to {target!r}")
+    _check_nothing_left(store, source, target, node.zarr_format)
     ensure_groups_above(store, target, node.zarr_format)
     return node
+
+
+def _check_nothing_left(store: Store, source: str, target: str, zarr_format: int) -> None:
+    """Refuse chunks and documents at a target that a copy does not replace: they would be in it.
+
+    A copy of another node that was cut short leaves such chunks.
+    """
+    try:
+        there = [key[len(target) :] for key, _ in store.list(target)]
+        copied = {key[len(source) :] for key, _ in store.list(source)} if there else set()
+    except (UnsupportedError, AccessError):
+        return  # it does not list, or not for everybody
+    left = [key for key in there if key not in copied]
+    patterns = _chunk_patterns(store, source, zarr_format) if left else {}
+    for key in left:
+        ends = [match.start() for match in re.finditer("/", key)]
+        owners = [(patterns[key[:end]], end + 1) for end in ends if key[:end] in patterns]
+        is_chunk = any(pattern.fullmatch(key, start) for pattern, start in owners)
+        if is_chunk or key.rpartition("/")[2] in DOCUMENT_NAMES:
+            raise NodeExistsError(
+                f"there is {target + key!r}, which would be in the copy, and is not in {source!r}, "
+                "as copies leave it that were cut short: remove it",
+                file=store.uri,
+                variable=target,
+            )
+
+
+def _chunk_patterns(store: Store, path: str, zarr_format: int) -> dict[str, re.Pattern[str]]:
+    """Return what chunk keys of arrays match, by the arrays' paths below a node, with a slash."""
+    patterns = {}
+    for key in read_documents(store, path, zarr_format):
+        name = f"/{key}".rpartition("/")[0]
+        metadata = read_node(store, path + name, zarr_format)
+        if isinstance(metadata, ArrayMetadata):
+            patterns[name] = metadata.key_encoding.pattern(len(metadata.shape))
+    return patterns
 
 
 def _check_copied(store: Store, source: str, copied: Mapping[str, bytes | int]) -> None:
@@ -385,13 +432,17 @@ def _check_copied(store: Store, source: str, copied: Mapping[str, bytes | int]) 
     Others have written them, or they are those of the copy: a link leads to the source, or the
     server takes two names for one. Of chunks, the sizes are compared.
     """
-    problem = None
-    for key, size in store.list(source):
+
+    def find_problem(entry: tuple[str, int]) -> str | None:
+        key, size = entry
         old = copied.get(key)
         if old is None:
-            problem = f"{key!r} was not there when it was copied"
-        elif store.get(key) != old if isinstance(old, bytes) else size != old:
-            problem = f"{key!r} was another one when it was copied"
+            return f"{key!r} was not there when it was copied"
+        if store.get(key) != old if isinstance(old, bytes) else size != old:
+            return f"{key!r} was another one when it was copied"
+        return None
+
+    for problem in run_each(find_problem, [*store.list(source)], is_remote(store)):
         if problem is not None:
             raise SourceChangedError(
                 f"{problem}, so nothing was deleted: somebody else wrote it, or the target lies "
@@ -410,17 +461,13 @@ def _copy_keys(store: Store, source: str, target: str) -> dict[str, bytes | int]
             file=store.uri,
             variable=source or "/",
         )
-    # Documents after chunks, those of the node itself last: until then nobody takes what is half
-    # copied for a node.
-    keys = sorted(
-        sizes, key=lambda key: (key.rsplit("/", 1)[-1] in DOCUMENT_NAMES, -key.count("/"))
-    )
-    folders = {key.rpartition("/")[0] for key in keys}
+    folders = {key.rpartition("/")[0] for key in sizes}
     copied: dict[str, bytes | int] = dict(sizes)
-    for key in keys:
+
+    def copy(key: str) -> None:
         data = store.get(key)
         if data is None and (key in folders or not sizes[key]):
-            continue  # an empty object that a console left for a folder
+            return  # an empty object that a console left for a folder
         if data is None:
             # Denied, or deleted meanwhile: the copy would have a hole, and a move no source.
             raise SourceChangedError(
@@ -429,15 +476,37 @@ def _copy_keys(store: Store, source: str, target: str) -> dict[str, bytes | int]
                 variable=source or "/",
             )
         store.set(target + key[len(source) :], data)
-        is_document = key.rpartition("/")[2] in DOCUMENT_NAMES
-        copied[key] = data if is_document else sizes[key]
+        if key.rpartition("/")[2] in DOCUMENT_NAMES:
+            copied[key] = data
+
+    for keys in _in_order(sizes):
+        run_each(copy, keys, is_remote(store))
     return copied
 
 
+def _in_order(sizes: Mapping[str, int]) -> Iterator[list[str]]:
+    """Yield keys that may be copied side by side, in an order in which nobody reads half a node.
+
+    Documents come after chunks, those of the node itself last: until then nobody takes what is
+    copied in part for a node.
+    """
+
+    def step(key: str) -> tuple[bool, int]:
+        is_document = key.rpartition("/")[2] in DOCUMENT_NAMES
+        return is_document, -key.count("/") if is_document else 0
+
+    for (is_document, _), group in groupby(sorted(sizes, key=step), step):
+        keys = [*group]
+        # As many as fit into memory at once.
+        largest = max(sizes[key] for key in keys)
+        count = len(keys) if is_document else max(config.stream_bytes // max(largest, 1), 1)
+        for start in range(0, len(keys), count):
+            yield keys[start : start + count]
+
+
 def _refresh_subtree(store: Store, path: str, zarr_format: int) -> None:
-    documents = dict(iter_documents(store, path, zarr_format))
-    if not documents:
+    if find_node(store, path, zarr_format) is None:
         raise WriteError(
             "the copy is not there: nothing was deleted", file=store.uri, variable=path
         )
-    refresh_consolidated(store, path, documents, zarr_format)
+    refresh_consolidated(store, path, None, zarr_format)

@@ -24,7 +24,7 @@ from virtualzarr.errors import (
 from virtualzarr.hierarchy.group import Group
 from virtualzarr.metadata import ArrayMetadata, GroupMetadata, dumps_json
 from virtualzarr.metadata.node_documents import to_documents
-from virtualzarr.nodes.consolidated import iter_documents, refresh_consolidated
+from virtualzarr.nodes.consolidated import forget_consolidated, refresh_consolidated
 from virtualzarr.nodes.documents import check_writable, find_node, join
 from virtualzarr.nodes.write_nodes import delete_documents, ensure_groups_above
 from virtualzarr.rechunk.claim import INCOMPLETE_KEY, Claim
@@ -158,8 +158,7 @@ def _check_empty(store: Store, path: str) -> None:
 
 def _clear(store: Store, path: str) -> None:
     """Delete all that is below a path, documents first, but not the note of a copy."""
-    for zarr_format in (2, 3):
-        refresh_consolidated(store, path, {}, zarr_format)
+    forget_consolidated(store, path)
     delete_documents(store, path)
     start = len(path) + 1 if path else 0
     parts = {key[start:].partition("/")[:2] for key, _ in store.list(path)}
@@ -171,8 +170,7 @@ def _clear(store: Store, path: str) -> None:
 def finish_destination(store: Store, path: str, zarr_format: int, claim: Claim) -> None:
     """Tell what lies above of a copy that is complete, and take its note away."""
     if path:
-        documents = dict(iter_documents(store, path, zarr_format))
-        refresh_consolidated(store, path, documents, zarr_format)
+        refresh_consolidated(store, path, None, zarr_format)
     try:
         claim.release()
     except SourceError as error:

@@ -17,7 +17,6 @@ from grids import ChunkGrid, SeparableGrid
 from virtualzarr.array import Array
 from virtualzarr.array.chunk_source import ListedChunks, LocatedChunks, ManifestChunks, StoreChunks
 from virtualzarr.array.read.shards import ShardedChunks
-from virtualzarr.array.thread_pools import Task, run_shared, run_tasks
 from virtualzarr.codecs.sharding import find_sharding
 from virtualzarr.errors import CodecError, SourceNotFoundError, UnsupportedError, error_context
 from virtualzarr.rechunk.blocks import Blocks, Box, least_memory, plan_blocks, split_box
@@ -33,6 +32,8 @@ from virtualzarr.rechunk.stored_boxes import (
     locate_cells,
 )
 from virtualzarr.stores.renewals import ask_again
+from virtualzarr.stores.store import is_remote
+from virtualzarr.stores.thread_pools import Task, run_shared, run_tasks
 
 Int64 = NDArray[np.int64]
 
@@ -427,7 +428,7 @@ def _is_remote(array: Array) -> bool:
     source = array.chunk_source
     if isinstance(source, ManifestChunks):
         return any("://" in row.uri for row in source.manifest.sources[:1])
-    return bool(getattr(getattr(source, "store", None), "remote", False))
+    return is_remote(getattr(source, "store", None))
 
 
 def _is_complete(array: Array, stored: tuple[Int64, Int64] | None) -> bool:

@@ -192,9 +192,8 @@ class LocalFile:
             descriptor = os.open(self.uri, _FLAGS)
         except FileNotFoundError as error:
             # Not the same as nothing: its content was left behind, or not fetched yet.
-            if (link := _find_dangling(self.uri)) is not None:
-                what = "file" if link == self.uri else f"directory, {link}"
-                raise SourceError(f"a symbolic link to a missing {what}", file=self.uri) from error
+            if (problem := describe_dangling(self.uri)) is not None:
+                raise SourceError(problem, file=self.uri) from error
             raise fingerprints.as_source_error(error, self.uri) from error
         except OSError as error:
             raise fingerprints.as_source_error(error, self.uri) from error
@@ -218,13 +217,14 @@ class LocalFile:
             self.pin.check(self.uri, Fingerprint(*current))
 
 
-def _find_dangling(path: str) -> str | None:
-    """Return the link to nothing that a path which leads nowhere is, or goes through."""
-    while not os.path.islink(path):
-        path, above = os.path.dirname(path), path
-        if path == above or os.path.isdir(path):
+def describe_dangling(path: str, what: str = "file") -> str | None:
+    """Name the link to nothing that a path which leads nowhere is, or goes through."""
+    link = path
+    while not os.path.islink(link):
+        link, above = os.path.dirname(link), link
+        if link == above or os.path.isdir(link):
             return None
-    return path
+    return f"a symbolic link to a missing {what if link == path else f'directory, {link}'}"
 
 
 def _irregular(uri: str, mode: int) -> SourceError:

@@ -23,7 +23,14 @@ from virtualzarr.config import config
 from virtualzarr.errors import SourceError, SourceNotFoundError
 from virtualzarr.stores.file_locks import lock_file as lock_file
 from virtualzarr.stores.file_locks import unlock_file as unlock_file
-from virtualzarr.stores.files import Buffer, ByteFile, LocalFile, read_small, resolve_uri
+from virtualzarr.stores.files import (
+    Buffer,
+    ByteFile,
+    LocalFile,
+    describe_dangling,
+    read_small,
+    resolve_uri,
+)
 from virtualzarr.stores.invalidation import notify_change, notify_change_below
 from virtualzarr.stores.store import (
     LOCK_SUFFIX,
@@ -101,7 +108,8 @@ class LocalStore:
         path = self.to_uri(prefix)
         try:
             names = os.listdir(path)
-        except (FileNotFoundError, NotADirectoryError):
+        except (FileNotFoundError, NotADirectoryError) as error:
+            _check_leads_somewhere(path, error, "directory")
             return
         except OSError as error:
             raise _as_source_error(error, path) from error
@@ -112,7 +120,8 @@ class LocalStore:
         path = self.to_uri(prefix)
         try:
             entries = os.scandir(path)
-        except (FileNotFoundError, NotADirectoryError):
+        except (FileNotFoundError, NotADirectoryError) as error:
+            _check_leads_somewhere(path, error, "directory")
             return
         except OSError as error:
             raise _as_source_error(error, path) from error
@@ -126,8 +135,8 @@ class LocalStore:
                         yield start + entry.name, entry.stat().st_size
                 except SourceError:
                     raise
-                except FileNotFoundError:
-                    continue  # deleted since it was listed
+                except FileNotFoundError as error:  # else deleted since it was listed
+                    _check_leads_somewhere(entry.path, error, "file or directory")
                 except OSError as error:  # such as a link that leads in a circle
                     raise _as_source_error(error, entry.path) from error
 
@@ -193,11 +202,13 @@ class LocalStore:
     def rename(self, source: str, target: str) -> bool:
         """Give all keys under a prefix another one, as one step; tell whether that could be done.
 
-        It cannot where anything lies at the target, or on another device.
+        It cannot where anything lies at the target, on another device, or if symbolic links would
+        lead to something else.
         """
         old, new = (self.to_uri(check_key(key, self.uri)) for key in (source, target))
-        if os.path.islink(old):
-            return False  # what a link is relative to would be another directory
+        has_same_folder = os.path.dirname(old) == os.path.dirname(new)
+        if os.path.islink(old) or (not has_same_folder and _has_links_out(old)):
+            return False
         try:
             os.makedirs(os.path.dirname(new), exist_ok=True)
             os.rename(old, new)
@@ -378,6 +389,18 @@ def _find_links(folder: str) -> Iterator[str]:
                 yield from _find_links(entry.path)
 
 
+def _has_links_out(top: str) -> bool:
+    """Tell whether relative links in a directory lead out of it."""
+    for folder, folders, files in os.walk(top):
+        for name in folders + files:
+            path = os.path.join(folder, name)
+            if os.path.islink(path) and not os.path.isabs(to := os.readlink(path)):
+                to = os.path.normpath(os.path.join(folder, to))
+                if not f"{to}/".startswith(f"{top}/"):
+                    return True
+    return False
+
+
 def sync_folder(path: str) -> None:
     """Make the names in a folder durable."""
     folder = os.open(path, os.O_RDONLY)
@@ -389,6 +412,12 @@ def sync_folder(path: str) -> None:
 
 if fcntl is None:
     _KeyLock = _WindowsKeyLock  # type: ignore[misc]
+
+
+def _check_leads_somewhere(path: str, error: OSError, what: str) -> None:
+    """Refuse a path at which nothing is, if that is a link to nothing, or goes through one."""
+    if (problem := describe_dangling(path, what)) is not None:
+        raise SourceError(problem, file=path) from error
 
 
 def _as_source_error(error: OSError, path: str) -> SourceError:

@@ -197,6 +197,10 @@ class Witnesses:
                     self.keys = [each for each in self.keys if each not in gone]
                     self._hidden = _SHOWN
                     return
+            # Other threads may have deleted them just now.
+            keys = [key for key in keys if key in self.keys]
+            if not keys:
+                return
             if number == _MOST_RENEWALS:
                 if self.keys == keys:  # else another one was shown meanwhile
                     self._hidden = self._keyring.renewals, time.time()

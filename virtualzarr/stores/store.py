@@ -82,6 +82,11 @@ class Store(Protocol):
         ...
 
 
+def is_remote(store: object) -> bool:
+    """Tell whether each access to a store is a request that takes a while."""
+    return bool(getattr(store, "remote", False))
+
+
 def check_key(key: str, uri: str) -> str:
     """Return a key that may be written.
 

@@ -18,6 +18,7 @@ from virtualzarr.stores import FsspecStore, LocalStore, MemoryStore, ZipStore
 from virtualzarr.stores.fingerprints import Fingerprint
 from virtualzarr.stores.location import Location
 from virtualzarr.stores.read_only import unwrap
+from virtualzarr.stores.store import is_remote
 from virtualzarr.stores.uris import is_url
 
 
@@ -55,7 +56,7 @@ def build_manifest(array: Array) -> Manifest:
         location = getattr(store, "uri", type(chunks).__name__)
         # Of a store of another library nobody tells with which options its URL is opened.
         remedy = "write the array to a folder first"
-        if is_url(location) or getattr(store, "remote", False):
+        if is_url(location) or is_remote(store):
             remedy = "open it by its path, or by its URL with storage_options, instead of a store"
         raise UnsupportedError(
             f"the chunks lie in {location}, where references cannot point; {remedy}",

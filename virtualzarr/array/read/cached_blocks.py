@@ -19,10 +19,10 @@ from virtualzarr.array.read.chunk_cache import (
     fetch_version,
     is_distinct,
 )
-from virtualzarr.array.thread_pools import run_shared
 from virtualzarr.codecs import BlockCodec
 from virtualzarr.stores import invalidation
 from virtualzarr.stores.files import Buffer, ByteFile, InlineFile, LocalFile, RemoteFile
+from virtualzarr.stores.thread_pools import run_shared
 
 
 class CachedBlocks:

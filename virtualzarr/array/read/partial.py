@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from virtualzarr.array.thread_pools import group_by_bytes
 from virtualzarr.stores.coalesce import plan_reads
 from virtualzarr.stores.files import ByteFile
+from virtualzarr.stores.thread_pools import group_by_bytes
 
 Index = slice | NDArray[np.int64]
 

@@ -21,11 +21,11 @@ from virtualzarr.array.chunk_source import LocatedChunks
 from virtualzarr.array.read.output import is_all_slices, shift_selection
 from virtualzarr.array.read.shards import resolve_shards
 from virtualzarr.array.read.tasks import fill_missing_chunk
-from virtualzarr.array.thread_pools import Task
 from virtualzarr.codecs.sharding import Sharding, find_sharding
 from virtualzarr.config import config
 from virtualzarr.errors import SourceNotFoundError, VirtualZarrError
 from virtualzarr.metadata import ArrayMetadata
+from virtualzarr.stores.thread_pools import Task
 
 if TYPE_CHECKING:
     from virtualzarr.array.read.request import ReadRequest

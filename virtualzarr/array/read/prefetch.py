@@ -13,9 +13,9 @@ from itertools import pairwise
 from typing import Protocol
 
 from grids.projection import Part
-from virtualzarr.array.thread_pools import Task, submit
 from virtualzarr.config import config
 from virtualzarr.stores.files import Buffer
+from virtualzarr.stores.thread_pools import Task, submit
 
 FileChunk = tuple[int, Part, bytes | None]
 BatchDecode = Callable[[list[bytes]], Sequence[Buffer] | None]

@@ -31,7 +31,6 @@ from virtualzarr.array.read.prefetch import plan_prefetch
 from virtualzarr.array.read.streaming import run_streamed
 from virtualzarr.array.read.strided import plan_strided_reads
 from virtualzarr.array.read.tasks import CoalescedReads, fill_missing_chunk, plan_partial_reads
-from virtualzarr.array.thread_pools import Task, group_by_bytes, run_shared, run_tasks
 from virtualzarr.codecs import BlockCodec
 from virtualzarr.codecs.core.pipeline import BatchDecoder
 from virtualzarr.codecs.sharding import find_sharding
@@ -50,6 +49,7 @@ from virtualzarr.nodes.vanished import confirm_missing
 from virtualzarr.stores.coalesce import plan_reads
 from virtualzarr.stores.files import Buffer
 from virtualzarr.stores.invalidation import notify_change
+from virtualzarr.stores.thread_pools import Task, group_by_bytes, run_shared, run_tasks
 
 MANY_CHUNKS, TINY_CHUNK = 1024, 4096
 """From this many chunks below this size on, reading uncompressed local ones beats the cache."""

@@ -17,7 +17,6 @@ from virtualzarr.array.read.chunk_cache import (
     is_distinct,
     stat_version,
 )
-from virtualzarr.array.thread_pools import Task, run_shared
 from virtualzarr.codecs.core.base import Buffer, as_view
 from virtualzarr.codecs.sharding import Index, Shard
 from virtualzarr.config import config
@@ -34,6 +33,7 @@ from virtualzarr.stores.files import (
     Pin,
     RemoteFile,
 )
+from virtualzarr.stores.thread_pools import Task, run_shared
 
 MAX_RETRIES = 100
 """Retries for a shard that is replaced while its index is read."""

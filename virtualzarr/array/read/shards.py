@@ -22,6 +22,7 @@ from virtualzarr.config import config
 from virtualzarr.errors import SourceChangedError
 from virtualzarr.metadata import ArrayMetadata
 from virtualzarr.stores.read_only import unwrap
+from virtualzarr.stores.store import is_remote
 
 Int64 = NDArray[np.int64]
 
@@ -91,7 +92,7 @@ def _is_of_whole_cells(axis: Axis, item: Strided | Indexed) -> bool:
 
 
 def _is_remote(chunks: ChunkSource) -> bool:
-    return bool(getattr(unwrap(getattr(chunks, "store", None)), "remote", False))
+    return is_remote(unwrap(getattr(chunks, "store", None)))
 
 
 def _has_decoders(chunks: ChunkSource) -> bool:

@@ -9,9 +9,9 @@ from operator import itemgetter
 from typing import TypeAlias
 
 from virtualzarr.array.read.tasks import CoalescedReads
-from virtualzarr.array.thread_pools import Task, run_shared
 from virtualzarr.config import config
 from virtualzarr.stores.streams import AnswerStream, StreamedRead
+from virtualzarr.stores.thread_pools import Task, run_shared
 
 _ADDED_AT_ONCE = 64
 

@@ -17,11 +17,11 @@ from numpy.typing import NDArray
 from grids import BoxProjection
 from grids.box_projection import Run
 from virtualzarr.array.read.partial import UncompressedBlock
-from virtualzarr.array.thread_pools import Task
 from virtualzarr.codecs.core.strided import StridedLayout
 from virtualzarr.config import config
 from virtualzarr.stores.coalesce import ReadPlan, plan_reads
 from virtualzarr.stores.files import Buffer
+from virtualzarr.stores.thread_pools import Task
 
 if TYPE_CHECKING:
     from virtualzarr.array.read.request import ReadRequest

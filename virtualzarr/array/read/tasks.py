@@ -21,7 +21,6 @@ from virtualzarr.array.read.partial import (
     plan_points,
     plan_slices,
 )
-from virtualzarr.array.thread_pools import Task
 from virtualzarr.codecs.core.strided import StridedLayout
 from virtualzarr.errors import (
     ChunkNotFoundError,
@@ -31,6 +30,7 @@ from virtualzarr.errors import (
 )
 from virtualzarr.stores.files import SMALL_FILE_BYTES, Buffer, FileWithEnd, RemoteFile
 from virtualzarr.stores.streams import StreamedRead
+from virtualzarr.stores.thread_pools import Task
 
 if TYPE_CHECKING:
     from virtualzarr.array.read.request import ReadRequest

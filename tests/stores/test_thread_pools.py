@@ -12,8 +12,8 @@ from functools import partial
 import pytest
 
 import virtualzarr
-from virtualzarr.array import thread_pools
-from virtualzarr.array.thread_pools import run_shared, run_tasks, submit
+from virtualzarr.stores import thread_pools
+from virtualzarr.stores.thread_pools import run_each, run_shared, run_tasks, submit
 
 
 @pytest.mark.parametrize("threads", [1, 2, 5])
@@ -125,7 +125,7 @@ def test_threads_that_cannot_be_started(monkeypatch):
 def test_reads_at_the_end_of_the_interpreter():
     code = """
 import virtualzarr
-from virtualzarr.array.thread_pools import run_shared
+from virtualzarr.stores.thread_pools import run_shared
 virtualzarr.config.threads = 4
 
 class Late:
@@ -165,3 +165,15 @@ def test_an_error_ends_brief_tasks(monkeypatch):
     with pytest.raises(ZeroDivisionError):
         run_tasks([partial(divmod, 1, 0), partial(done.append, 1)], False, True, io_bound=True)
     assert not done
+
+
+@pytest.mark.parametrize("remote", [True, False])
+def test_each_result_is_at_its_place(remote):
+    def slow_square(number):
+        time.sleep(0.01 if number % 3 else 0)
+        return number * number
+
+    assert run_each(slow_square, range(20), remote) == [n * n for n in range(20)]
+    assert run_each(slow_square, [], remote) == []
+    with pytest.raises(ZeroDivisionError):
+        run_each(lambda number: 1 // number, [3, 0, 2], remote)

@@ -6,7 +6,7 @@ import os
 import time
 from _thread import start_new_thread
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextvars import copy_context
 from functools import partial
 from itertools import pairwise
@@ -21,6 +21,7 @@ from virtualzarr.config import config
 from virtualzarr.stores.forks import ForkSafeLock
 
 Task = Callable[[], None]
+A = TypeVar("A")
 T = TypeVar("T")
 
 IO_BOUND_RATIO = 3
@@ -115,6 +116,17 @@ def run_tasks(tasks: list[Task], remote: bool, large: bool, *, io_bound: bool = 
         if time.perf_counter() - start > IO_BOUND_RATIO * (time.thread_time() - busy):
             break
     run_shared(tasks[done:], remote)
+
+
+def run_each(work: Callable[[A], T], items: Sequence[A], remote: bool) -> list[T]:
+    """Return what a function makes of each item; requests are sent side by side."""
+    results: dict[int, T] = {}
+
+    def run(number: int) -> None:
+        results[number] = work(items[number])
+
+    run_tasks([partial(run, number) for number in range(len(items))], remote, large=False)
+    return [results[number] for number in range(len(items))]
 
 
 def submit(work: Callable[[], T]) -> Callable[[], T]:
