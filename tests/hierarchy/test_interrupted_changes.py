@@ -19,6 +19,8 @@ from virtualzarr.errors import (
     VirtualZarrError,
     WriteError,
 )
+from virtualzarr.integrations.zarr_python import ZarrStore
+from virtualzarr.nodes import write_nodes
 from virtualzarr.stores import LocalStore, MemoryStore
 
 VALUES = np.arange(24).reshape(6, 4)
@@ -347,3 +349,37 @@ def test_a_lock_file_that_cannot_be_deleted_locks_nobody_out(tmp_path, monkeypat
     array.resize((8, 4))
     array.resize((9, 4))
     assert vz.open(tmp_path / "a").shape == (9, 4)
+
+
+@pytest.mark.parametrize("zarr_format", [2, 3])
+@pytest.mark.parametrize("work", ["delete", "move"])
+@pytest.mark.parametrize("is_local", [True, False])
+def test_groups_that_are_consolidated_while_a_node_is_deleted(
+    tmp_path, monkeypatch, zarr_format, work, is_local
+):
+    """Who consolidates sees its documents still, and would leave them to readers for good."""
+    root = vz.create_group(tmp_path if is_local else {}, zarr_format=zarr_format)
+    for name in "ab":
+        root.create_array(name, data=np.arange(1, 4))
+    root.consolidate_metadata()
+    owner, step = (LocalStore, "rename") if is_local and work == "move" else (
+        write_nodes, "delete_documents")  # fmt: skip
+    done = getattr(owner, step)
+
+    def consolidate_and_do(*args, **options):
+        root.consolidate_metadata()
+        return done(*args, **options)
+
+    monkeypatch.setattr(owner, step, consolidate_and_do)
+    if work == "delete":
+        del root["a"]
+    else:
+        root.move("a", "c")
+    names = ["b", "c"] if work == "move" else ["b"]
+    assert sorted(root) == names
+    for use_consolidated in (True, False):
+        opened = zarr.open_group(
+            tmp_path if is_local else ZarrStore(root.store),
+            mode="r", use_consolidated=use_consolidated,
+        )  # fmt: skip
+        assert sorted(opened.array_keys()) == names

@@ -162,7 +162,7 @@ def test_folders_of_chunks_that_lead_nowhere(tmp_path, folder):
         lambda _: vz.concat([root["x"], root["x"]], axis=0)[...],
     ]
     for work in works:
-        with pytest.raises(SourceError, match="a symbolic link to a missing .*directory"):
+        with pytest.raises(SourceError, match=r"a symbolic link to a missing .*directory"):
             work(...)
     assert link.is_symlink()
     os.rename(tmp_path / "elsewhere", tmp_path / "disk")

@@ -17,6 +17,9 @@ _REFERENCE = ("reference://::", "reference::")
 _PLAIN_PROTOCOLS = frozenset(["file", "http", "https", "s3", "gs", "gcs", "az", "abfs"])
 """Of whose file systems options and a URL say all; others are over a further one."""
 
+_MISSING = {FileNotFoundError, IsADirectoryError, NotADirectoryError, KeyError}
+"""What zarr-python takes for missing, unless it is told to take more for that."""
+
 READ_ONLY = "the store was opened to be read only, by zarr-python"
 
 Adapted = tuple[Any, Mapping[str, Any] | None]
@@ -124,6 +127,11 @@ def _adapt_zarr(target: Any, options: Mapping[str, Any] | None) -> Adapted:
         return os.path.join(os.fspath(store.root), path), options
     if _is_kind(store, "zarr.storage", "ObjectStore"):
         return _adapt_obstore(store.store, options, path)
+    if _is_kind(store, "zarr.storage", "FsspecStore"):
+        fs = getattr(store.fs, "sync_fs", store.fs)
+        # Through zarr-python, listings are old ones, and nothing is written conditionally.
+        if _is_plain(fs) and {*store.allowed_exceptions} <= _MISSING:
+            return _adapt_fsspec(fs, f"{store.path.rstrip('/')}/{path}".rstrip("/"), options)
     if hasattr(store, "get_partial_values"):
         return ZarrPythonStore(store, path), options
     return target, options
@@ -131,11 +139,15 @@ def _adapt_zarr(target: Any, options: Mapping[str, Any] | None) -> Adapted:
 
 def _adapt_mapping(mapping: Any, options: Mapping[str, Any] | None) -> Adapted:
     """Return the folder or URL that a mapping of fsspec is over, where that says all of it."""
-    protocol = mapping.fs.protocol
-    names = {protocol} if isinstance(protocol, str) else {*protocol}
-    if names & _PLAIN_PROTOCOLS:
+    if _is_plain(mapping.fs):
         return _adapt_fsspec(mapping.fs, mapping.root, options)
     return LiteralMapping(mapping), options
+
+
+def _is_plain(fs: Any) -> bool:
+    """Tell whether options and a URL say all of a file system of fsspec."""
+    names = {fs.protocol} if isinstance(fs.protocol, str) else {*fs.protocol}
+    return bool(names & _PLAIN_PROTOCOLS)
 
 
 def _adapt_fsspec_file(file: Any, options: Mapping[str, Any] | None) -> Adapted:
