@@ -252,7 +252,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
         if isinstance(fault, tuple):
             status, headers, content = *fault, b""
         elif isinstance(fault, int):
-            status, headers, content = error(fault, "Injected")
+            is_conflict = fault == 409 and {"If-Match", "If-None-Match"} & {*self.headers}
+            code = "ConditionalRequestConflict" if is_conflict else "Injected"
+            status, headers, content = error(fault, code)
         else:
             status, headers, content = server.perform(*request)
         time.sleep(server.latency / 2)

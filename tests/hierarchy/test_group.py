@@ -101,7 +101,16 @@ class TestMaking:
         assert list(root) == []
 
     @pytest.mark.parametrize(
-        ("name", "version"), [("zarr.json", 3), ("__x", 3), (".zgroup", 2), ("a/.zarray", 2)]
+        ("name", "version"),
+        [
+            ("zarr.json", 3),
+            ("__x", 3),
+            (".zgroup", 2),
+            ("a/.zarray", 2),
+            (".zattrs", 3),
+            ("a/.zmetadata", 3),
+            ("zarr.json", 2),
+        ],
     )
     def test_reserved(self, name, version):
         group = vz.create_group({}, zarr_format=version)

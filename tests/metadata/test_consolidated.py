@@ -194,6 +194,6 @@ def test_names():
         "é",
     ]
     assert check_name("__a", 2) == "__a"
-    for name in (".zarray", ".zgroup", ".zattrs", ".zmetadata", "a\\b"):
+    for name in (".zarray", ".zgroup", ".zattrs", ".zmetadata", "zarr.json", "a\\b"):
         with pytest.raises(MetadataError):
             check_name(name, 2)

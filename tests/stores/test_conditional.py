@@ -292,6 +292,16 @@ def test_what_others_write_alike_is_not_ones_own(bucket, library, fault):
     assert vz.open_array(open_s3(bucket), "x").shape == (4,)
 
 
+@pytest.mark.parametrize("library", ["fsspec", "obstore"])
+def test_conflicts_that_nobody_caused(bucket, library):
+    """Services answer 409 to requests that may be sent again."""
+    left = [409] * 6
+    bucket.fault = lambda method, path: left.pop() if method == "PUT" and left else None
+    vz.create_array(open_s3(bucket, library), data=[3, 4], name="x")
+    assert not left
+    assert vz.open_array(open_s3(bucket), "x")[...].tolist() == [3, 4]
+
+
 @pytest.mark.parametrize("zarr_format", [2, 3])
 def test_attributes_that_others_delete_meanwhile(bucket, zarr_format):
     root = vz.create_group(open_s3(bucket), zarr_format=zarr_format, attributes={"a": 1, "b": 2})

@@ -17,6 +17,8 @@ import pytest
 import zarr
 
 import virtualzarr as vz
+from tests.dataset.s3_server import running
+from tests.stores.test_conditional import as_another_process
 from virtualzarr.errors import AccessError, SourceChangedError, SourceError, UnsupportedError
 from virtualzarr.stores import open_store
 
@@ -336,3 +338,83 @@ def _fail(outcome, work):
         work()[...]
     except Exception as error:
         outcome.put(type(error).__name__)
+
+
+@pytest.mark.filterwarnings("ignore:Duplicate name")
+@pytest.mark.parametrize("zarr_format", [2, 3])
+def test_what_deletes_nothing(tmp_path, zarr_format):
+    """It says so, and what is the case."""
+    store = zarr.storage.ZipStore(tmp_path / "a.zip", mode="w")
+    group = vz.create_group(store, zarr_format=zarr_format)
+    array = group.create_array("x", data=[*DATA, 5, 6], chunks=(2,))
+    problem = "a ZipStore of zarr-python deletes nothing"
+    for work in (
+        lambda: array.__setitem__(slice(2), 0),
+        lambda: group.__delitem__("x"),
+        lambda: vz.create_array(
+            store, name="x", data=DATA, overwrite=True, zarr_format=zarr_format
+        ),
+    ):
+        with pytest.raises(UnsupportedError, match=problem):
+            work()
+        assert array[...].tolist() == [*DATA, 5, 6]
+    with pytest.raises(UnsupportedError, match=rf"{problem} \(the shape is \(3,\) already"):
+        array.resize(3)
+    assert array[...].tolist() == [1, 2, 3]
+    with pytest.raises(UnsupportedError, match=problem):
+        array.resize(6)
+    assert vz.open_array(store, "x")[...].tolist() == [1, 2, 3]
+
+
+@pytest.mark.parametrize("wrap", [lambda store: store, zarr.storage.WrapperStore])
+@pytest.mark.parametrize("work", ["chunk_exists", "nbytes_stored", "resize", "copy", "members"])
+def test_stores_over_s3_show_what_others_write(monkeypatch, wrap, work):
+    """fsspec remembers listings for zarr-python, of which it takes what is missing from."""
+    pytest.importorskip("s3fs")
+    monkeypatch.setattr(vz.config, "retry_seconds", 0.002)
+    with running() as bucket:
+        where = {"storage_options": bucket.options()}
+        url = zarr.storage.FsspecStore.from_url("s3://bucket/g", bucket.options())
+        group = vz.create_group(wrap(url))
+        array = group.create_array("x", shape=(8,), chunks=(2,), dtype="i8")
+        array[:6] = [1, 2, 3, 4, 5, 6]
+        if work == "copy":
+            group.copy("x", "y")
+        elif work == "members":
+            assert [*group.members()]
+        else:
+            getattr(array, work)(*[8] * (work == "resize"))
+        other = vz.open_group("s3://bucket/g", mode="r+", **where)
+        other["x"][6:] = [7, 8]
+        other["x"].append([9])
+        other.create_array("new", data=DATA)
+        group = vz.open_group(wrap(url), mode="r+")
+        assert group["x"][...].tolist() == [*range(1, 10)]
+        group["x"][6] = 70
+        assert other["x"][...].tolist() == [1, 2, 3, 4, 5, 6, 70, 8, 9]
+        assert {"new", "x"} <= {*group}
+
+
+def test_stores_over_s3_write_conditionally(monkeypatch):
+    pytest.importorskip("s3fs")
+    monkeypatch.setattr(vz.config, "retry_seconds", 0.002)
+    with running() as bucket:
+        store = zarr.storage.FsspecStore.from_url("s3://bucket/g", bucket.options())
+        group = vz.create_group(store)
+        group.create_array("x", data=DATA, chunks=(4,))
+        other = vz.open_group("s3://bucket/g", mode="r+", storage_options=bucket.options())
+        left = [("k", "attrs"), (2, "x")]
+
+        def write_between(method, path):
+            if method == "PUT" and left and left[-1][1] in ("x" if "/c/0" in path else "attrs"):
+                key, name = left.pop()
+                with as_another_process():
+                    (other.attrs if name == "attrs" else other[name])[key] = 9
+            return None
+
+        bucket.fault = write_between
+        group["x"][0] = 5
+        assert other["x"][...].tolist() == [5, 2, 9, 4]
+        group.attrs["mine"] = 1
+        assert not left
+        assert dict(vz.open_group(store).attrs) == {"k": 9, "mine": 1}

@@ -22,7 +22,7 @@ from virtualzarr.array.chunk_source import StoreChunks
 from virtualzarr.array.write import write, writing_grid
 from virtualzarr.codecs.core.fill_value import full_block, is_filled
 from virtualzarr.codecs.sharding import find_sharding
-from virtualzarr.errors import MismatchError, error_context
+from virtualzarr.errors import MismatchError, VirtualZarrError, error_context
 from virtualzarr.metadata import ArrayMetadata, default_fill
 from virtualzarr.stores.store import Store, is_remote, lock_key
 from virtualzarr.stores.thread_pools import run_tasks
@@ -47,7 +47,11 @@ def resize(array: Array, chunks: StoreChunks, shape: Sequence[int]) -> None:
     if smaller != old.shape:
         grid = old.grid.resize(smaller)
         array.update_metadata(shape=smaller, grid=grid)
-        _clear_outside(array, chunks, grid)
+        try:
+            _clear_outside(array, chunks, grid)
+        except VirtualZarrError as error:
+            error.message += f" (the shape is {smaller} already; who grows it removes what is left)"
+            raise
     if tuple(shape) != smaller:
         grid = _round_up_to_shards(array.metadata, array.grid.resize(shape))
         grown = [i for i, n in enumerate(smaller) if shape[i] > n]

@@ -33,6 +33,9 @@ def normalize_path(path: str) -> str:
     return "/".join(steps)
 
 
+_DOCUMENTS = frozenset((".zarray", ".zgroup", ".zattrs", ".zmetadata", "zarr.json"))
+
+
 def check_name(name: str, zarr_format: int = 3) -> str:
     """Return the name of a node to be created, if it may have that name.
 
@@ -54,10 +57,8 @@ def check_name(name: str, zarr_format: int = 3) -> str:
         raise MetadataError(f"the name of a node must not contain a slash: {short(name)}")
     if not name.strip("."):
         raise MetadataError(f"the name of a node must not consist of dots: {short(name)}")
-    # v3 core, "Node names"; in v2 these are the keys of documents beside the node's children.
-    reserved = (
-        (".zarray", ".zgroup", ".zattrs", ".zmetadata") if zarr_format == 2 else ("zarr.json",)
-    )
-    if name in reserved or (zarr_format == 3 and name.startswith("__")):
+    # v3 core, "Node names"; others are keys of documents beside the node's children, and of either
+    # format no member: who lists a group does not know yet of which it is.
+    if name in _DOCUMENTS or (zarr_format == 3 and name.startswith("__")):
         raise MetadataError(f"the name {short(name)} is reserved")
     return name

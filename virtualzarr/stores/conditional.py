@@ -18,8 +18,7 @@ if TYPE_CHECKING:
 UNKNOWN_CODES = frozenset(["InvalidArgument", "InvalidRequest", "NotImplemented"])
 """Codes of errors by which services of S3 of other makers refuse headers that they do not know."""
 
-_MOST_CONFLICTS, _MOST_ALIKE, _LONGEST = 100, 3, 5
-
+_MOST_CONFLICTS, _MOST_ALIKE, _MOST_UNSEEN, _LONGEST = 100, 3, 12, 5
 
 WRITE_NAME = "virtualzarrwriter"
 """The name in the metadata of an object under which its writer is.
@@ -93,7 +92,7 @@ def replace_value(
             write(new, None if is_vain else Replaced(tag, secrets.token_hex(8)))
             return
         except ConflictError:
-            if conflicts == _MOST_CONFLICTS or (old is None and alike == _MOST_ALIKE):
+            if conflicts == _MOST_CONFLICTS or (old is None and alike == _MOST_UNSEEN):
                 raise
         time.sleep(back_off_seconds(min(conflicts, _LONGEST)))
 

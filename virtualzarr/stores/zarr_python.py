@@ -58,6 +58,7 @@ class ZarrPythonStore(AdaptedStore):
             request = RangeByteRequest(start, stop)
         elif start:
             request = OffsetByteRequest(start)
+        self._forget_listings(self._lead + key)
         prototype = default_buffer_prototype()
         buffer = self._run(self.store.get(self._lead + key, prototype, request), key)
         return None if buffer is None else (buffer.to_bytes(), None)
@@ -72,7 +73,13 @@ class ZarrPythonStore(AdaptedStore):
                 return None
             return size
 
+        self._forget_listings(self._lead + key)
         return self._run(find(), key)
+
+    guarantees = (
+        "update excludes threads of this process that use the same object; of others that change "
+        "one key at the same time, the last wins"
+    )
 
     def list_dir(self, prefix: str) -> Iterator[str]:
         """Yield the names under a prefix."""
@@ -97,7 +104,11 @@ class ZarrPythonStore(AdaptedStore):
     def remove(self, key: str) -> None:
         """Delete a value, there or not."""
         beneath = self._find_pattern_store(key)
-        if beneath is None:
+        if not self.store.supports_deletes:
+            if self.size(key) is not None:
+                kind = type(self.store).__name__
+                raise UnsupportedError(f"a {kind} of zarr-python deletes nothing", file=self.uri)
+        elif beneath is None:
             self._run(self.store.delete(self._lead + key), key)
         elif beneath is self.store:
             self._run(_remove_file(beneath, self._lead + key), key)
@@ -110,7 +121,7 @@ class ZarrPythonStore(AdaptedStore):
         """Take away all keys under a prefix, and folders that they are in, if there are any."""
         if not self.writable:
             raise read_only_error(self.uri)
-        if self._find_pattern_store(prefix) is None:
+        if self.store.supports_deletes and self._find_pattern_store(prefix) is None:
             try:
                 self._run(self.store.delete_dir((self._lead + prefix).rstrip("/")), prefix)
             finally:
@@ -123,6 +134,12 @@ class ZarrPythonStore(AdaptedStore):
         if not any(kind.__name__ == "FsspecStore" for kind in type(store).__mro__):
             return None
         return store if is_pattern(f"{store.path}/{self._lead}{key}") else None
+
+    def _forget_listings(self, path: str) -> None:
+        """Have fsspec ask for what it remembers of a path, and of what is above it."""
+        store = self._beneath
+        if (fs := getattr(store, "fs", None)) is not None:
+            fs.invalidate_cache(f"{store.path.rstrip('/')}/{path}".rstrip("/"))
 
     @property
     def _beneath(self) -> Any:
@@ -156,6 +173,8 @@ class ZarrPythonStore(AdaptedStore):
     def _collect(
         self, list_names: Callable[[str], AsyncIterator[str]], prefix: str
     ) -> Sequence[str]:
+        self._forget_listings(prefix)
+
         async def collect() -> Sequence[str]:
             names: list[str] = []
             try:
