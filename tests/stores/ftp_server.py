@@ -156,11 +156,12 @@ class Session(socketserver.StreamRequestHandler):
             self.say(550, "no such folder")
             return
         lines = [
-            line(path, path.stat().st_size) + "\r\n"
+            line(path, path.stat().st_size if path.exists() else 0) + "\r\n"
             for path in sorted(folder.iterdir())
             if not (self.server.hides_dots and path.name.startswith("."))
         ]
-        self.send("".join(lines).encode())
+        data = "".join(lines).encode()
+        self.send(data[: self.server.lists_to(name)])
 
     def do_RETR(self, name):
         if not self.path(name).is_file():
@@ -242,6 +243,7 @@ class Server(socketserver.ThreadingTCPServer):
     A fault is a code, or a code and a text. `hides_dots` leaves names with a dot out of listings,
     which are `lists_as` "mlsd", "mlsd without links", "unix" or "windows". `store_fault` is given
     the name of a file that is sent, and says what to answer after its first bytes, or "reset";
+    `lists_to` that of a folder, and says where its listing stops;
     `renames` is to what files are renamed: "all", "to what is new" or "nothing".
 
     `open` is how many connections there are; `most` is how many there may be, and the code for what
@@ -281,7 +283,7 @@ def ftp_server(folder):
     server.root, server.commands, server.users = str(folder), [], []
     server.fault, server.cut = lambda *command: None, lambda *command: False
     server.open, server.lock = 0, threading.Lock()
-    server.store_fault = lambda name: None
+    server.store_fault, server.lists_to = lambda name: None, lambda name: None
     server.url = f"ftp://127.0.0.1:{server.server_address[1]}"
     threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
     try:

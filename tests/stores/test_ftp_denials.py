@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import h5py
 import numpy as np
 import pytest
@@ -334,9 +336,13 @@ def test_folders_are_made_whatever_a_server_says(server, tmp_path, code):
     assert zarr.open_array(tmp_path / "h/g/a")[...].tolist() == DATA.tolist()
 
 
-def test_files_of_which_a_part_has_arrived(server, tmp_path):
+@pytest.mark.parametrize("tells", ["sizes", "sizes in MLSD", "sizes in LIST"])
+def test_files_of_which_a_part_has_arrived(server, tmp_path, tells):
     """A server may take what has arrived for all, and say that it is."""
     make(tmp_path)
+    if tells != "sizes":
+        server.lists_as = "mlsd" if tells == "sizes in MLSD" else "unix"
+        server.fault = lambda name, _: (502, "unknown") if name == "SIZE" else None
     root = vz.open_group(f"{server.url}/h", mode="r+")
     server.store_fault = lambda name: (226, "done") if "/a/" in name else None
     for change in (
@@ -350,6 +356,48 @@ def test_files_of_which_a_part_has_arrived(server, tmp_path):
     server.store_fault = lambda name: (226, "done") if left and left.pop() else None
     root["a"][0] = 9
     assert zarr.open_array(tmp_path / "h/a")[0] == 9
+
+
+def test_listings_of_which_a_part_has_arrived(server, tmp_path):
+    """As above: the last name would be another one, and be missing."""
+    make(tmp_path)
+    root = vz.open_group(f"{server.url}/h", mode="r+")
+    left = [True]
+    server.lists_to = lambda name: -5 if "/a/c" in name and left and left.pop() else None
+    assert root["a"].nchunks_initialized == 4
+    assert not left
+    left, ends = [True] * 100, [-5, -6]
+    server.lists_to = lambda name: ends[len(left) % 2] if "/a/c" in name and left.pop() else None
+    for work in (lambda: root["a"].chunk_exists(), lambda: root.copy("a", "b")):
+        with pytest.raises(SourceError, match="the listing ends in the middle of a line"):
+            work()
+    assert not (tmp_path / "h/b").exists()
+    # Some servers end none of their listings with a new line.
+    server.lists_to = lambda name: -2
+    assert root["a"].nchunks_initialized == 4
+
+
+@pytest.mark.parametrize("folder", ["c", "c/1"])
+def test_folders_of_chunks_that_are_links_to_nothing(server, tmp_path, folder):
+    """As servers list them that do not say what links lead to."""
+    server.lists_as = "unix"
+    root = vz.create_group(tmp_path / "h")
+    root.create_array("a", data=DATA.reshape(3, 4), chunks=(1, 4))
+    os.rename(tmp_path / "h/a" / folder, tmp_path / "disk")
+    (tmp_path / "h/a" / folder).symlink_to("elsewhere")
+    (tmp_path / "h/a/notes").symlink_to(tmp_path / "h/a/zarr.json")
+    root = vz.open_group(f"{server.url}/h", mode="r+")
+    for work in (
+        lambda: root["a"][...],
+        lambda: root["a"].chunk_exists(),
+        lambda: root.copy("a", "b"),
+        lambda: root.move("a", "b"),
+    ):
+        with pytest.raises(SourceError, match="a symbolic link to "):
+            work()
+    del root["a"]
+    assert sorted(path.name for path in (tmp_path / "disk").rglob("*") if path.is_file())
+    assert not (tmp_path / "h/a").exists()
 
 
 def test_a_folder_is_not_listed_for_each_file(server, tmp_path):

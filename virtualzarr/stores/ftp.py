@@ -7,6 +7,7 @@ import ftplib
 import io
 import re
 import secrets
+import ssl
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -163,16 +164,37 @@ class FtpTransport(Listings):
         ]
 
     def _list_lines(self, path: str) -> list[Listed]:
-        lines: list[str] = []
         try:
-            self._ftp.retrlines(f"MLSD {path}", lines.append)
+            lines = self._retrieve_lines(f"MLSD {path}")
         except ftplib.error_perm as error:
             if not _is_unknown(error):
                 raise
             # An old server, which knows LIST only.
-            self._ftp.retrlines(f"LIST {path}", lines.append)
+            lines = self._retrieve_lines(f"LIST {path}")
             return [one for line in lines if (one := parse_list(line)) is not None]
         return [parse_mlsd(line) for line in lines]
+
+    def _retrieve_lines(self, command: str) -> list[str]:
+        """Return the lines of a listing, which has to end with one.
+
+        Where a connection broke, a server may say that it has sent all.
+        """
+        text = self._retrieve_text(command)
+        if text.endswith("\n") or not text or text == self._retrieve_text(command):
+            return [line.rstrip("\r") for line in text.split("\n") if line]
+        raise ConnectionError("the listing ends in the middle of a line")
+
+    def _retrieve_text(self, command: str) -> str:
+        # Not by `retrlines`, which tells nobody how the last line ends.
+        ftp, parts = self._ftp, []
+        ftp.sendcmd("TYPE A")
+        with ftp.transfercmd(command) as connection:
+            while part := connection.recv(_BLOCK):
+                parts.append(part)
+            if isinstance(connection, ssl.SSLSocket):
+                connection.unwrap()
+        ftp.voidresp()
+        return b"".join(parts).decode(ftp.encoding)
 
     def _is_folder(self, path: str, listed: Listed) -> bool:
         # Of a link, only what it leads to tells.
@@ -184,6 +206,10 @@ class FtpTransport(Listings):
 
         def list_folder(folder: str) -> list[Entry]:
             listed = self._list_folder(folder)
+            for entry, is_link in listed:
+                # Those that are only deleted may lead to nothing.
+                if is_link and not (entry.is_folder or folders) and self._is_broken(entry.path):
+                    raise SourceError("a symbolic link to nothing", file=entry.path)
             links.update({entry.path: links[folder] + is_link for entry, is_link in listed})
             if any(links[entry.path] > _MOST_LINKS and entry.is_folder for entry, _ in listed):
                 raise SourceError("links to folders lead to others, without end", file=folder)
@@ -240,9 +266,12 @@ class FtpTransport(Listings):
                 raise
             raise SourceError(f"the server does not store it: {error}", file=path) from error
         # Where a connection broke, a server may take what has arrived for all.
-        stored = None
-        with suppress(ftplib.error_perm):  # of servers that tell no sizes
+        try:
             stored = self._ftp.size(path)
+        except ftplib.error_perm:  # of servers that tell no sizes but in listings, or not at all
+            stored = None
+            with suppress(SourceError):
+                stored = self._list_size(path)
         if stored is not None and stored != sent:
             raise ConnectionError(f"the server has stored {stored} bytes of {sent}")
 
@@ -300,7 +329,7 @@ class FtpTransport(Listings):
         """Return names of links in a folder: MLSD of many servers tells what they lead to."""
         lines: list[str] = []
         with suppress(ftplib.error_perm):
-            self._ftp.retrlines(f"LIST {folder}", lines.append)
+            lines = self._retrieve_lines(f"LIST {folder}")
         found = set()
         for line in lines:
             with suppress(SourceError):
@@ -407,14 +436,31 @@ class FtpTransport(Listings):
         """
         above = path.rstrip("/").rpartition("/")[0] + "/"
         known = self._remembered(above)
-        if known is not None and path not in known:
-            return False
+        if known is None or path in known:
+            known = self._list_paths(above)
+            self._remember(above, known)
+        link = path.rstrip("/")
+        if path.endswith("/") and f"{link}@" in known and self._is_broken(link):
+            raise SourceError("a symbolic link to a missing directory", file=link)
+        return path in known
+
+    def _list_paths(self, folder: str) -> frozenset[str]:
+        """Return paths of files, of folders with a slash, and of links to no folder with an @."""
         try:
-            paths = frozenset(entry.path + "/" * entry.is_folder for entry in self.entries(above))
+            listed = self._list_folder(folder)
         except SourceNotFoundError:
-            paths = frozenset()
-        self._remember(above, paths)
-        return path in paths
+            return frozenset()
+        links = {f"{entry.path}@" for entry, is_link in listed if is_link and not entry.is_folder}
+        return frozenset(entry.path + "/" * entry.is_folder for entry, _ in listed) | links
+
+    def _is_broken(self, link: str) -> bool:
+        """Tell whether a link that leads to no folder leads to no file, either."""
+        try:
+            self._ftp.voidcmd("TYPE I")
+            self._ftp.size(link)
+        except ftplib.error_perm as error:
+            return not _is_unknown(error)
+        return False
 
     def _remembered(self, key: str) -> frozenset[str] | None:
         until, paths = self._memory.get(key, (0.0, frozenset()))
