@@ -370,14 +370,15 @@ class Group(Mapping[str, "Array | Group"], Publishable):
     def move(self, source: str, target: str) -> None:
         """Give a member another path in this group, with everything in it.
 
-        In a directory that is one step. Elsewhere all its keys are copied, then deleted: whoever
-        reads meanwhile finds one of the two, or both. Nobody is to write to it meanwhile: that is
-        an error where it is noticed, and a chunk of the same size as before is not.
+        In a directory that is one step, unless symbolic links in it would lead to something else.
+        Else all its keys are copied, then deleted: whoever reads meanwhile finds one of the two, or
+        both. Nobody is to write to it meanwhile: that is an error where it is noticed, and a chunk
+        of the same size as before is not.
 
         Raises
         ------
         NodeExistsError
-            There is a node at the target.
+            There is a node at the target, or chunks that a copy left which was cut short.
         WriteError
             The target is complete, but the source cannot be deleted.
         """
@@ -425,7 +426,7 @@ class Group(Mapping[str, "Array | Group"], Publishable):
         Raises
         ------
         NodeExistsError
-            There is a node at the target.
+            There is a node at the target, or chunks that a copy left which was cut short.
         """
         write_nodes.copy_node(
             self.store,
