@@ -302,6 +302,27 @@ def test_conflicts_that_nobody_caused(bucket, library):
     assert vz.open_array(open_s3(bucket), "x")[...].tolist() == [3, 4]
 
 
+@pytest.mark.parametrize("library", ["fsspec", "obstore"])
+@pytest.mark.parametrize("fault", ["reset", "abort", "cut", "lost"])
+def test_deletions_are_sent_again(bucket, library, fault):
+    root = vz.create_group(open_s3(bucket, library))
+    for name in "xyz":
+        root.create_array(name, data=np.arange(1, 9), chunks=(2,))
+    for work in (
+        lambda: root.__delitem__("x"),
+        lambda: root.move("y", "w"),
+        lambda: root["z"].__setitem__(slice(2), 0),
+    ):
+        left = [fault] * 2
+        bucket.fault = lambda method, path, left=left: (
+            left.pop() if method in ("DELETE", "POST") and left else None
+        )
+        work()
+        assert not left
+    assert sorted(root) == ["w", "z"]
+    assert root["z"][...].tolist() == [0, 0, *range(3, 9)]
+
+
 @pytest.mark.parametrize("zarr_format", [2, 3])
 def test_attributes_that_others_delete_meanwhile(bucket, zarr_format):
     root = vz.create_group(open_s3(bucket), zarr_format=zarr_format, attributes={"a": 1, "b": 2})

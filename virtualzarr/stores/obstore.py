@@ -131,16 +131,12 @@ class ObstoreStore(AdaptedStore):
             except (exceptions.NotSupportedError, NotImplementedError):
                 self._put_unconditionally(path, data)
             except exceptions.GenericError as error:
-                if _is_unknown(error):
-                    self._put_unconditionally(path, data)
-                elif _BROKEN in str(error):
-                    broken = exceptions.GenericError(describe_error(error))
-                    raise TransientError(broken) from None
-                else:
+                if not _is_unknown(error):
                     raise
+                self._put_unconditionally(path, data)
             return True
 
-        is_done = retry_blocking(attempt)
+        is_done = _send_again(attempt)
         if not is_done:  # not chained: see `_request`
             raise ConflictError("somebody else wrote it", file=f"{self.uri}/{path}")
 
@@ -158,7 +154,7 @@ class ObstoreStore(AdaptedStore):
     def remove(self, key: str) -> None:
         """Delete an object, there or not."""
         try:
-            self._request(lambda: self.store.delete(self._lead + key), key)
+            self._request(lambda: _send_again(lambda: self.store.delete(self._lead + key)), key)
         except SourceNotFoundError as error:
             # 404 may be of the bucket, or of a login that may not delete.
             if self.size(key) is not None:
@@ -173,7 +169,7 @@ class ObstoreStore(AdaptedStore):
             return request()
         except VirtualZarrError:
             raise
-        except (BaseError, OSError) as error:
+        except (BaseError, OSError, ValueError) as error:  # the last, of names that it has not
             kind = SourceNotFoundError if _is_missing(error) else SourceError
             failed = kind(describe_error(error), file=f"{self.uri}/{key}")
         # Not chained: its text has whole URLs and answers, and signatures in them.
@@ -203,6 +199,22 @@ class _PinnedFile(AdaptedFile):
                 f"the object was replaced while it was read: {self._tag} is now {tag}",
                 file=self.uri,
             )
+
+
+def _send_again(send: Callable[[], T]) -> T:
+    """Send a request, again where the connection breaks; obstore does not, of those that change."""
+    from obstore import exceptions
+
+    def attempt() -> T:
+        try:
+            return send()
+        except exceptions.GenericError as error:
+            if _BROKEN not in str(error):
+                raise
+            broken = exceptions.GenericError(describe_error(error))
+        raise TransientError(broken)
+
+    return retry_blocking(attempt)
 
 
 def _is_missing(error: Exception) -> bool:
