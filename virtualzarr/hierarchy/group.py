@@ -469,7 +469,8 @@ class Group(Mapping[str, "Array | Group"], Publishable):
         """
         if max_depth is not None and max_depth < 0:
             raise ValueError(f"max_depth must be 0 or more, or None, not {max_depth}")
-        for name, node in self._members.items():
+        for name, member in self._members.items():
+            node = self._with_cache_policy(member.with_path(self._join(name)))
             yield name, node
             if isinstance(node, Group) and max_depth != 0:
                 deeper = None if max_depth is None else max_depth - 1
