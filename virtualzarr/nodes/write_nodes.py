@@ -228,6 +228,10 @@ def delete_folder(store: Store, path: str) -> None:
         node = find_node(store, path)
     except MetadataError:
         node = None  # whatever it is
+    else:
+        # zarr-python deletes before it makes anything: mostly what is not there.
+        if node is None and is_object_store(store.uri) and not any(store.list(path)):
+            return
     _delete(store, path, node, is_consolidated=False)
 
 
