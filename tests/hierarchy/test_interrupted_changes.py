@@ -383,3 +383,42 @@ def test_groups_that_are_consolidated_while_a_node_is_deleted(
             mode="r", use_consolidated=use_consolidated,
         )  # fmt: skip
         assert sorted(opened.array_keys()) == names
+
+
+@pytest.mark.parametrize("zarr_format", [2, 3])
+@pytest.mark.parametrize("work", ["delete", "append", "attributes", "create"])
+def test_groups_that_change_while_they_are_first_consolidated(zarr_format, work):
+    """Who changes them does not find consolidated metadata to keep up to date yet."""
+    made = {}
+    root = vz.create_group(made, zarr_format=zarr_format)
+    for name in "ab":
+        root.create_array(name, data=np.arange(1, 4))
+    other = vz.open_group(made, mode="r+")
+    changes = {
+        "delete": lambda: other.__delitem__("a"),
+        "append": lambda: other["a"].append([9]),
+        "attributes": lambda: other["a"].attrs.update(new=1),
+        "create": lambda: other.create_array("c", data=np.arange(2)),
+    }
+    # What is read for it is read before the change, and written after it.
+    store = root.store
+    update, left = store.update, [changes[work]]
+
+    def update_late(key, change):
+        def change_late(old):
+            new = change(old)
+            if left and b"consolidated" in (new or b""):
+                left.pop()()
+            return new
+
+        update(key, change_late)
+
+    store.update = update_late
+    root.consolidate_metadata()
+    assert not left
+    names = {"delete": ["b"], "create": ["a", "b", "c"]}.get(work, ["a", "b"])
+    theirs = zarr.open_group(ZarrStore(made), mode="r", use_consolidated=True)
+    assert sorted(theirs.array_keys()) == names
+    for name in names:
+        assert theirs[name].shape == other[name].shape
+        assert dict(theirs[name].attrs) == dict(other[name].attrs)

@@ -189,6 +189,37 @@ def test_links_that_are_moved(tmp_path, place, is_inside):
         assert kept.exists()
 
 
+@pytest.mark.parametrize("is_absolute", [True, False])
+@pytest.mark.parametrize("target", ["z", "other/t"])
+def test_links_that_lead_in_again_by_a_name_that_is_moved(tmp_path, target, is_absolute):
+    root = vz.create_group(tmp_path / "r")
+    for name, values in (("s/b", [1, 2, 3]), ("other/s/b", [7, 8, 9])):
+        root.create_array(name, data=values, chunks=(1,))
+    chunk = tmp_path / "r/s/b/c/0"
+    chunk.rename(tmp_path / "r/s/b/blob")
+    chunk.symlink_to(tmp_path / "r/s/b/blob" if is_absolute else "../../../s/b/blob")
+    (tmp_path / "r/other/s/b/blob").write_bytes((tmp_path / "r/other/s/b/c/0").read_bytes())
+    node = tmp_path / "r/s/latest"
+    node.symlink_to(tmp_path / "r/s/b" if is_absolute else "../s/b")
+    root.move("s", target)
+    for name in ("b", "latest"):
+        assert root[f"{target}/{name}"][...].tolist() == [1, 2, 3]
+    assert root["other/s/b"][...].tolist() == [7, 8, 9]
+    assert "s" not in root
+
+
+def test_links_that_lead_to_the_same_from_everywhere_are_moved(tmp_path):
+    root = vz.create_group(tmp_path / "r")
+    root.create_array("s/b", data=[1, 2, 3], chunks=(1,))
+    for number, is_absolute in ((0, True), (1, False)):
+        chunk = tmp_path / f"r/s/b/c/{number}"
+        chunk.rename(kept := tmp_path / "kept" if is_absolute else chunk.parent / "kept")
+        chunk.symlink_to(kept if is_absolute else "../c/kept")
+    root.move("s", "t/s")
+    assert root["t/s/b"][...].tolist() == [1, 2, 3]
+    assert all((tmp_path / f"r/t/s/b/c/{number}").is_symlink() for number in (0, 1))
+
+
 def test_chunks_that_were_never_written_are_not_behind_a_link(tmp_path):
     array = vz.create_array(tmp_path / "real", shape=(4, 4), chunks=(1, 4), dtype="i4")
     (tmp_path / "named").symlink_to("real")

@@ -15,6 +15,7 @@ import fsspec
 import numpy as np
 import pytest
 import zarr
+from fsspec.implementations.local import LocalFileSystem
 
 import virtualzarr as vz
 from tests.dataset.s3_server import running
@@ -418,3 +419,51 @@ def test_stores_over_s3_write_conditionally(monkeypatch):
         group.attrs["mine"] = 1
         assert not left
         assert dict(vz.open_group(store).attrs) == {"k": 9, "mine": 1}
+
+
+class Inverted(LocalFileSystem):
+    """Shows other bytes than are stored."""
+
+    def cat_file(self, path, *args, **options):
+        return bytes(255 - byte for byte in super().cat_file(path, *args, **options))
+
+
+def test_file_systems_of_ones_own_decide_what_is_read(tmp_path):
+    """And not those that fsspec would make of their URLs."""
+    content = {"zarr.json": b"{}", "x": b"\1\2"}
+    for key, data in content.items():
+        (tmp_path / key).write_bytes(data)
+    patched = LocalFileSystem(skip_instance_cache=True)
+    patched.cat_file = lambda path, *args, **options: b"patched"
+    for fs, expected in ((Inverted(), b"\xfe\xfd"), (patched, b"patched")):
+        mapping = fsspec.FSMap(str(tmp_path), fs)
+        assert bytes(open_store(mapping).get("x")) == expected
+        with pytest.raises(UnsupportedError, match="a file system of one's own"):
+            vz.virtualize(fsspec.core.OpenFile(fs, str(tmp_path / "x")))
+
+
+@pytest.mark.parametrize("how", ["positional", "subclass"])
+def test_file_systems_say_where_they_ask(monkeypatch, how):
+    """Also where options do not tell, which the environment has others of."""
+    s3fs = pytest.importorskip("s3fs")
+    monkeypatch.setattr(vz.config, "retry_seconds", 0.002)
+
+    class Minio(s3fs.S3FileSystem):
+        def __init__(self, **options):
+            super().__init__(endpoint_url=bucket.url, key="k", secret="s", **options)
+
+    with running() as bucket, running() as other:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", other.url)
+        for each, values in ((bucket, [1, 2]), (other, [7, 8])):
+            vz.create_array("s3://bucket/g", data=values, storage_options=each.options())
+        fs = (
+            Minio(asynchronous=True)
+            if how == "subclass"
+            else s3fs.S3FileSystem(False, bucket.url, "k", "s", asynchronous=True)
+        )
+        array = vz.open_array(zarr.storage.FsspecStore(fs, path="bucket/g"), mode="r+")
+        assert array[...].tolist() == [1, 2]
+        array[0] = 5
+        for each, values in ((bucket, [5, 2]), (other, [7, 8])):
+            opened = vz.open_array("s3://bucket/g", storage_options=each.options())
+            assert opened[...].tolist() == values

@@ -203,7 +203,10 @@ class StoredMembers(Mapping[str, "Array | Group"]):
         # A web server may answer every listing with nothing: an empty group must be told from that,
         # and a listing that works has at least the group's own document.
         listed = list(self.store.list_dir(self.path))
-        others = {name for name in listed if name not in MARKERS}
+        # In v3, those of v2 may be nodes of others, who can make them.
+        reserved = MARKERS if self.metadata.zarr_format == 2 else ("zarr.json",)
+        candidates = [name for name in listed if name not in reserved]
+        others = {*candidates}
 
         def find_more() -> None:
             renewals = count_renewals(self.store)
@@ -214,7 +217,7 @@ class StoredMembers(Mapping[str, "Array | Group"]):
                 check_group_not_vanished(self.store, self.path, renewals)
 
         ask_again(find_more)
-        names = [name for name in listed if name not in others and name not in MARKERS]
+        names = [name for name in candidates if name not in others]
         if not names:
             check_not_upgraded(self.store, self.path, is_group=True)
         if not names and not set(MARKERS) & {*listed}:

@@ -54,8 +54,10 @@ def read_documents(store: Store, path: str, zarr_format: int) -> dict[str, Docum
                 file=store.uri,
                 variable=join(path, group) or "/",
             )
-        return [join(group, name) for name in names if name not in DOCUMENT_NAMES]
+        return [join(group, name) for name in names if name not in reserved]
 
+    # In v3, those of v2 may be nodes of others, who can make them.
+    reserved = DOCUMENT_NAMES if zarr_format == 2 else ("zarr.json",)
     nodes: dict[str, dict[str, Document]] = {}
     names, remote = [""], is_remote(store)
     while names:
@@ -92,13 +94,17 @@ def consolidate(store: Store, path: str = "") -> None:
         if not documents.keys() & {"zarr.json", ".zgroup"} or (old is None and zarr_format == 3):
             raise NodeNotFoundError(f"no Zarr group at {path!r} any more", file=store.uri)
         if old is None or zarr_format == 2:
-            return dumps_json({"metadata": documents, "zarr_consolidated_format": 1})
-        members = {key: document for key, document in documents.items() if key != "zarr.json"}
-        group = load_document(old, store, path)
-        group["consolidated_metadata"] = _inline_metadata(by_path(members))
-        return dumps_json(group)
+            new = dumps_json({"metadata": documents, "zarr_consolidated_format": 1})
+        else:
+            members = {key: document for key, document in documents.items() if key != "zarr.json"}
+            group = load_document(old, store, path)
+            group["consolidated_metadata"] = _inline_metadata(by_path(members))
+            new = dumps_json(group)
+        return old if new == old else new
 
-    store.update(join(path, ".zmetadata" if zarr_format == 2 else "zarr.json"), change)
+    # Twice: who changed a node before the first was written did not find what to keep up to date.
+    for _ in range(2):
+        store.update(join(path, ".zmetadata" if zarr_format == 2 else "zarr.json"), change)
 
 
 def _inline_metadata(nodes: Mapping[str, Document]) -> Document:

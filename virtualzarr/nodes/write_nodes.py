@@ -344,7 +344,7 @@ def move_node(store: Store, source: str, target: str) -> None:
         _check_copied(store, source, copied)
         try:
             delete_node(store, source)
-        except SourceError as error:
+        except (SourceError, UnsupportedError) as error:
             raise WriteError(
                 f"{target!r} is complete, but what it was copied from is still there in part, and "
                 f"has to be deleted: {error.message}",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 from virtualzarr.errors import UnsupportedError, name_type
@@ -144,16 +145,42 @@ def _adapt_mapping(mapping: Any, options: Mapping[str, Any] | None) -> Adapted:
     return LiteralMapping(mapping), options
 
 
+def _protocols_of(fs: Any) -> set[str]:
+    return {fs.protocol} if isinstance(fs.protocol, str) else {*fs.protocol}
+
+
 def _is_plain(fs: Any) -> bool:
     """Tell whether options and a URL say all of a file system of fsspec."""
-    names = {fs.protocol} if isinstance(fs.protocol, str) else {*fs.protocol}
-    return bool(names & _PLAIN_PROTOCOLS)
+    return bool(_protocols_of(fs) & _PLAIN_PROTOCOLS) and _is_made_by_url(fs)
+
+
+def _is_made_by_url(fs: Any) -> bool:
+    """Tell whether fsspec makes the same file system of a URL and options.
+
+    Subclasses, and what was changed afterwards, may read and write otherwise.
+    """
+    from fsspec import get_filesystem_class
+
+    kinds = []
+    for name in _protocols_of(fs):
+        with suppress(ImportError, ValueError):
+            kinds.append(get_filesystem_class(name))
+    replaced = [name for name, value in vars(fs).items()
+                if callable(value) and callable(getattr(type(fs), name, None))]  # fmt: skip
+    if fs.async_impl:  # whose others are made of these for each
+        replaced = [name for name in replaced if name.startswith("_")]
+    return type(fs) in kinds and not fs.storage_args and not replaced
 
 
 def _adapt_fsspec_file(file: Any, options: Mapping[str, Any] | None) -> Adapted:
     if getattr(file, "compression", None) is not None:
         raise UnsupportedError(
             "an open file is read by its path, and this one is decompressed as it is read"
+        )
+    if not _is_made_by_url(file.fs):
+        raise UnsupportedError(
+            "an open file is read by its path, and that of a file system of one's own, or made "
+            "otherwise than by keywords, says not all of it"
         )
     return _adapt_fsspec(file.fs, file.path, options)
 

@@ -46,6 +46,7 @@ class FtpTransport(Listings):
     knows_lengths = True
     must_ask_versions = False
     _tells_dates = True
+    _ends_lines = False
 
     def __init__(self, fs: Any) -> None:
         super().__init__(fs)
@@ -155,6 +156,8 @@ class FtpTransport(Listings):
         lead = "" if path == "/" else path
         with self._missing_files(path, is_folder=True):
             listed = self._list_lines(path) or self._list_lines(path)
+        if len(listed) == 1 and listed[0].name.rpartition("/")[2] == path.rpartition("/")[2]:
+            self._check_folder(path, listed[0])
         # Some servers list whole paths.
         named = {one.name.rpartition("/")[2]: one for one in listed if one.kind != "other"}
         return [
@@ -162,6 +165,14 @@ class FtpTransport(Listings):
             for name, one in named.items()
             if name not in ("", ".", "..")
         ]
+
+    def _check_folder(self, path: str, listed: Listed) -> None:
+        """Refuse a file or link that a server lists as what is in it, as `ls` does."""
+        if listed.kind == "folder" or self._may_enter(path):
+            return
+        if listed.is_link and self._is_broken(path):
+            raise SourceError("a symbolic link to nothing", file=path)
+        raise SourceNotFoundError("it is no folder", file=path)
 
     def _list_lines(self, path: str) -> list[Listed]:
         try:
@@ -180,9 +191,12 @@ class FtpTransport(Listings):
         Where a connection broke, a server may say that it has sent all.
         """
         text = self._retrieve_text(command)
-        if text.endswith("\n") or not text or text == self._retrieve_text(command):
-            return [line.rstrip("\r") for line in text.split("\n") if line]
-        raise ConnectionError("the listing ends in the middle of a line")
+        self._ends_lines = self._ends_lines or text.endswith("\n")
+        # Some servers end no listing so.
+        is_cut = bool(text) and not text.endswith("\n")
+        if is_cut and (self._ends_lines or text != self._retrieve_text(command)):
+            raise ConnectionError("the listing ends in the middle of a line")
+        return [line.rstrip("\r") for line in text.split("\n") if line]
 
     def _retrieve_text(self, command: str) -> str:
         # Not by `retrlines`, which tells nobody how the last line ends.
@@ -318,9 +332,10 @@ class FtpTransport(Listings):
     def _remove_links_in(self, folder: str) -> None:
         links = self._list_links(folder)
         for entry, is_link in self._list_folder(folder):
-            if not entry.is_folder:
-                continue
-            if is_link or entry.path.rpartition("/")[2] in links:
+            is_link = is_link or entry.path.rpartition("/")[2] in links
+            if not entry.is_folder and not (is_link and self._is_broken(entry.path)):
+                continue  # links to files are keys
+            if is_link:
                 self._remove_link(entry.path)
             else:
                 self._remove_links_in(entry.path)

@@ -206,8 +206,7 @@ class LocalStore:
         lead to something else.
         """
         old, new = (self.to_uri(check_key(key, self.uri)) for key in (source, target))
-        has_same_folder = os.path.dirname(old) == os.path.dirname(new)
-        if os.path.islink(old) or (not has_same_folder and _has_links_out(old)):
+        if os.path.islink(old) or _has_moving_links(old):
             return False
         try:
             os.makedirs(os.path.dirname(new), exist_ok=True)
@@ -389,15 +388,32 @@ def _find_links(folder: str) -> Iterator[str]:
                 yield from _find_links(entry.path)
 
 
-def _has_links_out(top: str) -> bool:
-    """Tell whether relative links in a directory lead out of it."""
+def _has_moving_links(top: str) -> bool:
+    """Tell whether links in a directory would lead to something else once that is elsewhere.
+
+    Relative ones do that lead out of it, also where they lead in again by its name, and absolute
+    ones that lead into it.
+    """
     for folder, folders, files in os.walk(top):
         for name in folders + files:
             path = os.path.join(folder, name)
-            if os.path.islink(path) and not os.path.isabs(to := os.readlink(path)):
-                to = os.path.normpath(os.path.join(folder, to))
-                if not f"{to}/".startswith(f"{top}/"):
+            if os.path.islink(path):
+                to = os.readlink(path)
+                depth = 0 if folder == top else len(os.path.relpath(folder, top).split(os.sep))
+                if os.path.isabs(to):
+                    if f"{os.path.realpath(path)}/".startswith(f"{os.path.realpath(top)}/"):
+                        return True
+                elif _climbs(to, depth):
                     return True
+    return False
+
+
+def _climbs(link: str, depth: int) -> bool:
+    """Tell whether a relative path leads above the directory in which it is so deep."""
+    for step in link.split(os.sep):
+        depth += {"": 0, ".": 0, "..": -1}.get(step, 1)
+        if depth < 0:
+            return True
     return False
 
 
