@@ -238,6 +238,62 @@ def test_what_servers_repeat_of_credentials_is_not_shown(server, monkeypatch, na
             assert told not in shown(raised.value)
 
 
+@pytest.mark.parametrize("kind", ["http", "s3"])
+def test_what_servers_repeat_of_credentials_is_not_logged(server, caplog, monkeypatch, kind):
+    """While they are asked again."""
+    pytest.importorskip("s3fs")
+    monkeypatch.setattr(vz.config, "retry_seconds", 0.002)
+    told = f"no rights for {SECRET}, or"
+    answers = []
+
+    def repeat(request, *answer):
+        request.responses = {503: (told, "")}
+        answers.append(answer)
+        return (503, {}, b"") if len(answers) < 3 else answer
+
+    server.rewrite = repeat
+    document = f"<Error><Code>SlowDown</Code><Message>{told}</Message></Error>".encode()
+    with caplog.at_level("DEBUG", "virtualzarr"), running() as bucket:
+        if kind == "http":
+            headers = {"headers": {"Authorization": f"Bearer {SECRET}"}}
+            RemoteFile(Location.of(f"{server.url}/private/a.h5", headers)).read(0, 4)
+        else:
+            bucket.objects["bucket/a"] = b"12345"
+            perform, left = bucket.perform, [True] * 2
+            bucket.perform = lambda *request: (
+                (503, {}, document) if left and left.pop() else perform(*request)
+            )
+            keys = {name: f"{SECRET}-{name}" for name in ("key", "secret", "token")}
+            options = {**keys, "client_kwargs": {"endpoint_url": bucket.url}}
+            RemoteFile(Location.of("s3://bucket/a", options)).read(0, 4)
+    assert caplog.text.count("asked again in") == 2
+    assert "s: 503" in caplog.text
+    assert SECRET not in caplog.text
+
+
+@pytest.mark.parametrize("status", [301, 302, 307, 308])
+def test_redirects_of_s3_are_not_followed(status, monkeypatch):
+    """aiohttp would send the token of a session to wherever they lead."""
+    pytest.importorskip("s3fs")
+    monkeypatch.setattr(vz.config, "retries", 0)
+    keys = {name: f"{SECRET}-{name}" for name in ("key", "secret", "token")}
+    with running() as bucket, running() as other:
+        bucket.perform = lambda method, path, *_: (status, {"Location": f"{other.url}{path}"}, b"")
+        other.objects["bucket/a"] = b"12345"
+        options = {**keys, "client_kwargs": {"endpoint_url": bucket.url}}
+        store = FsspecStore("s3://bucket", options)
+        for work in (
+            lambda: store.get("a"),
+            lambda: store.set("a", b"1"),
+            lambda: [*store.list("")],
+            lambda: RemoteFile(Location.of("s3://bucket/a", options)).read(0, 4),
+        ):
+            with pytest.raises(SourceError, match=rf"{status}|Moved Permanently|Temporary Red"):
+                work()
+        assert bucket.requests
+        assert not other.requests
+
+
 @pytest.mark.parametrize("code", ["InvalidAccessKeyId", "Unknown", "SlowDown"])
 @pytest.mark.parametrize("kind", ["named", "given"])
 def test_what_services_repeat_of_credentials_is_not_shown(code, kind, monkeypatch):

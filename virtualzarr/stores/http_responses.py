@@ -58,7 +58,8 @@ class StatusError(SourceError):
 
 def transient_error(response: Any, url: str) -> TransientError:
     """Return the error of a response after which a request is worth sending again."""
-    return TransientError(StatusError.of(response, url), seconds_to_rest(response))
+    error = StatusError.of(response, url)
+    return TransientError(error, seconds_to_rest(response), status=response.status)
 
 
 def seconds_to_rest(response: Any) -> float:

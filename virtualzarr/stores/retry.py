@@ -37,6 +37,8 @@ class TransientError(Exception):
         Seconds that the server asks to wait.
     is_broken : bool
         Whether the connection broke, which says nothing of how busy the server is.
+    status : int or str, optional
+        What the server answered, for the log; its words may be credentials that it repeats.
 
     Attributes
     ----------
@@ -45,12 +47,18 @@ class TransientError(Exception):
     """
 
     def __init__(
-        self, error: Exception, retry_after: float = 0.0, *, is_broken: bool = False
+        self,
+        error: Exception,
+        retry_after: float = 0.0,
+        *,
+        is_broken: bool = False,
+        status: int | str | None = None,
     ) -> None:
         super().__init__(str(error))
         self.error = error
         self.retry_after = retry_after
         self.is_broken = is_broken
+        self.status = status
         self.answered = 0
 
 
@@ -87,7 +95,8 @@ class RetryBudget:
             if hasattr(failed.error, "message"):
                 failed.error.message += self._explain(failed, now)
             raise failed.error from failed.error.__cause__
-        _log.info("asked again in %.1f s: %s", seconds, failed.error)
+        what = failed.status or type(failed.error.__cause__ or failed.error).__name__
+        _log.info("asked again in %.1f s: %s %s", seconds, what, getattr(failed.error, "file", ""))
         self._attempts += 1
         self._waits += not is_first_break
         self._retries += not is_turned_away

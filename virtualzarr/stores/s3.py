@@ -7,6 +7,8 @@ import re
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from functools import cache
+from inspect import signature
 from typing import Any
 
 from virtualzarr.errors import SourceError
@@ -58,15 +60,49 @@ _ELSEWHERE = (
 
 
 def without_own_retries(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return options of s3fs by which botocore repeats nothing.
+    """Return options of s3fs by which botocore repeats nothing, nor asks where it is redirected to.
 
     Examples
     --------
-    >>> without_own_retries({"anon": True})
-    {'anon': True, 'config_kwargs': {'retries': {'max_attempts': 0}}}
+    >>> without_own_retries({"anon": True})["config_kwargs"]["retries"]
+    {'max_attempts': 0}
     """
     settings = dict(options.get("config_kwargs") or {}, retries={"max_attempts": 0})
+    if (kind := _session_kind()) is not None:
+        settings.setdefault("http_session_cls", kind)
     return {**options, "config_kwargs": settings}
+
+
+@cache
+def _session_kind() -> type | None:
+    """Return a class of HTTP sessions of aiobotocore that follow no redirects.
+
+    aiohttp would send them the token of a session, whatever host they lead to. botocore itself
+    finds the region of a bucket, as it does without aiobotocore.
+    """
+    try:
+        from aiobotocore.config import AioConfig
+        from aiobotocore.httpsession import AIOHTTPSession
+    except ImportError:
+        return None  # s3fs says so
+    if "http_session_cls" not in signature(AioConfig).parameters:
+        return None
+
+    class Session(AIOHTTPSession):  # type: ignore[misc, unused-ignore]
+        async def _get_session(self, proxy_url: str | None) -> Any:
+            return _Direct(await super()._get_session(proxy_url))
+
+    return Session
+
+
+class _Direct:
+    """A session of aiohttp that follows no redirects."""
+
+    def __init__(self, session: Any) -> None:
+        self._session = session
+
+    def request(self, *args: Any, **options: Any) -> Any:
+        return self._session.request(*args, **options, allow_redirects=False)
 
 
 def with_region(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -273,7 +309,8 @@ class S3Transport(AsyncTransport):
             code = cause.response.get("Error", {}).get("Code")
             if answer.get("HTTPStatusCode") in TRANSIENT_STATUSES or code in _TRANSIENT_CODES:
                 seconds = parse_retry_after(answer.get("HTTPHeaders", {}).get("retry-after"))
-                return TransientError(as_source_error(error, ""), seconds)
+                status = answer.get("HTTPStatusCode")
+                return TransientError(as_source_error(error, ""), seconds, status=status)
             return None
         is_lasting = isinstance(cause, exceptions.SSLError)
         if isinstance(cause, exceptions.EndpointConnectionError) and cause.__context__ is not None:
