@@ -291,6 +291,8 @@ def test_redirects_of_s3_are_not_followed(status, monkeypatch):
             with pytest.raises(SourceError, match=rf"{status}|Moved Permanently|Temporary Red"):
                 work()
         assert bucket.requests
+        with pytest.raises(AccessError, match="the service redirects to another host"):
+            vz.Dataset("s3://bucket/d", storage_options=options)
         assert not other.requests
 
 

@@ -18,6 +18,7 @@ from typing import Any
 from virtualzarr.dataset.directory import Directory
 from virtualzarr.dataset.fsspec_storage import FsspecStorage
 from virtualzarr.dataset.object_store import ObjectStore
+from virtualzarr.dataset.redirects import check_no_redirect
 from virtualzarr.dataset.storage import Storage
 from virtualzarr.errors import (
     AccessError,
@@ -138,7 +139,12 @@ def _open_service(service: str, location: Location) -> Any:
             options.setdefault("account_name", host.partition(".")[0])
         return AzureStore(container, **_translate_az(options, location.uri), **common)
     is_signed = "credential_provider" in common
-    return S3Store(bucket, **_translate_s3(options, location.uri, is_signed=is_signed), **common)
+    settings = _translate_s3(options, location.uri, is_signed=is_signed) | common
+    if (endpoint := settings.get("endpoint")) and {"session_token", "credential_provider"} & {
+        *settings
+    }:
+        check_no_redirect(str(endpoint), bucket, location.uri)
+    return S3Store(bucket, **settings)
 
 
 _SECRETS = {
