@@ -235,7 +235,9 @@ def test_what_is_denied_to_a_deletion_is_deleted(bucket, zarr_format, work, lies
     expected = run()
     count = bucket.count
     # The first few open what is changed: what is denied then is not there, which is an error.
-    for dies_at in range(4, count + 1, max(count // 12, 1)):
+    points = range(4, count + 1, max(count // 12, 1))
+    # Each second one, from another for each kind: each takes half a second.
+    for dies_at in points[(zarr_format + lies + len(work)) % 2 :: 2]:
         try:
             assert run() == expected, dies_at
         except (NodeNotFoundError, KeyError, FileNotFoundError):

@@ -668,3 +668,22 @@ def test_an_error_says_for_how_long_a_server_wants_to_rest(tmp_path):
         server.rewrite = lambda request, *answer: (503, {"Retry-After": "25"}, b"")
         with pytest.raises(SourceError, match=r"rest of 25 s, and virtualzarr.config.max_retry"):
             RemoteFile(Location.of(f"{server.url}/a.bin")).read(0, 10)
+
+
+def test_connections_that_time_out_are_tried_again(monkeypatch):
+    aiobotocore = pytest.importorskip("aiobotocore.httpsession")
+    exceptions = pytest.importorskip("botocore.exceptions")
+    monkeypatch.setattr(vz.config, "retry_seconds", 0.002)
+    send, left = aiobotocore.AIOHTTPSession.send, [True] * 2
+
+    async def time_out(session, request):
+        if left:
+            left.pop()
+            raise exceptions.ConnectTimeoutError(endpoint_url=request.url, error=TimeoutError())
+        return await send(session, request)
+
+    monkeypatch.setattr(aiobotocore.AIOHTTPSession, "send", time_out)
+    with running() as bucket:
+        bucket.objects["bucket/a"] = b"12345"
+        assert FsspecStore("s3://bucket", bucket.options()).get("a") == b"12345"
+    assert not left

@@ -318,8 +318,8 @@ class S3Transport(AsyncTransport):
             has_answered = self._window.answered > 0
             is_lasting = is_nobody_there(cause.__context__, has_answered=has_answered)
         broken = (
-            exceptions.HTTPClientError, exceptions.EndpointConnectionError, aiohttp.ClientError,
-            ConnectionError, TimeoutError,
+            exceptions.HTTPClientError, exceptions.EndpointConnectionError,
+            exceptions.ConnectTimeoutError, aiohttp.ClientError, ConnectionError, TimeoutError,
         )  # fmt: skip
         # What breaks an answer is the cause of an exception that says so.
         is_broken = isinstance(cause, broken) or isinstance(error, broken)
