@@ -7,6 +7,7 @@ import threading
 
 import numpy as np
 import pytest
+import zarr
 
 import virtualzarr as vz
 from virtualzarr.errors import (
@@ -296,6 +297,24 @@ class TestMoving:
             assert root[f"y{end}"][...].tolist() == shown[f"{source}{end}"]
             root.create_group("y", overwrite=True)
             del root["y"]
+
+    @pytest.mark.parametrize("work", ["delete", "move", "copy"])
+    def test_nodes_that_others_call_like_documents(self, tmp_path, work):
+        """zarr-python makes them, in v3."""
+        theirs = zarr.create_group(tmp_path / "r")
+        for name in ("g/.zgroup", "g/.zarray", "g/.zattrs", "g/n"):
+            theirs.create_array(name, data=np.arange(3))
+        root = vz.open_group(tmp_path / "r", mode="r+")
+        names = [".zarray", ".zattrs", ".zgroup", "n"]
+        assert sorted(name for name, _ in root["g"].members()) == names
+        if work == "delete":
+            del root["g"]
+            assert not (tmp_path / "r/g").exists()
+            return
+        getattr(root, work)("g", "h")
+        opened = zarr.open_group(tmp_path / "r", mode="r")["h"]
+        assert sorted(opened.array_keys()) == names
+        assert all(opened[name][...].tolist() == [0, 1, 2] for name in names)
 
     def test_copy(self, root):
         root.create_array("x", data=np.arange(10), chunks=2)

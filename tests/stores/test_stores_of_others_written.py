@@ -12,6 +12,7 @@ from functools import partial
 from multiprocessing import get_context
 
 import fsspec
+import h5py
 import numpy as np
 import pytest
 import zarr
@@ -467,3 +468,26 @@ def test_file_systems_say_where_they_ask(monkeypatch, how):
         for each, values in ((bucket, [5, 2]), (other, [7, 8])):
             opened = vz.open_array("s3://bucket/g", storage_options=each.options())
             assert opened[...].tolist() == values
+
+
+@pytest.mark.parametrize("cache", ["simplecache", "filecache", "blockcache"])
+def test_open_files_in_caches_of_fsspec(tmp_path, cache):
+    """Not opened yet, and opened."""
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file["v"] = DATA
+    url = f"{cache}::file://{tmp_path}/a.h5"
+    options = {cache: {"cache_storage": str(tmp_path / "cache")}}
+    unopened = fsspec.open(url, **options)
+    assert vz.virtualize(unopened)["v"][...].tolist() == DATA.tolist()
+    if cache != "blockcache":  # which cannot be closed
+        with unopened as opened:
+            assert vz.virtualize(opened)["v"][...].tolist() == DATA.tolist()
+
+
+def test_methods_that_were_replaced(monkeypatch):
+    s3fs = pytest.importorskip("s3fs")
+    for name in ("open", "_cat_file"):
+        fs = s3fs.S3FileSystem(anon=True, skip_instance_cache=True)
+        setattr(fs, name, lambda *args, **options: None)
+        with pytest.raises(UnsupportedError, match="a file system of one's own"):
+            vz.virtualize(fsspec.core.OpenFile(fs, "bucket/a.nc"))

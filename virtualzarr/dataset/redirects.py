@@ -16,8 +16,8 @@ _asked: set[tuple[str, str]] = set()
 def check_no_redirect(endpoint: str, bucket: str, uri: str) -> None:
     """Refuse an endpoint that redirects to another host; it is asked once, without a login.
 
-    obstore cannot be told to follow no redirects. Who answers so to nobody but who is logged in
-    has the token already.
+    obstore cannot be told to follow no redirects: those that come later, or of objects only, it
+    does follow.
 
     Raises
     ------

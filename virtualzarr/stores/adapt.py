@@ -165,10 +165,12 @@ def _is_made_by_url(fs: Any) -> bool:
     for name in _protocols_of(fs):
         with suppress(ImportError, ValueError):
             kinds.append(get_filesystem_class(name))
-    replaced = [name for name, value in vars(fs).items()
-                if callable(value) and callable(getattr(type(fs), name, None))]  # fmt: skip
-    if fs.async_impl:  # whose others are made of these for each
-        replaced = [name for name in replaced if name.startswith("_")]
+    # Caches show attributes of what is beneath as their own, and have one of theirs. Methods that
+    # wait for those of a loop are made of these.
+    own: Mapping[str, Any] = object.__getattribute__(fs, "__dict__")
+    replaced = [name for name, value in own.items() if name != "_strip_protocol"
+                and callable(value) and callable(getattr(type(fs), name, None))
+                and not hasattr(value, "__wrapped__")]  # fmt: skip
     return type(fs) in kinds and not fs.storage_args and not replaced
 
 

@@ -149,8 +149,8 @@ class LocalStore:
     def delete(self, key: str) -> None:
         """Take a key's value away, if it has one."""
         path = self.to_uri(check_key(key, self.uri))
-        if not os.path.lexists(path):
-            return
+        if not os.path.lexists(path) or (os.path.isdir(path) and not os.path.islink(path)):
+            return  # a directory is no key: in v3, nodes of others may be called like documents
         with _KeyLock(path):
             self._unlink(path)
 
