@@ -15,7 +15,7 @@ from virtualzarr.keywords import strict_keywords
 from virtualzarr.metadata import GroupMetadata, normalize_path
 from virtualzarr.metadata.create import ArrayParams
 from virtualzarr.metadata.create.group import create_group_metadata
-from virtualzarr.nodes import write_nodes
+from virtualzarr.nodes import copy_nodes, write_nodes
 from virtualzarr.nodes.attributes import Attributes
 from virtualzarr.nodes.consolidated import consolidate
 from virtualzarr.nodes.documents import validate_path
@@ -382,7 +382,7 @@ class Group(Mapping[str, "Array | Group"], Publishable):
         WriteError
             The target is complete, but the source cannot be deleted.
         """
-        write_nodes.move_node(
+        copy_nodes.move_node(
             self.store,
             self._member_path(source),
             validate_path(self._member_path(target), self.zarr_format),
@@ -428,7 +428,7 @@ class Group(Mapping[str, "Array | Group"], Publishable):
         NodeExistsError
             There is a node at the target, or chunks that a copy left which was cut short.
         """
-        write_nodes.copy_node(
+        copy_nodes.copy_node(
             self.store,
             self._member_path(source),
             validate_path(self._member_path(target), self.zarr_format),

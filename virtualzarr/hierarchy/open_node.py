@@ -15,7 +15,7 @@ from virtualzarr.hierarchy.resolve import Mode, resolve
 from virtualzarr.keywords import strict_keywords
 from virtualzarr.metadata import ArrayMetadata, Consolidated, GroupMetadata, normalize_path
 from virtualzarr.metadata.create.group import create_group_metadata
-from virtualzarr.nodes.documents import MARKERS, read_node, validate_path
+from virtualzarr.nodes.documents import MARKERS, NO_MEMBERS, read_node, validate_path
 from virtualzarr.nodes.replace_documents import settle_pending
 from virtualzarr.nodes.vanished import check_group_not_vanished, count_renewals
 from virtualzarr.nodes.write_nodes import write_node
@@ -203,9 +203,8 @@ class StoredMembers(Mapping[str, "Array | Group"]):
         # A web server may answer every listing with nothing: an empty group must be told from that,
         # and a listing that works has at least the group's own document.
         listed = list(self.store.list_dir(self.path))
-        # In v3, those of v2 may be nodes of others, who can make them.
-        reserved = MARKERS if self.metadata.zarr_format == 2 else ("zarr.json",)
-        candidates = [name for name in listed if name not in reserved]
+        documents = NO_MEMBERS[self.metadata.zarr_format]
+        candidates = [name for name in listed if name not in documents]
         others = {*candidates}
 
         def find_more() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from virtualzarr.config import config
 from virtualzarr.errors import MetadataError
 from virtualzarr.metadata.json_documents import short
+from virtualzarr.stores.store import DOCUMENTS
 
 
 def normalize_path(path: str) -> str:
@@ -33,9 +34,6 @@ def normalize_path(path: str) -> str:
     return "/".join(steps)
 
 
-_DOCUMENTS = frozenset((".zarray", ".zgroup", ".zattrs", ".zmetadata", "zarr.json"))
-
-
 def check_name(name: str, zarr_format: int = 3) -> str:
     """Return the name of a node to be created, if it may have that name.
 
@@ -59,6 +57,6 @@ def check_name(name: str, zarr_format: int = 3) -> str:
         raise MetadataError(f"the name of a node must not consist of dots: {short(name)}")
     # v3 core, "Node names"; others are keys of documents beside the node's children, and of either
     # format no member: who lists a group does not know yet of which it is.
-    if name in _DOCUMENTS or (zarr_format == 3 and name.startswith("__")):
+    if name in DOCUMENTS or (zarr_format == 3 and name.startswith("__")):
         raise MetadataError(f"the name {short(name)} is reserved")
     return name

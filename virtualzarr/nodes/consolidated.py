@@ -12,7 +12,7 @@ from typing import Any
 from virtualzarr.errors import NodeNotFoundError, SourceError, UnsupportedError, WriteError
 from virtualzarr.metadata import dumps_json
 from virtualzarr.nodes.documents import (
-    DOCUMENT_NAMES,
+    NO_MEMBERS,
     NODE_DOCUMENTS,
     Document,
     ancestors,
@@ -54,10 +54,8 @@ def read_documents(store: Store, path: str, zarr_format: int) -> dict[str, Docum
                 file=store.uri,
                 variable=join(path, group) or "/",
             )
-        return [join(group, name) for name in names if name not in reserved]
+        return [join(group, name) for name in names if name not in NO_MEMBERS[zarr_format]]
 
-    # In v3, those of v2 may be nodes of others, who can make them.
-    reserved = DOCUMENT_NAMES if zarr_format == 2 else ("zarr.json",)
     nodes: dict[str, dict[str, Document]] = {}
     names, remote = [""], is_remote(store)
     while names:

@@ -17,6 +17,9 @@ NODE_DOCUMENTS = {2: (".zarray", ".zgroup", ".zattrs"), 3: ("zarr.json",)}
 
 DOCUMENT_NAMES = ("zarr.json", ".zarray", ".zgroup", ".zattrs", ".zmetadata")
 
+NO_MEMBERS = {2: DOCUMENT_NAMES, 3: ("zarr.json",)}
+"""Names in a group that are none of its members; in v3, nodes of others may be called as in v2."""
+
 MARKERS = ("zarr.json", ".zgroup", ".zarray", ".zmetadata")
 """The documents any of which makes a node."""
 

@@ -7,7 +7,6 @@ import ftplib
 import io
 import re
 import secrets
-import ssl
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -17,7 +16,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 from virtualzarr.errors import SourceChangedError, SourceError, SourceNotFoundError
 from virtualzarr.stores.fingerprints import Fingerprint, check_length
-from virtualzarr.stores.ftp_listings import Listed, parse_list, parse_mlsd
+from virtualzarr.stores.ftp_listings import Listed, parse_list, parse_mlsd, retrieve_text
 from virtualzarr.stores.ftp_logins import is_full
 from virtualzarr.stores.listing import Entry, Listings, walk_entries
 from virtualzarr.stores.retry import TransientError
@@ -190,25 +189,13 @@ class FtpTransport(Listings):
 
         Where a connection broke, a server may say that it has sent all.
         """
-        text = self._retrieve_text(command)
+        text = retrieve_text(self._ftp, command)
         self._ends_lines = self._ends_lines or text.endswith("\n")
         # Some servers end no listing so.
         is_cut = bool(text) and not text.endswith("\n")
-        if is_cut and (self._ends_lines or text != self._retrieve_text(command)):
+        if is_cut and (self._ends_lines or text != retrieve_text(self._ftp, command)):
             raise ConnectionError("the listing ends in the middle of a line")
         return [line.rstrip("\r") for line in text.split("\n") if line]
-
-    def _retrieve_text(self, command: str) -> str:
-        # Not by `retrlines`, which tells nobody how the last line ends.
-        ftp, parts = self._ftp, []
-        ftp.sendcmd("TYPE A")
-        with ftp.transfercmd(command) as connection:
-            while part := connection.recv(_BLOCK):
-                parts.append(part)
-            if isinstance(connection, ssl.SSLSocket):
-                connection.unwrap()
-        ftp.voidresp()
-        return b"".join(parts).decode(ftp.encoding)
 
     def _is_folder(self, path: str, listed: Listed) -> bool:
         # Of a link, only what it leads to tells.

@@ -1,12 +1,15 @@
-"""Lines in which FTP servers list folders: those of MLSD, and those of LIST of old servers."""
+"""Listings of FTP servers: lines of MLSD, and those of LIST of old servers."""
 
 from __future__ import annotations
 
+import ftplib
 import re
+import ssl
 from typing import Literal, NamedTuple
 
 from virtualzarr.errors import SourceError
 
+_BLOCK = 1 << 16
 _DAY = r"(?:[A-Za-z]{3} +\d{1,2}|\d{1,2} +[A-Za-z]{3})"
 _DATE = rf"{_DAY} +(?:\d{{4}}|\d{{1,2}}:\d{{2}})|\d{{4}}-\d\d-\d\d +\d\d:\d\d"
 _UNIX = re.compile(rf"([-a-zA-Z])[-a-zA-Z]{{9}}[@+.]? .*?(\d+) +(?:{_DATE}) (.+)")
@@ -35,6 +38,19 @@ class Listed(NamedTuple):
     def is_link(self) -> bool:
         """Whether it is a link, to a file or to a folder."""
         return self.kind == "link"
+
+
+def retrieve_text(ftp: ftplib.FTP, command: str) -> str:
+    """Return what a server lists; unlike by `retrlines`, as it is, so that its end is seen."""
+    parts = []
+    ftp.sendcmd("TYPE A")
+    with ftp.transfercmd(command) as connection:
+        while part := connection.recv(_BLOCK):
+            parts.append(part)
+        if isinstance(connection, ssl.SSLSocket):
+            connection.unwrap()
+    ftp.voidresp()
+    return b"".join(parts).decode(ftp.encoding)
 
 
 def parse_mlsd(line: str) -> Listed:
