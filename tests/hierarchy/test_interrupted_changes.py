@@ -422,3 +422,24 @@ def test_groups_that_change_while_they_are_first_consolidated(zarr_format, work)
     for name in names:
         assert theirs[name].shape == other[name].shape
         assert dict(theirs[name].attrs) == dict(other[name].attrs)
+
+
+@pytest.mark.parametrize("zarr_format", [2, 3])
+def test_groups_that_vanish_while_others_are_consolidated(zarr_format):
+    """Between the look at their documents and that at what is in them."""
+    root = vz.create_group({}, zarr_format=zarr_format)
+    root.create_array("a", data=np.arange(3))
+    root.create_array("g/x", data=np.arange(3))
+    store, left = root.store, [True]
+    list_dir = store.list_dir
+
+    def delete_and_list(prefix):
+        if prefix == "g" and left.pop():
+            store.delete_dir("g")
+        return list_dir(prefix)
+
+    store.list_dir = delete_and_list
+    root.consolidate_metadata()
+    assert not left
+    theirs = zarr.open_group(ZarrStore(store), mode="r", use_consolidated=True)
+    assert sorted(theirs) == ["a"]

@@ -303,6 +303,25 @@ def test_conflicts_that_nobody_caused(bucket, library):
 
 
 @pytest.mark.parametrize("library", ["fsspec", "obstore"])
+def test_answers_that_break_off_are_asked_for_again(bucket, library):
+    root = vz.create_group(open_s3(bucket, library))
+    root.create_array("x", data=np.arange(1, 9), chunks=(2,))
+    for work in (
+        lambda: root["x"][...],
+        lambda: root["x"].chunk_exists(),
+        lambda: [*root.members()],
+        lambda: root.copy("x", "y"),
+    ):
+        left = ["cut"] * 2
+        bucket.fault = lambda method, path, left=left: (
+            left.pop() if method == "GET" and left else None
+        )
+        work()
+        assert not left
+    assert root["y"][...].tolist() == [*range(1, 9)]
+
+
+@pytest.mark.parametrize("library", ["fsspec", "obstore"])
 @pytest.mark.parametrize("fault", ["reset", "abort", "cut", "lost"])
 def test_deletions_are_sent_again(bucket, library, fault):
     root = vz.create_group(open_s3(bucket, library))

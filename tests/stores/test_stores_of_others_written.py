@@ -484,6 +484,14 @@ def test_open_files_in_caches_of_fsspec(tmp_path, cache):
             assert vz.virtualize(opened)["v"][...].tolist() == DATA.tolist()
 
 
+@pytest.mark.parametrize("cache", ["simplecache", "filecache"])
+def test_caches_of_file_systems_of_ones_own(tmp_path, cache):
+    (tmp_path / "x").write_bytes(b"12345")
+    fs = fsspec.filesystem(cache, fs=Inverted(), cache_storage=str(tmp_path / "cache"))
+    with pytest.raises(UnsupportedError, match="a file system of one's own"):
+        vz.virtualize(fsspec.core.OpenFile(fs, str(tmp_path / "x")))
+
+
 def test_methods_that_were_replaced(monkeypatch):
     s3fs = pytest.importorskip("s3fs")
     for name in ("open", "_cat_file"):

@@ -48,7 +48,7 @@ def read_documents(store: Store, path: str, zarr_format: int) -> dict[str, Docum
 
     def list_names(group: str) -> list[str]:
         names = [*store.list_dir(join(path, group))]
-        if not names:  # not even the documents
+        if not names and read(group):  # not even the documents, and others have not deleted it
             raise UnsupportedError(
                 "the server does not list what the group holds",
                 file=store.uri,

@@ -9,6 +9,7 @@ from contextlib import suppress
 from typing import Any
 
 from virtualzarr.errors import UnsupportedError, name_type
+from virtualzarr.stores.listing import beneath_caches
 from virtualzarr.stores.literal_mapping import LiteralMapping
 from virtualzarr.stores.obstore import ObstoreStore
 from virtualzarr.stores.zarr_python import ZarrPythonStore
@@ -179,12 +180,13 @@ def _adapt_fsspec_file(file: Any, options: Mapping[str, Any] | None) -> Adapted:
         raise UnsupportedError(
             "an open file is read by its path, and this one is decompressed as it is read"
         )
-    if not _is_made_by_url(file.fs):
+    fs = beneath_caches(file.fs)  # whose options are not those of what is beneath
+    if not (_is_made_by_url(file.fs) and _is_made_by_url(fs)):
         raise UnsupportedError(
             "an open file is read by its path, and that of a file system of one's own, or made "
             "otherwise than by keywords, says not all of it"
         )
-    return _adapt_fsspec(file.fs, file.path, options)
+    return _adapt_fsspec(fs, file.path, options)
 
 
 def _adapt_fsspec(fs: Any, path: str, options: Mapping[str, Any] | None) -> Adapted:

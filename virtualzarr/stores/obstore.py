@@ -24,7 +24,10 @@ T = TypeVar("T")
 _STATUS = re.compile(r" - Server returned non-2xx status code: (\d{3})\b")
 _ANSWER = re.compile(r"(status code: \d{3}[^:\n]*)(.*?)(?:\n\nDebug source:|\Z)", re.DOTALL)
 _QUERY = re.compile(r"\?\S*")
-_BROKEN = " - HTTP error: "
+_BROKEN = re.compile(r"HTTP error: |Requested \d+\.\.\d+, got \d+\.\.")
+"""Said of connections that break, and of answers that break off."""
+_RETRIED = " retries, max_retries"
+"""Said of what obstore has sent again itself, in vain."""
 _MISSING = ("404", "410")
 """All other failures say nothing of whether an object is there."""
 
@@ -75,7 +78,7 @@ class ObstoreStore(AdaptedStore):
             return bytes(response.bytes()), response.meta.get("e_tag")
 
         with suppress(SourceNotFoundError):
-            return self._request(request, key)
+            return self._request(lambda: _send_again(request), key)
         return None
 
     def file(self, key: str) -> AdaptedFile:
@@ -85,7 +88,9 @@ class ObstoreStore(AdaptedStore):
     def list_dir(self, prefix: str) -> Iterator[str]:
         """Yield the names under a prefix."""
         folder = (self._lead + prefix).rstrip("/") or None
-        listed = self._request(lambda: self.store.list_with_delimiter(folder), prefix)
+        listed = self._request(
+            lambda: _send_again(lambda: self.store.list_with_delimiter(folder)), prefix
+        )
         paths = [*listed["common_prefixes"], *(item["path"] for item in listed["objects"])]
         # Consoles leave empty objects for folders, which are among their own, and beside them.
         paths = [path for path in (path.strip("/") for path in paths) if path != folder]
@@ -99,7 +104,7 @@ class ObstoreStore(AdaptedStore):
             lead = len(self._lead)
             return [(item["path"][lead:], item["size"]) for page in pages for item in page]
 
-        yield from self._request(request, prefix)
+        yield from self._request(lambda: _send_again(request), prefix)
 
     def size(self, key: str) -> int | None:
         """Return the bytes of an object; None if it is not there."""
@@ -202,14 +207,17 @@ class _PinnedFile(AdaptedFile):
 
 
 def _send_again(send: Callable[[], T]) -> T:
-    """Send a request, again where the connection breaks; obstore does not, of those that change."""
+    """Send a request, again where the connection breaks.
+
+    obstore does not, of those that change something, nor where an answer breaks off.
+    """
     from obstore import exceptions
 
     def attempt() -> T:
         try:
             return send()
         except exceptions.GenericError as error:
-            if _BROKEN not in str(error):
+            if not _BROKEN.search(str(error)) or _RETRIED in str(error):
                 raise
             broken = exceptions.GenericError(describe_error(error))
         raise TransientError(broken)
