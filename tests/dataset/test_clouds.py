@@ -20,7 +20,9 @@ from tests.dataset.s3_server import Server, running
 from virtualzarr.dataset import object_store
 from virtualzarr.dataset.commit import commit, create
 from virtualzarr.dataset.head import read_head
-from virtualzarr.dataset.open_storage import _translate_az, _translate_gs, open_storage
+from virtualzarr.dataset.object_client import ANY
+from virtualzarr.dataset.obstore_client import _translate_az, _translate_gs
+from virtualzarr.dataset.open_storage import open_storage
 from virtualzarr.dataset.operations import HEAD
 from virtualzarr.dataset.vacuum import vacuum
 from virtualzarr.dataset.verbs import set_tag
@@ -177,7 +179,7 @@ def test_threads_that_race_lose_nothing(storage):
 def test_deleting_what_is_gone_in_part(storage, server):
     for number in range(20):
         storage.put_root(b"{}")
-        storage.store.put(f"log/0-{number}", b"1")
+        storage.client.put(f"log/0-{number}", b"1", ANY)
     storage.delete([f"log/0-{number}" for number in range(-3, 20)])
     assert {*storage.list_objects()} == {"zarr.json", HEAD}
 

@@ -20,9 +20,10 @@ from virtualzarr.errors import (
     NodeNotFoundError,
     PublishError,
     SourceChangedError,
+    SourceError,
     VirtualZarrError,
 )
-from virtualzarr.references.icechunk.bindings import container_of
+from virtualzarr.references.icechunk.bindings import container_of, reading_errors
 from virtualzarr.references.icechunk.manifests import read_checksums
 from virtualzarr.references.icechunk.read import NATIVE, VIRTUAL, _source
 from virtualzarr.stores.files import take_fingerprint
@@ -224,10 +225,22 @@ def test_damaged_repositories_are_errors_of_this_package(tmp_path):
         except VirtualZarrError as error:
             failed += 1
             text = str(error)
-            good = "\n" not in text and "icechunk::" not in text and "[file /" in text
+            # A location may be damaged, too: "filo:///".
+            good = "\n" not in text and "icechunk::" not in text and "[file " in text
         assert good, text
         shutil.rmtree(broken)
     assert failed > 20
+
+
+@pytest.mark.parametrize("name", ["PanicException", "RustPanic"])
+def test_panics_of_rust_are_errors_of_this_package(name):
+    """Of code that waits and of code that does not; neither is a class that can be imported."""
+    panic = type(name, (BaseException,), {})
+    with (
+        pytest.raises(SourceError, match=r"failed inside: unknown error \[file /a\]"),
+        reading_errors("/a"),
+    ):
+        raise panic("unknown error")
 
 
 def test_names_that_are_not_utf8(tmp_path):

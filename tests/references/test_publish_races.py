@@ -216,6 +216,8 @@ def test_a_publisher_that_slept_while_its_folder_was_deleted(server, groups, mon
     pytest.importorskip("pyarrow")
     monkeypatch.setattr(vz.config, "requests", 1)
     options = {"storage_options": server.options()}
+    # By a login of its own: the only request that may be under way is the one of who sleeps.
+    other = {"storage_options": server.options() | {"key": "other"}}
     puts, outcomes = [], {}
 
     def stop(method, path):
@@ -224,7 +226,7 @@ def test_a_publisher_that_slept_while_its_folder_was_deleted(server, groups, mon
             if len(puts) == 3:
                 for name in [name for name in server.objects if "refs/air.parq" in name]:
                     del server.objects[name]
-                outcomes[1] = attempt(groups[1], options)
+                outcomes[1] = attempt(groups[1], other)
         return None
 
     server.fault = stop

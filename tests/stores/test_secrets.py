@@ -167,7 +167,7 @@ LOGINS = [
 @pytest.mark.parametrize("status", [400, 401, 403, 404, 409, 412])
 def test_what_object_stores_say_of_a_request_is_in_no_error(status, monkeypatch):
     """Of datasets, and of stores of obstore: code and message are kept."""
-    pytest.importorskip("obstore")
+    obstore = pytest.importorskip("obstore.store")
     monkeypatch.setattr(vz.config, "retries", 0)
     monkeypatch.setattr(vz.config, "total_retry_seconds", 0)
     errors = VirtualZarrError, UnreachableError, RefusedError, OSError
@@ -177,6 +177,15 @@ def test_what_object_stores_say_of_a_request_is_in_no_error(status, monkeypatch)
         options = {**keys, "endpoint_url": server.url}
         storage = open_storage(Location("s3://bucket/feed", options))
         refs = "s3://bucket/a.json"
+        store = obstore.S3Store(
+            "bucket",
+            endpoint=server.url,
+            access_key_id=keys["key"],
+            secret_access_key=keys["secret"],
+            session_token=keys["token"],
+            client_options={"allow_http": True},
+            retry_config={"max_retries": 0},
+        )
         # What is not told apart in messages is known only where the options are.
         for message, works in (
             (f"not for\n{SECRET}-token, now", [
@@ -185,7 +194,7 @@ def test_what_object_stores_say_of_a_request_is_in_no_error(status, monkeypatch)
                 storage.check_commits,
                 lambda: storage.put_root(b"{}"),
             ]),
-            ("not for you, now", [lambda: ObstoreStore(storage.store).set("a", b"1")]),
+            ("not for you, now", [lambda: ObstoreStore(store).set("a", b"1")]),
         ):  # fmt: skip
             document = f"<?xml?>\n<Error><Code>Odd</Code><Message>{message}</Message>{rest}</Error>"
             server.perform = lambda *request, document=document: (status, {}, document.encode())
@@ -291,8 +300,6 @@ def test_redirects_of_s3_are_not_followed(status, monkeypatch):
             with pytest.raises(SourceError, match=rf"{status}|Moved Permanently|Temporary Red"):
                 work()
         assert bucket.requests
-        with pytest.raises(AccessError, match="the service redirects to another host"):
-            vz.Dataset("s3://bucket/d", storage_options=options)
         assert not other.requests
 
 

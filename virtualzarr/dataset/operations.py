@@ -18,7 +18,15 @@ HEAD = "head"
 
 
 class UnreachableError(Exception):
-    """The store could not be asked: whether an operation took place is not known."""
+    """The store could not be asked: whether an operation took place is not known.
+
+    Attributes
+    ----------
+    retry_after : float
+        Seconds that the store asks to wait.
+    """
+
+    retry_after = 0.0
 
 
 class RefusedError(Exception):

@@ -97,7 +97,7 @@ def append(
 
     In directories, processes that write the same references wait for each other, from reading what
     is there to replacing it; a process that dies blocks nobody. In object stores a JSON file is
-    replaced on the condition that it is the one that was read (by obstore), and Icechunk commits on
+    replaced on the condition that it is the one that was read, and Icechunk commits on
     the same condition: who loses the race appends again to what is there then, without scanning
     again. What nothing keeps apart is refused: Parquet and the native form at URLs, files where no
     condition holds, directories on file systems whose locks may be lost.

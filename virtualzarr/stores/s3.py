@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from functools import cache
 from inspect import signature
@@ -52,7 +52,7 @@ The last is what botocore has for an answer without a body, as those to HEAD are
 """
 
 
-_REDIRECTS = (301, 302, 307, 308)
+REDIRECTS = (301, 302, 307, 308)
 _ELSEWHERE = (
     "(the bucket is elsewhere, and where is not said: name its endpoint_url or region_name, in "
     "client_kwargs of storage_options)"
@@ -138,6 +138,11 @@ def note_environment() -> None:
         _environment[:] = [variables]
 
 
+def is_refusal(error: Exception) -> bool:
+    """Tell whether S3 refuses a request to the credentials that it was made with."""
+    return status_of(error) in (401, 403) or code_of(error) in _EXPIRED_CODES
+
+
 def is_login_missing(error: Exception) -> bool:
     """Tell whether botocore has found no credentials."""
     from botocore.exceptions import NoCredentialsError
@@ -217,6 +222,25 @@ class S3Transport(AsyncTransport):
 
         return await retry(head)
 
+    def connect(self) -> str:
+        """Connect, which no request needs; return where the service is."""
+        client = self._run(self._fs.set_session)
+        return str(client.meta.endpoint_url)
+
+    def fetch_once(self, path: str, start: int, stop: int | None) -> tuple[bytes, Fingerprint]:
+        """Do what `fetch` does, and raise `TransientError` where that would ask again."""
+        result: tuple[bytes, Fingerprint] = self._run(self._attempt, path, start, stop, None)
+        return result
+
+    def send_once(self, method: str, parameters: Mapping[str, Any]) -> Any:
+        """Make a request of another kind, and only one; raise `TransientError` as `fetch_once`."""
+
+        async def send() -> Any:
+            async with self._window.slot():
+                return await self._call(method, parameters, is_hedged=False)
+
+        return self._run(send)
+
     async def _attempt(
         self, path: str, start: int, stop: int | None, limit: int | None
     ) -> tuple[bytes, Fingerprint]:
@@ -239,21 +263,25 @@ class S3Transport(AsyncTransport):
         """What bounds the requests under way: `config.requests` alone, from the first one on."""
         return window_of(self._fs, first=sys.maxsize)
 
-    async def _call(self, method: str, parameters: dict[str, str]) -> Any:
+    async def _call(
+        self, method: str, parameters: Mapping[str, Any], *, is_hedged: bool = True
+    ) -> Any:
         hedge, window = hedge_of(self._fs), self._window
+
+        def send() -> Awaitable[Any]:
+            return self._fs._call_s3(method, **parameters)
+
         try:
-            answer = await send_hedged(
-                hedge, lambda: self._fs._call_s3(method, **parameters), _discard, window
-            )
+            answer = await (send_hedged(hedge, send, _discard, window) if is_hedged else send())
             window.note_answer(keeps_open=True)
             return answer
         except Exception as error:
-            transient, status = self.as_transient(error), _status_of(error)
+            transient, status = self.as_transient(error), status_of(error)
             is_busy = None if status is None else status in BUSY_STATUSES
             if is_busy is not None:
                 seconds = 0.0 if transient is None else transient.retry_after
                 window.note_answer(keeps_open=True, is_busy=is_busy, retry_after=seconds)
-            if status in _REDIRECTS:
+            if status in REDIRECTS:
                 text = as_source_error(error, "").message
                 raise SourceError(f"the service answered {status}: {text} {_ELSEWHERE}") from error
             if status == 416:
@@ -294,7 +322,7 @@ class S3Transport(AsyncTransport):
 
     def is_refusal(self, error: Exception) -> bool:
         """Tell whether other credentials may be accepted."""
-        return _status_of(error) in (401, 403) or _code_of(error) in _EXPIRED_CODES
+        return is_refusal(error)
 
     def as_transient(self, error: Exception) -> TransientError | None:
         """Return what another attempt may put right, and when the service asks for it."""
@@ -362,17 +390,19 @@ def _answer_of(error: Exception) -> Mapping[str, Any]:
     """Return what S3 answered, if an error is about an answer; nothing otherwise."""
     from botocore.exceptions import ClientError
 
-    cause = error if error.__cause__ is None else error.__cause__
-    return cause.response if isinstance(cause, ClientError) else {}
+    each: BaseException | None = error
+    while each is not None and not isinstance(each, ClientError):
+        each = each.__cause__
+    return {} if each is None else each.response
 
 
-def _status_of(error: Exception) -> int | None:
+def status_of(error: Exception) -> int | None:
     """Return the status by which S3 answered, if an error is about an answer."""
     status: int | None = _answer_of(error).get("ResponseMetadata", {}).get("HTTPStatusCode")
     return status
 
 
-def _code_of(error: Exception) -> str | None:
+def code_of(error: Exception) -> str | None:
     """Return the code by which S3 named an error."""
     code: str | None = _answer_of(error).get("Error", {}).get("Code")
     return code
@@ -383,8 +413,8 @@ def _is_conflict(error: Exception, replaced: Replaced) -> bool:
 
     Source: S3's API reference, PutObject: errors of conditional writes.
     """
-    is_gone = replaced.tag is not None and _code_of(error) == "NoSuchKey"
-    is_other = _status_of(error) == 412 or _code_of(error) == "ConditionalRequestConflict"
+    is_gone = replaced.tag is not None and code_of(error) == "NoSuchKey"
+    is_other = status_of(error) == 412 or code_of(error) == "ConditionalRequestConflict"
     return is_gone or is_other
 
 
@@ -393,7 +423,7 @@ def _is_unknown(error: Exception) -> bool:
     from botocore.exceptions import ParamValidationError
 
     cause = error if error.__cause__ is None else error.__cause__
-    is_refused = _status_of(error) == 501 or _code_of(error) in UNKNOWN_CODES
+    is_refused = status_of(error) == 501 or code_of(error) in UNKNOWN_CODES
     return is_refused or isinstance(cause, ParamValidationError)
 
 

@@ -109,8 +109,8 @@ def _errors(uri: str, kind: type[VirtualZarrError], failure: str) -> Iterator[No
         except (module.IcechunkError, OSError, ValueError, KeyError, RuntimeError) as error:
             problem = first_line(error)
         except BaseException as error:
-            # What Rust's code panics with is no Exception.
-            if type(error).__name__ != "PanicException":
+            # What Rust's code panics with; the first is no Exception.
+            if type(error).__name__ not in ("PanicException", "RustPanic"):
                 raise
             problem = f"it failed inside: {first_line(error)}"
     # Not chained: its text has whole answers, in which services repeat credentials.
