@@ -52,8 +52,9 @@ class Dataset(DatasetVersion):
     Parameters
     ----------
     path : path or str
-        A directory, or the URL of a folder: ``s3://``, ``gs://`` or ``az://`` (of which the
-        last two need the extra ``object-stores``), ``memory://``, and any other that can be read, such as ``https://``.
+        A directory, or the URL of a folder: ``s3://``, ``gs://`` or ``az://`` (the last two with
+        the extra ``object-stores``), ``memory://``, and any other that can be read, such as
+        ``https://``.
     version : int, optional
     at : datetime or str, optional
         The version that was the newest then; in UTC if there is no time zone.
