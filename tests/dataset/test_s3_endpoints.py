@@ -11,7 +11,9 @@ import pytest
 import virtualzarr as vz
 from tests.dataset.s3_server import running
 from virtualzarr.errors import AccessError
-from virtualzarr.stores.s3 import note_environment
+from virtualzarr.stores.fsspec_connection import filesystem
+from virtualzarr.stores.location import Location
+from virtualzarr.stores.s3 import S3Transport, note_environment
 
 pytest.importorskip("obstore")
 pytest.importorskip("s3fs")
@@ -64,6 +66,29 @@ def test_other_threads_may_change_the_environment(monkeypatch):
     monkeypatch.setattr("virtualzarr.stores.s3.os.environ", Environment(AWS_PROFILE="work"))
     for _ in range(2):
         note_environment()
+
+
+def test_descriptions_of_services_are_read_once(monkeypatch, tmp_path):
+    """But for sessions that have others of their own."""
+    loaders = pytest.importorskip("botocore.loaders")
+    load, read = loaders.JSONFileLoader.load_file, []
+    monkeypatch.setattr(
+        loaders.JSONFileLoader, "load_file",
+        lambda self, path: read.append(path) or load(self, path),
+    )  # fmt: skip
+
+    def connect(port):
+        options = {"key": "key", "secret": "secret", "endpoint_url": f"http://127.0.0.1:{port}"}
+        fs, _ = filesystem(Location("s3://bucket", options))
+        return S3Transport(fs).connect()
+
+    assert connect(1) == "http://127.0.0.1:1"
+    read.clear()
+    assert connect(2) == "http://127.0.0.1:2"
+    assert not read
+    monkeypatch.setenv("AWS_DATA_PATH", str(tmp_path))
+    connect(3)
+    assert read
 
 
 @pytest.mark.parametrize(

@@ -105,6 +105,22 @@ class _Direct:
         return self._session.request(*args, **options, allow_redirects=False)
 
 
+def _share_models(session: Any) -> Any:
+    """Return a session of botocore whose descriptions of services are read once for all sessions.
+
+    They are in files of megabytes, and take nearly all of the time that a new client takes.
+    """
+    session.register_component("data_loader", _loader(session.get_config_variable("data_path")))
+    return session
+
+
+@cache
+def _loader(folders: str | None) -> Any:
+    from botocore.loaders import create_loader
+
+    return create_loader(folders)
+
+
 def with_region(options: Mapping[str, Any]) -> dict[str, Any]:
     """Return options of s3fs with a region that is named beside them, as datasets take it.
 
@@ -199,7 +215,7 @@ class S3Transport(AsyncTransport):
         with suppress(TypeError, AttributeError):
             from aiobotocore.session import AioSession
 
-            session = fs.session or AioSession(**fs.kwargs)  # as s3fs makes it by then
+            session = fs.session or _share_models(AioSession(**fs.kwargs))  # as s3fs makes it
             # Once for all transports of a file system: a handler is known by its identifier.
             for event, handler in _HANDLERS.items():
                 session.register(event, handler, unique_id=f"{__name__}: {event}")
