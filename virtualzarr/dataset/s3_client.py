@@ -88,7 +88,7 @@ class S3Client:
         if self._files is None or credential is not self._credential:
             fs, path = filesystem(self._location, credential)
             self._bucket, _, folder = path.partition("/")
-            self._prefix = f"{folder.strip('/')}/".lstrip("/")
+            self._prefix = f"{folder}/" if folder else ""
             self._files, self._credential = S3Transport(fs), credential
         return self._files
 
