@@ -552,3 +552,13 @@ def test_what_was_missing_just_now_and_is_written_is_missing_no_longer(server, t
     )
     with pytest.raises(SourceError, match="the server has it, but answered 550"):
         array[12:]
+
+
+def test_folders_that_may_not_be_made(server, tmp_path):
+    make(tmp_path)
+    root = vz.open_group(f"{server.url}/h", mode="r+")
+    array = root.create_array("new", shape=4, dtype="i4")
+    server.fault = lambda command, name: (550, "not allowed") if command == "MKD" else None
+    with pytest.raises(SourceError, match="does not make the folder: 550 not allowed") as raised:
+        array[...] = 1
+    assert not isinstance(raised.value, SourceNotFoundError)

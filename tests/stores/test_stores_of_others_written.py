@@ -5,6 +5,8 @@ from __future__ import annotations
 import gzip
 import io
 import os
+import pickle
+import sys
 import tarfile
 import tempfile
 import zipfile
@@ -20,7 +22,9 @@ from fsspec.implementations.local import LocalFileSystem
 
 import virtualzarr as vz
 from tests.dataset.s3_server import running
+from tests.stores.ftp_server import ftp_server
 from tests.stores.test_conditional import as_another_process
+from tests.stores.webserver import web_server
 from virtualzarr.errors import AccessError, SourceChangedError, SourceError, UnsupportedError
 from virtualzarr.stores import open_store
 
@@ -499,3 +503,88 @@ def test_methods_that_were_replaced(monkeypatch):
         setattr(fs, name, lambda *args, **options: None)
         with pytest.raises(UnsupportedError, match="a file system of one's own"):
             vz.virtualize(fsspec.core.OpenFile(fs, "bucket/a.nc"))
+
+
+def change(path, data):
+    """Change chunks and back, as file systems do that encrypt."""
+    return data if path.endswith((".json", ".zarray", ".zgroup")) else bytes(b ^ 90 for b in data)
+
+
+def encrypted(kind):
+    """Return a class of file systems that encrypts what it writes, and decrypts what it reads."""
+
+    class Encrypted(kind):
+        if kind.async_impl:
+
+            async def _cat_file(self, path, start=None, end=None, **options):
+                return change(path, await super()._cat_file(path, **options))[start:end]
+
+            async def _pipe_file(self, path, value, *args, **options):
+                await super()._pipe_file(path, change(path, value), *args, **options)
+
+        else:
+
+            def cat_file(self, path, start=None, end=None, **options):
+                return change(path, super().cat_file(path, **options))[start:end]
+
+            def pipe_file(self, path, value, *args, **options):
+                super().pipe_file(path, change(path, value), *args, **options)
+
+    return Encrypted
+
+
+@pytest.mark.parametrize("service", ["s3", "http", "ftp"])
+@pytest.mark.parametrize("how", ["mapping", "pickled", "registered"])
+def test_mappings_over_file_systems_of_ones_own(tmp_path, monkeypatch, service, how):
+    """Of kinds for which requests are made past fsspec, too; by URL where they are registered."""
+    pytest.importorskip("s3fs")
+    root = vz.create_group(tmp_path / "h", zarr_format=2)
+    array = root.create_array("a", shape=6, dtype="u1", chunks=2, compressors=None)
+    array[...] = np.arange(6)
+    for chunk in (tmp_path / "h" / "a").glob("[0-9]"):
+        chunk.write_bytes(change("", chunk.read_bytes()))
+    kind = encrypted(fsspec.get_filesystem_class(service))
+    kind.__qualname__ = kind.__name__ = f"Encrypted_{service}"
+    kind.__module__ = __name__
+    monkeypatch.setitem(globals(), kind.__name__, kind)
+    serving = {"s3": running, "http": lambda: web_server(tmp_path),
+               "ftp": lambda: ftp_server(tmp_path)}  # fmt: skip
+    with serving[service]() as server:
+        if service == "s3":
+            for path in [path for path in tmp_path.rglob("*") if path.is_file()]:
+                server.store(f"bucket/{path.relative_to(tmp_path)}", path.read_bytes(), {})
+        options = server.options() if service == "s3" else {}
+        url = "s3://bucket/h" if service == "s3" else f"{server.url}/h"
+        if how == "registered":
+            names = kind.protocol if isinstance(kind.protocol, tuple) else (kind.protocol,)
+            for name in names:
+                monkeypatch.setitem(sys.modules["fsspec.registry"]._registry, name, kind)
+            opened = vz.open(url, mode="r+", storage_options=options)
+        else:
+            if service == "ftp":
+                options = {"host": "127.0.0.1", "port": int(server.url.rsplit(":", 1)[1])}
+            mapping = kind(**options).get_mapper("/h" if service == "ftp" else url)
+            mapping = pickle.loads(pickle.dumps(mapping)) if how == "pickled" else mapping
+            opened = vz.open(mapping, mode="r+")
+        assert opened["a"][...].tolist() == [*range(6)]
+        if service != "http":
+            opened["a"][1:3] = [70, 80]
+            assert opened["a"][...].tolist() == [0, 70, 80, 3, 4, 5]
+            stored = server.objects["bucket/h/a/0"] if service == "s3" else (
+                tmp_path / "h" / "a" / "0"
+            ).read_bytes()  # fmt: skip
+            assert change("", stored) == bytes([0, 70])
+
+
+def test_dictionaries_of_ones_own_and_of_zarr_python():
+    class Decrypted(dict):
+        def __getitem__(self, key):
+            return change(key, super().__getitem__(key))
+
+    data = {}
+    zarr.open_group(data, mode="w").create_array("a", data=DATA, compressors=None)
+    assert vz.open(data)["a"][...].tolist() == DATA.tolist()
+    vz.open(data, mode="r+")["a"][0] = 9
+    assert zarr.open_group(data)["a"][0] == 9
+    own = Decrypted({key: change(key, value.to_bytes()) for key, value in data.items()})
+    assert vz.open(own)["a"][...].tolist() == [9, *DATA[1:].tolist()]

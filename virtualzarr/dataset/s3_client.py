@@ -32,6 +32,7 @@ from virtualzarr.stores.s3 import (
     is_refusal,
     status_of,
 )
+from virtualzarr.stores.transport import transport_for
 
 _DELETED_AT_ONCE = 1000
 """Names that one request may have (S3's API reference, DeleteObjects)."""
@@ -89,7 +90,14 @@ class S3Client:
             fs, path = filesystem(self._location, credential)
             self._bucket, _, folder = path.partition("/")
             self._prefix = f"{folder}/" if folder else ""
-            self._files, self._credential = S3Transport(fs), credential
+            files = transport_for(fs, self._location)
+            if not isinstance(files, S3Transport):
+                raise UnsupportedError(
+                    "datasets are read from S3 by s3fs alone, and a file system of one's own is "
+                    "registered for it",
+                    file=self._location.uri,
+                )
+            self._files, self._credential = files, credential
         return self._files
 
     def _send(self, method: str, **parameters: Any) -> Any:

@@ -6,9 +6,11 @@ import io
 import os
 from collections.abc import Mapping
 from contextlib import suppress
+from importlib import import_module
 from typing import Any
 
 from virtualzarr.errors import UnsupportedError, name_type
+from virtualzarr.stores.changed_methods import replaced_methods
 from virtualzarr.stores.listing import beneath_caches
 from virtualzarr.stores.literal_mapping import LiteralMapping
 from virtualzarr.stores.obstore import ObstoreStore
@@ -61,6 +63,8 @@ def adapt(target: Any, storage_options: Mapping[str, Any] | None = None) -> Adap
         return _adapt_obstore(target, storage_options)
     if "zarr" in roots or "icechunk" in roots:
         return _adapt_zarr(target, storage_options)
+    if isinstance(target, dict) and _is_filled_by_zarr(target):
+        return _adapt_zarr(import_module("zarr.storage").MemoryStore(target), storage_options)
     if _is_kind(target, "fsspec.mapping", "FSMap"):
         return _adapt_mapping(target, storage_options)
     # Open files: of fsspec, which know where they are, and any others.
@@ -103,6 +107,12 @@ def _is_kind(target: Any, module: str, name: str) -> bool:
     """Tell whether it is of a class of a package itself: subclasses may do anything."""
     kind = type(target)
     return kind.__name__ == name and f"{kind.__module__}.".startswith(f"{module}.")
+
+
+def _is_filled_by_zarr(data: dict[Any, Any]) -> bool:
+    """Tell whether values are buffers of zarr-python, which opens mappings as its `MemoryStore`."""
+    value = next(iter(data.values()), None)
+    return type(value).__module__.startswith("zarr.") and hasattr(value, "to_bytes")
 
 
 def _adapt_obstore(store: Any, options: Mapping[str, Any] | None, path: str = "") -> Adapted:
@@ -166,13 +176,7 @@ def _is_made_by_url(fs: Any) -> bool:
     for name in _protocols_of(fs):
         with suppress(ImportError, ValueError):
             kinds.append(get_filesystem_class(name))
-    # Caches show attributes of what is beneath as their own, and have one of theirs. Methods that
-    # wait for those of a loop are made of these.
-    own: Mapping[str, Any] = object.__getattribute__(fs, "__dict__")
-    replaced = [name for name, value in own.items() if name != "_strip_protocol"
-                and callable(value) and callable(getattr(type(fs), name, None))
-                and not hasattr(value, "__wrapped__")]  # fmt: skip
-    return type(fs) in kinds and not fs.storage_args and not replaced
+    return type(fs) in kinds and not fs.storage_args and not replaced_methods(fs)
 
 
 def _adapt_fsspec_file(file: Any, options: Mapping[str, Any] | None) -> Adapted:

@@ -298,9 +298,11 @@ class FtpTransport(Listings):
         for folder in reversed(missing):
             try:
                 self._ftp.mkd(folder)
-            except ftplib.error_perm:
+            except ftplib.error_perm as error:
                 if not self._is_there(folder, is_folder=True):  # or another process was quicker
-                    raise
+                    raise SourceError(
+                        f"the server does not make the folder: {error}", file=folder
+                    ) from error
 
     def remove(self, path: str) -> None:
         """Delete a file."""

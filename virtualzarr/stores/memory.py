@@ -102,12 +102,20 @@ class MemoryStore:
 
     def _find(self, key: str) -> bytes | None:
         """Return what the mapping has for a key, which may be over anything."""
-        return _attempt(partial(self.data.get, key), key)
+        return _attempt(partial(_get, self.data, key), key)
 
     def _mutable(self) -> MutableMapping[str, bytes]:
         if not isinstance(self.data, MutableMapping):
             raise read_only_error(self.uri)
         return self.data
+
+
+def _get(mapping: Mapping[str, bytes], key: str) -> bytes | None:
+    kind = type(mapping)
+    is_own = isinstance(mapping, dict) and kind.__getitem__ is not dict.__getitem__
+    if is_own and kind.get is dict.get:
+        return Mapping.get(mapping, key)  # `dict.get` asks nothing of a subclass
+    return mapping.get(key)
 
 
 def _change(mapping: MutableMapping[str, bytes], key: str, value: bytes | None) -> None:

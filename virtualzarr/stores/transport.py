@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, Protocol
 
+from virtualzarr.stores.changed_methods import is_unchanged
 from virtualzarr.stores.conditional import Replaced
 from virtualzarr.stores.credentials import Keyring
 from virtualzarr.stores.fingerprints import Fingerprint, check_length
@@ -107,16 +108,25 @@ class Transport(Protocol):
         ...
 
 
+_S3 = "s3fs.core.S3FileSystem", ("_call_s3", "set_session", "get_s3", "split_path", "connect")
+_HTTP = "fsspec.implementations.http.HTTPFileSystem", ("encode_url", "set_session")
+_FTP = "fsspec.implementations.ftp.FTPFileSystem", ("_connect",)
+"""Kinds of file systems that have a transport of their own, and what that calls of them."""
+
+
 def transport_for(fs: Any, location: Location, keyring: Keyring | None = None) -> Transport:
-    """Return how files of a file system of fsspec are read."""
+    """Return how files of a file system of fsspec are read.
+
+    Those of subclasses, such as of one that decrypts, by what these do.
+    """
     kinds = {f"{kind.__module__}.{kind.__name__}" for kind in type(fs).__mro__}
     if "fsspec.implementations.local.LocalFileSystem" in kinds:
         return LocalTransport(fs)
     if _is_http(fs):
         return HttpTransport(fs, location, keyring)
-    if "s3fs.core.S3FileSystem" in kinds:
+    if is_unchanged(fs, *_S3):
         return S3Transport(fs)
-    if "fsspec.implementations.ftp.FTPFileSystem" in kinds:
+    if is_unchanged(fs, *_FTP):
         return FtpTransport(fs)
     beneath = beneath_caches(fs)
     if beneath is not fs and _is_http(beneath):
@@ -127,8 +137,7 @@ def transport_for(fs: Any, location: Location, keyring: Keyring | None = None) -
 
 
 def _is_http(fs: Any) -> bool:
-    kinds = {f"{kind.__module__}.{kind.__name__}" for kind in type(fs).__mro__}
-    return "fsspec.implementations.http.HTTPFileSystem" in kinds
+    return is_unchanged(fs, *_HTTP)
 
 
 class FsspecTransport(Listings):
