@@ -17,6 +17,7 @@ import warnings
 from dataclasses import replace
 from email.utils import parsedate_to_datetime
 
+import h5py
 import numpy as np
 import pytest
 
@@ -44,6 +45,7 @@ from virtualzarr.errors import (
     MissingDependencyError,
     NodeExistsError,
     SourceError,
+    SourceNotFoundError,
 )
 from virtualzarr.stores import file_systems
 from virtualzarr.stores.location import Location
@@ -159,6 +161,145 @@ def test_faults_of_single_requests(server, url, fault, times):
     server.wait()
     assert read_rows(storage) == [0, 1]
     assert read_names(storage) == ["row1-0"]
+
+
+def of_head(method, path):
+    return method == "PUT" and path.endswith((HEAD, "refs.json"))
+
+
+@pytest.mark.parametrize("status", [401, 403, 400])
+@pytest.mark.parametrize("first", ["lost", "reset", "failed"])
+def test_requests_are_sent_once(server, url, status, first):
+    """aiohttp would send it again at once, and what that is answered says nothing of the first."""
+    storage = open_storage(Location(url, server.options()))
+    storage.run(create())
+    faults, puts = [first], []
+
+    def choose(method, path):
+        if not of_head(method, path):
+            return None
+        puts.append(path)
+        return faults.pop() if faults else status if first != "reset" else None
+
+    server.fault = choose
+    append(storage, 5)
+    assert len(puts) == (2 if first == "reset" else 1)
+    server.fault = lambda method, path: None
+    assert read_rows(storage) == [5]
+
+
+@pytest.mark.parametrize("status", [401, 403, 400, 301, 404, 412])
+@pytest.mark.parametrize("of", ["dataset", "references"])
+def test_what_was_done_and_is_refused_is_done(server, url, tmp_path, status, of):
+    """By what stands before a store."""
+    for number in range(2):
+        with h5py.File(tmp_path / f"{number}.h5", "w") as file:
+            file["time"] = np.arange(4) + 4 * number
+            file["time"].make_scale("time")
+    access = {"storage_options": server.options(), "allowed": "*"}
+    refs = f"{url}/refs.json"
+    if of == "dataset":
+        dataset = create_dataset(url, tmp_path / "0.h5", "time", **access)
+    else:
+        vz.virtualize(tmp_path / "0.h5").publish(refs, storage_options=server.options())
+    perform = server.perform
+
+    def refuse(method, path, *request):
+        answer = perform(method, path, *request)
+        return (status, {}, b"") if of_head(method, path) else answer
+
+    server.perform = refuse
+    if of == "dataset":
+        dataset.append(tmp_path / "1.h5")
+        group = Dataset(url, **access).group
+    else:
+        vz.append(refs, tmp_path / "1.h5", "time", **access)
+        group = vz.open(refs, **access)
+    assert group["time"][...].tolist() == [*range(8)]
+
+
+def test_a_dataset_that_is_missing_after_a_request_was_sent(server, url):
+    storage = open_storage(Location(url, server.options()))
+    storage.run(create())
+    head, sent = storage.run(read_head()), []
+
+    def choose(method, path):
+        if of_head(method, path):
+            sent.append(path)
+            return "lost"
+        return 404 if sent and path.endswith(HEAD) else None
+
+    server.fault = choose
+    with pytest.raises(CommitUnknownError, match="no dataset any more"):
+        storage.run(commit(head, set_tag("paper", 1, {})))
+
+
+@pytest.mark.parametrize("answer", [b"", b"<html>log in</html>"])
+@pytest.mark.parametrize("asked", ["/segments/", "?delete"])
+def test_answers_of_something_else(server, url, tmp_path, monkeypatch, answer, asked):
+    """Such as a page to log in, of status 200: nothing was stored, nothing was deleted."""
+    monkeypatch.setattr(vz.config, "retries", 1)
+    write(tmp_path / "0.h5", 0)
+    access = {"storage_options": server.options(), "allowed": "*"}
+    dataset = create_dataset(url, tmp_path / "0.h5", "time", **access)
+    for number in range(3):
+        server.store(f"{url.removeprefix('s3://')}/log/0-{number:016}", b"1", {})
+    objects, perform = {*server.objects}, server.perform
+
+    def answer_something(method, path, *request):
+        is_asked = method in ("PUT", "POST") and asked in path
+        return (200, {}, answer) if is_asked else perform(method, path, *request)
+
+    server.perform = answer_something
+    write(tmp_path / "1.h5", 4)
+    work = dataset.vacuum if asked == "?delete" else lambda: dataset.append(tmp_path / "1.h5")
+    with pytest.raises((SourceError, CommitFailedError), match=r"the (service|store)"):
+        work()
+    assert server.objects.keys() == objects
+    server.perform = perform
+    assert dataset.append(tmp_path / "1.h5").group["time"][...].tolist() == [*range(8)]
+
+
+def test_listings_that_never_end(server, url, monkeypatch):
+    monkeypatch.setattr(vz.config, "retries", 0)
+    storage = open_storage(Location(url, server.options()))
+    storage.run(create())
+    server.page_keys, perform = 1, server.perform
+    server.perform = lambda method, path, *request: perform(
+        method, path.split("&continuation-token")[0].split("continuation-token")[0], *request
+    )
+    storage.put_root(b"{}")
+    with pytest.raises(SourceError, match="same part of a listing again"):
+        storage.ask(storage.list_objects)
+
+
+def test_answers_that_do_not_say_how_long_they_are(server, url, monkeypatch):
+    monkeypatch.setattr(vz.config, "retries", 0)
+    storage = open_storage(Location(url, server.options()))
+    storage.run(create())
+
+    class Body:
+        def close(self):
+            pass
+
+    async def answer(*request, **parameters):
+        return {"Body": Body()}
+
+    monkeypatch.setattr("s3fs.S3FileSystem._call_s3", answer)
+    with pytest.raises(SourceError, match="how many bytes there are"):
+        storage.run(read_head())
+
+
+@pytest.mark.parametrize("status", [400, 403, 500])
+def test_only_404_means_missing(server, url, monkeypatch, status):
+    """Whatever code there is in the answer, at which s3fs looks alone."""
+    monkeypatch.setattr(vz.config, "retries", 0)
+    storage = open_storage(Location(url, server.options()))
+    storage.run(create())
+    server.perform = lambda *request: (status, {}, b"<Error><Code>NoSuchKey</Code></Error>")
+    with pytest.raises((SourceError, AccessError), match=str(status)) as raised:
+        storage.run(read_head())
+    assert not isinstance(raised.value, SourceNotFoundError)
 
 
 def test_an_unknown_outcome_can_be_asked_for(server, url, monkeypatch):

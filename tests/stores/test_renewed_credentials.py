@@ -32,7 +32,13 @@ from tests.stores.logins import (
 from tests.stores.test_credentials import shown
 from tests.stores.webserver import web_server
 from virtualzarr.dataset.arrivals import list_folder
-from virtualzarr.errors import AccessError, NodeNotFoundError, SourceError, UnsupportedError
+from virtualzarr.errors import (
+    AccessError,
+    CommitFailedError,
+    NodeNotFoundError,
+    SourceError,
+    UnsupportedError,
+)
 from virtualzarr.stores import FsspecStore, credential_lookups
 from virtualzarr.stores.credentials import Keyring, find_keyring
 from virtualzarr.stores.files import RemoteFile, take_fingerprint
@@ -637,3 +643,44 @@ def test_keys_of_datasets_are_renewed_when_they_are_not_accepted(tmp_path, monke
         assert [each.about["verb"] for each in dataset.history()] == ["create", "append"]
         assert len(counts) > 2
         assert SECRET.encode() not in pickle.dumps(dataset)
+
+
+@pytest.mark.parametrize("gaps", [(), (2, 4)])
+@pytest.mark.parametrize("first", range(12))
+def test_keys_of_datasets_that_expire_before_any_request(tmp_path, monkeypatch, first, gaps):
+    """And to which the service shows nothing; twice more, two requests later, at most an error."""
+    pytest.importorskip("s3fs")
+    for number in range(3):
+        with h5py.File(tmp_path / f"{number}.h5", "w") as file:
+            file["time"] = np.arange(4) + 4 * number
+            file["time"].make_scale("time")
+    good = [0]
+    monkeypatch.setattr(issued, "options", lambda count: {"key": f"key{good[0]}", "secret": SECRET})
+    with running() as server:
+        options = {
+            "client_kwargs": {"endpoint_url": server.url, "region_name": "here"},
+            "credentials": {"s3://bucket/feed": f"{HERE}:give_token"},
+        }
+        access = {"storage_options": options, "allowed": "*"}
+        dataset = vz.create_dataset("s3://bucket/feed", tmp_path / "0.h5", "time", **access)
+        dataset.append(tmp_path / "1.h5")
+        perform, count = server.perform, iter(range(10**6))
+
+        def perform_if_valid(method, path, headers, body):
+            good[0] += (next(count) - first) in (0, *gaps)
+            if f"Credential=key{good[0]}/" not in headers["Authorization"]:
+                return 404, {}, b"<Error><Code>NoSuchKey</Code></Error>"
+            return perform(method, path, headers, body)
+
+        server.perform = perform_if_valid
+        rows, problem = [*range(8)], ""
+        try:
+            opened = vz.Dataset("s3://bucket/feed", **access)
+            assert opened.group["time"][...].tolist() == rows
+            opened.append(tmp_path / "2.h5")
+            rows = [*range(12)]
+        except (SourceError, CommitFailedError) as error:
+            problem = str(error)
+        assert gaps or not problem
+        assert "there is no dataset" not in problem
+        assert vz.Dataset("s3://bucket/feed", **access).group["time"][...].tolist() == rows

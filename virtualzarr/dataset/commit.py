@@ -247,6 +247,7 @@ def _replace(base: Head, result: Head, commit: str, is_open: bool) -> Protocol[t
     """
     data, attempts, is_sent = result.to_bytes(), 0, False
     while True:
+        refusal: RefusedError | None = None
         try:
             tag = yield Replace(data, base.tag)
             if tag is not None:
@@ -254,19 +255,27 @@ def _replace(base: Head, result: Head, commit: str, is_open: bool) -> Protocol[t
             is_sent = True
         except RefusedError as error:
             # Final, unless an earlier request was not answered: that may arrive still.
-            if not is_sent:
-                raise _fail(f"nothing was changed: {error}", commit, is_open) from error
+            refusal = None if is_sent else error
         except UnreachableError:
             is_sent = True
         try:
             current = yield from _look(base)
             if current is not None:
                 current, is_done = yield from _search(current, commit, base.snapshot.version)
-                if not is_done:
+                if is_done:
+                    return current, True
+                if refusal is None:
                     _check_remembered(current, base, commit)
-                return current, is_done
+                    return current, False
         except (UnreachableError, RefusedError):
             pass
+        except SourceNotFoundError as error:
+            if refusal is None:
+                raise CommitUnknownError(
+                    f"whether the commit was done is not known: {error.message}", commit
+                ) from error
+        if refusal is not None:
+            raise _fail(f"nothing was changed: {refusal}", commit, is_open) from refusal
         attempts += 1
         if not (yield BackOff(attempts)):
             raise CommitUnknownError(

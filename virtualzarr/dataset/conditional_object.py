@@ -78,13 +78,13 @@ class ConditionalObject:
         began, attempts, is_sent = time.monotonic(), 0, False
         storage, name = self._storage, name or self._name
         while True:
+            refusal: RefusedError | None = None
             try:
                 if (new := storage.replace_object(name, data, tag)) is not None:
                     return new
                 is_sent = True
             except RefusedError as error:
-                if not is_sent:
-                    raise AccessError(f"nothing was changed: {error}", file=self.uri) from error
+                refusal = None if is_sent else error
             except UnreachableError:
                 is_sent = True
             try:
@@ -92,9 +92,12 @@ class ConditionalObject:
                 # Another content: the condition of this request never holds again.
                 if (None if answer is None else answer[1]) != tag:
                     is_done = answer is not None and commit.encode() in answer[0]
-                    return answer[1] if answer is not None and is_done else None
+                    if is_done or refusal is None:
+                        return answer[1] if answer is not None and is_done else None
             except (UnreachableError, RefusedError):
                 pass
+            if refusal is not None:
+                raise AccessError(f"nothing was changed: {refusal}", file=self.uri) from refusal
             attempts += 1
             most = min(storage.longest_wait, storage.first_wait * 2 ** min(attempts, 16))
             wait = random.uniform(0, most)

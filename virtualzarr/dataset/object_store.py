@@ -163,14 +163,18 @@ class ObjectStore(Storage):
         """Store objects side by side; a request that is repeated stores the same again."""
 
         def put(operation: Put) -> None:
-            name, data = operation.name, operation.data
-            self._retry(lambda: self.client.put(name, data, ANY), name)
+            self._retry(lambda: self._store(operation.name, operation.data), operation.name)
 
         return self._side_by_side(put, operations)
 
+    def _store(self, name: str, data: bytes) -> None:
+        # An answer without a tag may be of something in front of the store, such as a login page.
+        if self.client.put(name, data, ANY) is None and self.client.get(name, None)[0] != data:
+            raise ConnectionError("what the store said that it has stored is not what it shows")
+
     def put_root(self, data: bytes) -> None:
         """Store the root's document."""
-        self._retry(lambda: self.client.put(ROOT, data, ANY), ROOT)
+        self._retry(lambda: self._store(ROOT, data), ROOT)
 
     def replace(self, data: bytes, tag: str | None, has_turn: bool = False) -> str | None:
         """Replace the head, by one request that is not repeated here."""
@@ -257,7 +261,13 @@ class ObjectStore(Storage):
                 if name == HEAD:
                     _shown.add(self._identity)
                 return answer
-        return self._ask(request, name)
+        try:
+            return self._ask(request, name)
+        except FileNotFoundError:
+            if may_miss and self._may_be_denied():
+                problem = "credentials changed each time that it was asked for"
+                raise unreachable(problem, f"{self.uri}/{name}") from None
+            raise
 
     def _may_be_denied(self) -> bool:
         """Tell whether something may be there though the service says that it is not."""

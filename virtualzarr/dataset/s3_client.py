@@ -148,12 +148,16 @@ class S3Client:
         return [name[start:].strip("/") for name in names if name != self._prefix]
 
     def _pages(self, **parameters: str) -> Iterator[Mapping[str, Any]]:
+        tokens = set()
         while True:
             page = self._send("list_objects_v2", Prefix=self._prefix, **parameters)
             yield page
             if not page.get("IsTruncated"):
                 return
-            parameters["ContinuationToken"] = page["NextContinuationToken"]
+            parameters["ContinuationToken"] = token = page["NextContinuationToken"]
+            if token in tokens:
+                raise ConnectionError("the service shows the same part of a listing again")
+            tokens.add(token)
 
     def delete(self, names: Sequence[str]) -> None:
         """Delete objects, a thousand by one request."""
@@ -162,11 +166,16 @@ class S3Client:
             self._send("delete_object", Key=keys[0])
             return
         for first in range(0, len(keys), _DELETED_AT_ONCE):
-            objects = [{"Key": key} for key in keys[first : first + _DELETED_AT_ONCE]]
-            answer = self._send("delete_objects", Delete={"Objects": objects, "Quiet": True})
+            some = keys[first : first + _DELETED_AT_ONCE]
+            objects = [{"Key": key} for key in some]
+            answer = self._send("delete_objects", Delete={"Objects": objects, "Quiet": False})
+            gone = {each.get("Key") for each in answer.get("Deleted", ())}
             for problem in answer.get("Errors", ()):
                 if problem.get("Code") not in ("NoSuchKey", "404"):
                     raise _NotDeletedError(problem)
+                gone.add(problem.get("Key"))
+            if not gone.issuperset(some):
+                raise ConnectionError("the service does not say that all objects were deleted")
 
     def outcome(self, error: Exception, name: str) -> Exception:
         """Return what an error means; see `ObjectClient`."""

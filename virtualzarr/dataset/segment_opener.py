@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, TypeVar
 
 from virtualzarr.dataset.coordinates import SegmentCoordinates
@@ -22,7 +23,7 @@ from virtualzarr.stores.credentials import find_keyring
 from virtualzarr.stores.files import open_file
 from virtualzarr.stores.location import Location
 from virtualzarr.stores.lru_cache import LRUCache
-from virtualzarr.stores.renewals import RenewedError
+from virtualzarr.stores.renewals import RenewedError, ask_again
 
 T = TypeVar("T")
 
@@ -47,13 +48,16 @@ class SegmentOpener:
         """Return a segment."""
         segment: Segment | None = self._segments.get(named.name)
         if segment is None:
-            file = open_file(self.location.with_uri(f"{self.folder}/{named.name}"))
-            try:
-                segment = Segment(file, named, self.folder, self.location)
-            except SourceNotFoundError as error:
-                raise self.explain_missing(error) from error
+            segment = ask_again(partial(self._open, named))
             self._segments.put(named.name, segment)
         return segment
+
+    def _open(self, named: Named) -> Segment:
+        file = open_file(self.location.with_uri(f"{self.folder}/{named.name}"))
+        try:
+            return Segment(file, named, self.folder, self.location)
+        except SourceNotFoundError as error:
+            raise self.explain_missing(error) from error
 
     def __reduce__(self) -> tuple[Any, ...]:
         return SegmentOpener, (self.location, self.version)

@@ -60,7 +60,7 @@ _ELSEWHERE = (
 
 
 def without_own_retries(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return options of s3fs by which botocore repeats nothing, nor asks where it is redirected to.
+    """Return options of s3fs by which nothing beneath repeats requests or follows redirects.
 
     Examples
     --------
@@ -75,7 +75,7 @@ def without_own_retries(options: Mapping[str, Any]) -> dict[str, Any]:
 
 @cache
 def _session_kind() -> type | None:
-    """Return a class of HTTP sessions of aiobotocore that follow no redirects.
+    """Return a class of HTTP sessions of aiobotocore that follow no redirects, nor repeat requests.
 
     aiohttp would send them the token of a session, whatever host they lead to. botocore itself
     finds the region of a bucket, as it does without aiobotocore.
@@ -90,7 +90,11 @@ def _session_kind() -> type | None:
 
     class Session(AIOHTTPSession):  # type: ignore[misc, unused-ignore]
         async def _get_session(self, proxy_url: str | None) -> Any:
-            return _Direct(await super()._get_session(proxy_url))
+            session = await super()._get_session(proxy_url)
+            # Or it sends a request again, unseen, where a connection breaks: what was answered to
+            # the second time says nothing of the first, and writes must not be sent twice.
+            session._retry_connection = False
+            return _Direct(session)
 
     return Session
 
@@ -234,7 +238,7 @@ class S3Transport(AsyncTransport):
         async def head() -> Fingerprint:
             async with self._window.slot():
                 response = await self._call("head_object", self._parameters(path))
-            return _fingerprint(response, response["ContentLength"])
+            return _fingerprint(response, _length_of(response))
 
         return await retry(head)
 
@@ -265,8 +269,9 @@ class S3Transport(AsyncTransport):
             # `cat_file` of s3fs returns bytes alone: the entity tag of this very response would be
             # lost, and a second request may be answered for a newer version.
             response = await self._call("get_object", parameters)
-            body, length = response["Body"], response["ContentLength"]
+            body = response["Body"]
             try:
+                length = _length_of(response)
                 size = _size_of(response, start, stop) if "Range" in parameters else length
                 check_length(path, length, limit)
                 data = await _read_body(body, length)
@@ -300,6 +305,9 @@ class S3Transport(AsyncTransport):
             if status in REDIRECTS:
                 text = as_source_error(error, "").message
                 raise SourceError(f"the service answered {status}: {text} {_ELSEWHERE}") from error
+            if isinstance(error, FileNotFoundError) and status != 404:
+                # s3fs looks at the code alone.
+                raise SourceError(f"the service answered {status}: {error}") from error
             if status == 416:
                 raise OutOfRangeError(as_source_error(error, "").message) from error
             if transient is None:
@@ -448,6 +456,12 @@ def _is_silence(error: Exception) -> bool:
 
     cause = error if error.__cause__ is None else error.__cause__
     return isinstance(cause, exceptions.ReadTimeoutError | exceptions.ConnectTimeoutError)
+
+
+def _length_of(response: Any) -> int:
+    if "ContentLength" not in response:
+        raise SourceError("the service does not say how many bytes there are")
+    return int(response["ContentLength"])
 
 
 def _fingerprint(response: Any, size: int) -> Fingerprint:
