@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 
+import h5py
 import numpy as np
 import pytest
 
@@ -114,3 +115,18 @@ def test_wider_floats_keep_the_bits_of_nan():
     joined = vz.concat([narrow, wide])[:3]
     with np.errstate(invalid="ignore"):
         assert joined.view("u8").tolist() == odd.astype("f8").view("u8").tolist()
+
+
+@pytest.mark.skipif(np.dtype("g").itemsize <= 8, reason="there is no long double here")
+@pytest.mark.parametrize("other", ["f4", "f8", "i8", "u8", "i1"])
+def test_long_doubles_are_joined_with_others(tmp_path, other):
+    """Which Zarr has no name for, but HDF5 has."""
+    values = np.array([1, 100], other)
+    values[1] = np.iinfo(other).max if values.dtype.kind in "iu" else 0.1
+    longs = np.array([1.5, np.longdouble(1) / 3])
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file["other"], file["long"] = values, longs
+    group = vz.virtualize(tmp_path / "a.h5")
+    joined = vz.concat([group["other"], group["long"]])
+    assert joined.dtype == longs.dtype
+    np.testing.assert_array_equal(joined[...], np.concatenate([values.astype("g"), longs]))

@@ -13,8 +13,9 @@ from tests.fuzz.loop import loop
 from tests.fuzz.stores import failure as failure_of_store
 from tests.fuzz.stores import look, seeds
 from tests.fuzz.target import EXTENSIONS, check, failure, load_scan, path_of
+from tests.sweeps import IS_THOROUGH
 
-COUNTS = {"hdf5": 2000}
+COUNTS = {"hdf5": 2000 if IS_THOROUGH else 1000}
 OTHERS = 500
 
 
@@ -42,7 +43,7 @@ def test_selections() -> None:
 def test_damaged_stores() -> None:
     for name, store in seeds().items():
         assert failure_of_store(store) == "", name
-    for origin, store, text in look(Random(0), 1500):
+    for origin, store, text in look(Random(0), 1500 if IS_THOROUGH else 750):
         pytest.fail(f"damaged store made from {origin}:\n{store}\n{text}")
 
 

@@ -96,6 +96,7 @@ def with_codec(array: Array, codec: Codec, **changes: Any) -> Array:
 def _cast_codec(stored: np.dtype[Any], dtype: np.dtype[Any], lossy: bool) -> Codec:
     if lossy:
         return make("virtualzarr.astype", data_type=stored.str, lossy=True)
-    if stored.kind in "iuf" and dtype.kind in "iuf":
+    # Those of C's `long double`, of 16 bytes, Zarr has no name for.
+    if all(each.kind in "iuf" and each.itemsize <= 8 for each in (stored, dtype)):
         return make("cast_value", data_type=stored.name)
     return make("virtualzarr.astype", data_type=stored.str)

@@ -9,6 +9,7 @@ import pytest
 
 import virtualzarr as vz
 from tests.formats.grib.helpers import small
+from tests.sweeps import some
 from virtualzarr.codecs.grib.message import walk
 from virtualzarr.errors import CodecError, VirtualZarrError
 from virtualzarr.formats.grib import grids, parameters
@@ -59,7 +60,7 @@ def test_any_byte_changed(tmp_path, keys):
     path = tmp_path / "a.grib"
     raw = small(1, dataDate=20200102, **keys)
     differences = []
-    for place in heads(raw):
+    for place in some([*heads(raw)], 3, len(keys)):
         changed = bytearray(raw)
         changed[place] ^= 1 << place % 8
         forget()
