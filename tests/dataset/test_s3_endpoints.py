@@ -13,7 +13,8 @@ from tests.dataset.s3_server import running
 from virtualzarr.errors import AccessError
 from virtualzarr.stores.fsspec_connection import filesystem
 from virtualzarr.stores.location import Location
-from virtualzarr.stores.s3 import S3Transport, note_environment
+from virtualzarr.stores.s3 import S3Transport
+from virtualzarr.stores.s3_sessions import note_environment
 
 pytest.importorskip("obstore")
 pytest.importorskip("s3fs")
@@ -63,7 +64,9 @@ def test_other_threads_may_change_the_environment(monkeypatch):
             self.pop("AWS_PROFILE", None)  # as another thread does, right after
             return iter(["AWS_PROFILE", "HOME"])
 
-    monkeypatch.setattr("virtualzarr.stores.s3.os.environ", Environment(AWS_PROFILE="work"))
+    monkeypatch.setattr(
+        "virtualzarr.stores.s3_sessions.os.environ", Environment(AWS_PROFILE="work")
+    )
     for _ in range(2):
         note_environment()
 

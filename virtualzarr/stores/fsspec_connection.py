@@ -42,12 +42,8 @@ from virtualzarr.stores.refusals import Refusals
 from virtualzarr.stores.renewals import RenewedError
 from virtualzarr.stores.request_loop import with_request_loop
 from virtualzarr.stores.retry import retry_blocking
-from virtualzarr.stores.s3 import (
-    is_login_missing,
-    note_environment,
-    with_region,
-    without_own_retries,
-)
+from virtualzarr.stores.s3 import is_login_missing
+from virtualzarr.stores.s3_sessions import note_environment, with_region, without_own_retries
 from virtualzarr.stores.transport import Answer, MemberTransport, Transport, transport_for
 from virtualzarr.stores.uris import is_cached, is_web, parse_url, split_archives
 from virtualzarr.stores.web_sessions import with_own_session

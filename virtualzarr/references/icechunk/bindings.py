@@ -23,7 +23,7 @@ from virtualzarr.references.icechunk.logins import find_login
 from virtualzarr.stores.credentials import find_keyring, names_of, without_keyring
 from virtualzarr.stores.files import Location, is_url, open_file
 from virtualzarr.stores.forks import check_not_forked
-from virtualzarr.stores.s3 import find_endpoint, open_session
+from virtualzarr.stores.s3_sessions import find_endpoint, open_session
 from virtualzarr.stores.uris import parse_url
 
 SUFFIX = ".icechunk"
