@@ -188,20 +188,32 @@ def test_requests_are_sent_once(server, url, status, first):
     assert read_rows(storage) == [5]
 
 
-@pytest.mark.parametrize("status", [401, 403, 400, 301, 404, 412])
-@pytest.mark.parametrize("of", ["dataset", "references"])
-def test_what_was_done_and_is_refused_is_done(server, url, tmp_path, status, of):
-    """By what stands before a store."""
+def make_two(server, url, tmp_path, of):
+    """Make a dataset or references of a file; return what appends another, and what reads all."""
     for number in range(2):
         with h5py.File(tmp_path / f"{number}.h5", "w") as file:
             file["time"] = np.arange(4) + 4 * number
             file["time"].make_scale("time")
     access = {"storage_options": server.options(), "allowed": "*"}
-    refs = f"{url}/refs.json"
     if of == "dataset":
         dataset = create_dataset(url, tmp_path / "0.h5", "time", **access)
-    else:
-        vz.virtualize(tmp_path / "0.h5").publish(refs, storage_options=server.options())
+        return (
+            lambda: dataset.append(tmp_path / "1.h5"),
+            lambda: Dataset(url, **access).group["time"][...].tolist(),
+        )
+    refs = f"{url}/refs.json"
+    vz.virtualize(tmp_path / "0.h5").publish(refs, storage_options=server.options())
+    return (
+        lambda: vz.append(refs, tmp_path / "1.h5", "time", **access),
+        lambda: vz.open(refs, **access)["time"][...].tolist(),
+    )
+
+
+@pytest.mark.parametrize("status", [401, 403, 400, 301, 404, 412])
+@pytest.mark.parametrize("of", ["dataset", "references"])
+def test_what_was_done_and_is_refused_is_done(server, url, tmp_path, status, of):
+    """By what stands before a store."""
+    change, read = make_two(server, url, tmp_path, of)
     perform = server.perform
 
     def refuse(method, path, *request):
@@ -209,13 +221,56 @@ def test_what_was_done_and_is_refused_is_done(server, url, tmp_path, status, of)
         return (status, {}, b"") if of_head(method, path) else answer
 
     server.perform = refuse
-    if of == "dataset":
-        dataset.append(tmp_path / "1.h5")
-        group = Dataset(url, **access).group
-    else:
-        vz.append(refs, tmp_path / "1.h5", "time", **access)
-        group = vz.open(refs, **access)
-    assert group["time"][...].tolist() == [*range(8)]
+    change()
+    assert read() == [*range(8)]
+
+
+@pytest.mark.parametrize("look", [403, 404, 503, "page"])
+@pytest.mark.parametrize("is_done", [True, False])
+@pytest.mark.parametrize("of", ["dataset", "references"])
+def test_whether_what_is_refused_was_done_is_not_said(
+    server, url, tmp_path, monkeypatch, look, is_done, of
+):
+    monkeypatch.setattr(vz.config, "retries", 1)
+    change, read = make_two(server, url, tmp_path, of)
+    perform, sent = server.perform, []
+
+    def refuse(method, path, *request):
+        if of_head(method, path):
+            sent.append(path)
+            if is_done:
+                perform(method, path, *request)
+            return 403, {}, b""
+        if sent and path.endswith((HEAD, "refs.json")):
+            return (200, {}, b"<html>log in</html>") if look == "page" else (look, {}, b"")
+        return perform(method, path, *request)
+
+    server.perform = refuse
+    with pytest.raises(CommitUnknownError):
+        change()
+    server.perform = perform
+    assert read() == [*range(8 if is_done else 4)]
+
+
+def test_servers_that_close_connections_unannounced(server, url, monkeypatch):
+    """What reads is sent again at once, by aiohttp, and what writes by us."""
+    monkeypatch.setattr(vz.config, "retry_seconds", 0.002)
+
+    class Closing(server.RequestHandlerClass):
+        def handle_one_request(self):
+            super().handle_one_request()
+            self.close_connection = True
+
+    monkeypatch.setattr(server, "RequestHandlerClass", Closing)
+    options = {"storage_options": server.options()}
+    root = vz.create_group(url, **options)
+    array = root.create_array("a", data=np.arange(12), chunks=(3,))
+    array[2:5] = 70
+    root.move("a", "b")
+    root.create_array("c", data=np.arange(3))
+    del root["c"]
+    assert [*root] == ["b"]
+    assert vz.open(url, **options)["b"][...].tolist() == [0, 1, 70, 70, 70, *range(5, 12)]
 
 
 def test_a_dataset_that_is_missing_after_a_request_was_sent(server, url):

@@ -32,6 +32,7 @@ from virtualzarr.dataset.snapshot import Record, Snapshot
 from virtualzarr.errors import (
     CommitFailedError,
     CommitUnknownError,
+    MetadataError,
     NodeExistsError,
     SourceNotFoundError,
     VersionExpiredError,
@@ -248,13 +249,15 @@ def _replace(base: Head, result: Head, commit: str, is_open: bool) -> Protocol[t
     data, attempts, is_sent = result.to_bytes(), 0, False
     while True:
         refusal: RefusedError | None = None
+        doubt: Exception | None = None
         try:
             tag = yield Replace(data, base.tag)
             if tag is not None:
                 return replace(result, tag=tag), True
             is_sent = True
         except RefusedError as error:
-            # Final, unless an earlier request was not answered: that may arrive still.
+            # Final, unless an earlier request was not answered, which may arrive still; but what
+            # stands before a store may refuse what was done.
             refusal = None if is_sent else error
         except UnreachableError:
             is_sent = True
@@ -267,15 +270,20 @@ def _replace(base: Head, result: Head, commit: str, is_open: bool) -> Protocol[t
                 if refusal is None:
                     _check_remembered(current, base, commit)
                     return current, False
-        except (UnreachableError, RefusedError):
-            pass
-        except SourceNotFoundError as error:
-            if refusal is None:
-                raise CommitUnknownError(
-                    f"whether the commit was done is not known: {error.message}", commit
-                ) from error
+        except (UnreachableError, RefusedError) as error:
+            doubt = error
+        except (SourceNotFoundError, MetadataError) as error:
+            raise CommitUnknownError(
+                f"whether the commit was done is not known: {error.message}", commit
+            ) from error
         if refusal is not None:
-            raise _fail(f"nothing was changed: {refusal}", commit, is_open) from refusal
+            if doubt is None:
+                raise _fail(f"nothing was changed: {refusal}", commit, is_open) from refusal
+            raise CommitUnknownError(
+                f"the store refused the commit ({refusal}), and does not say whether it was done "
+                f"({doubt}); repeat it with commit_id={commit!r}, and it is done once",
+                commit,
+            ) from refusal
         attempts += 1
         if not (yield BackOff(attempts)):
             raise CommitUnknownError(

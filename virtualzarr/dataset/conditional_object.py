@@ -9,7 +9,12 @@ from virtualzarr.config import config
 from virtualzarr.dataset.object_store import ObjectStore
 from virtualzarr.dataset.open_storage import open_storage
 from virtualzarr.dataset.operations import Get, RefusedError, UnreachableError
-from virtualzarr.errors import AccessError, CommitUnknownError, SourceError
+from virtualzarr.errors import (
+    AccessError,
+    CommitUnknownError,
+    SourceError,
+    VirtualZarrError,
+)
 from virtualzarr.stores.location import Location
 
 
@@ -87,17 +92,14 @@ class ConditionalObject:
                 refusal = None if is_sent else error
             except UnreachableError:
                 is_sent = True
-            try:
-                answer = storage.get(Get(name))
-                # Another content: the condition of this request never holds again.
-                if (None if answer is None else answer[1]) != tag:
-                    is_done = answer is not None and commit.encode() in answer[0]
-                    if is_done or refusal is None:
-                        return answer[1] if answer is not None and is_done else None
-            except (UnreachableError, RefusedError):
-                pass
+            is_told, current = self._look(name, tag)
+            if current is not None and current[1] != tag and commit.encode() in current[0]:
+                return current[1]
             if refusal is not None:
-                raise AccessError(f"nothing was changed: {refusal}", file=self.uri) from refusal
+                raise self._as_public(refusal, commit, is_told=is_told) from refusal
+            # Another content: the condition of this request never holds again.
+            if is_told and (None if current is None else current[1]) != tag:
+                return None
             attempts += 1
             most = min(storage.longest_wait, storage.first_wait * 2 ** min(attempts, 16))
             wait = random.uniform(0, most)
@@ -110,3 +112,24 @@ class ConditionalObject:
                     file=self.uri,
                 )
             time.sleep(wait)
+
+    def _look(self, name: str, tag: str | None) -> tuple[bool, tuple[bytes, str] | None]:
+        """Return whether the store tells what there is now, and that with its tag."""
+        try:
+            answer = self._storage.get(Get(name))
+        except (UnreachableError, RefusedError):
+            return False, None
+        if answer is None:
+            return tag is None, None  # what was there may be denied
+        return answer[1] != "{}", answer  # without a tag, it may be a page of something else
+
+    def _as_public(self, refusal: RefusedError, commit: str, *, is_told: bool) -> VirtualZarrError:
+        """Return the error of what was refused: what stands before a store may have done it."""
+        if is_told:
+            return AccessError(f"nothing was changed: {refusal}", file=self.uri)
+        return CommitUnknownError(
+            f"the store refused to replace references ({refusal}), and does not say whether they "
+            "were replaced: look whether the new files are there",
+            commit,
+            file=self.uri,
+        )

@@ -45,22 +45,22 @@ def _session_kind() -> type | None:
 
     class Session(AIOHTTPSession):  # type: ignore[misc, unused-ignore]
         async def _get_session(self, proxy_url: str | None) -> Any:
-            session = await super()._get_session(proxy_url)
-            # Or it sends a request again, unseen, where a connection breaks: what was answered to
-            # the second time says nothing of the first, and writes must not be sent twice.
-            session._retry_connection = False
-            return _Direct(session)
+            return _Direct(await super()._get_session(proxy_url))
 
     return Session
 
 
 class _Direct:
-    """A session of aiohttp that follows no redirects."""
+    """A session of aiohttp that follows no redirects, and repeats no writes."""
 
     def __init__(self, session: Any) -> None:
         self._session = session
 
     def request(self, *args: Any, **options: Any) -> Any:
+        # It sends again, unseen, what a connection that broke has not answered: of a write, the
+        # second answer would say nothing of the first. Read where a request begins, which is now.
+        is_read = (args[0] if args else options.get("method")) in ("GET", "HEAD")
+        self._session._retry_connection = is_read
         return self._session.request(*args, **options, allow_redirects=False)
 
 

@@ -108,7 +108,7 @@ class Transport(Protocol):
         ...
 
 
-_S3 = "s3fs.core.S3FileSystem", ("_call_s3", "set_session", "get_s3", "split_path", "connect")
+_S3 = "s3fs.core.S3FileSystem", ("_call_s3", "set_session", "get_s3", "connect")
 _HTTP = "fsspec.implementations.http.HTTPFileSystem", ("encode_url", "set_session")
 _FTP = "fsspec.implementations.ftp.FTPFileSystem", ("_connect",)
 """Kinds of file systems that have a transport of their own, and what that calls of them."""
