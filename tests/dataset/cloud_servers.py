@@ -158,3 +158,33 @@ class AzureServer(CloudServer):
             )
         answer = "".join(parts) + "--batchresponse_1--\r\n"
         return 202, {"Content-Type": "multipart/mixed; boundary=batchresponse_1"}, answer.encode()
+
+
+class SignedAzureServer(AzureServer):
+    """Answers to a shared access signature alone, in pages of few blobs."""
+
+    signature = "sv=2023&sig=S%2Bec%2Fret%3D"
+
+    def options(self):
+        place = f"AccountName={self.account};BlobEndpoint={self.url}/{self.account};"
+        return {"connection_string": place, "sas_token": f"?{self.signature}"}
+
+    def perform(self, method, path, headers, body):
+        if self.signature not in path and b"batch" not in body:
+            return error(403, "AuthenticationFailed")
+        status, found, document = super().perform(method, path, headers, body)
+        return (202 if method == "DELETE" and status == 204 else status), found, document
+
+    def of_bucket(self, method, bucket, query, body):
+        status, found, document = super().of_bucket(method, bucket, query, body)
+        if method == "POST":
+            return status, found, document
+        pages = re.findall(rb"<Blob>.*?</Blob>|<BlobPrefix>.*?</BlobPrefix>", document)
+        first = int(query.get("marker", ["0"])[0])
+        mark = str(first + 3) if first + 3 < len(pages) else ""
+        listed = b"".join(pages[first : first + 3]).decode()
+        document = (
+            f"<EnumerationResults><Blobs>{listed}</Blobs><NextMarker>{mark}</NextMarker>"
+            "</EnumerationResults>"
+        )
+        return status, found, document.encode()

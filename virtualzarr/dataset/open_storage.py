@@ -11,7 +11,7 @@ from functools import partial
 from virtualzarr.dataset.directory import Directory
 from virtualzarr.dataset.fsspec_storage import FsspecStorage
 from virtualzarr.dataset.object_store import ObjectStore
-from virtualzarr.dataset.obstore_client import open_client
+from virtualzarr.dataset.open_obstore import open_client
 from virtualzarr.dataset.s3_client import S3Client
 from virtualzarr.dataset.storage import Storage
 from virtualzarr.errors import MissingDependencyError, UnsupportedError, VirtualZarrError

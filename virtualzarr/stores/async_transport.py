@@ -24,6 +24,11 @@ class AsyncTransport(Listings):
         result: tuple[bytes, Fingerprint] = self._run(self.fetch_in_loop, path, start, stop, limit)
         return result
 
+    def fetch_once(self, path: str, start: int, stop: int | None) -> tuple[bytes, Fingerprint]:
+        """Do what `fetch` does, and raise `TransientError` where that would ask again."""
+        result: tuple[bytes, Fingerprint] = self._run(self._attempt, path, start, stop, None)
+        return result
+
     def fetch_many(
         self, path: str, ranges: Sequence[tuple[int, int]]
     ) -> list[tuple[bytes, Fingerprint]]:

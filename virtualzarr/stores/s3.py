@@ -114,11 +114,6 @@ class S3Transport(AsyncTransport):
         client = self._run(self._fs.set_session)
         return str(client.meta.endpoint_url)
 
-    def fetch_once(self, path: str, start: int, stop: int | None) -> tuple[bytes, Fingerprint]:
-        """Do what `fetch` does, and raise `TransientError` where that would ask again."""
-        result: tuple[bytes, Fingerprint] = self._run(self._attempt, path, start, stop, None)
-        return result
-
     def send_once(self, method: str, parameters: Mapping[str, Any]) -> Any:
         """Make a request of another kind, and only one; raise `TransientError` as `fetch_once`."""
 

@@ -1,0 +1,203 @@
+"""Opening of folders in GCS and Azure by obstore, with the options of fsspec's file systems."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import Any
+
+from virtualzarr.dataset.object_client import ObjectClient
+from virtualzarr.dataset.obstore_client import ObstoreClient
+from virtualzarr.dataset.sas_client import SasClient
+from virtualzarr.errors import AccessError, UnsupportedError
+from virtualzarr.stores.credentials import find_keyring, without_keyring
+from virtualzarr.stores.location import Location
+from virtualzarr.stores.uris import parse_url
+
+_NO_RETRIES = {"max_retries": 0, "retry_timeout": timedelta(seconds=60)}
+"""A library that repeats a request on its own hides that the first one was not answered."""
+
+_RENEW_SECONDS = 300
+"""After how long keys are looked up again that do not say when they expire."""
+
+_NAMES: Mapping[str, Mapping[str, str | None]] = {
+    "gs": {
+        "endpoint_url": "base_url",
+        "project": None,
+        "access": None,
+    },
+    "az": {
+        "account_name": "account_name",
+        "account_key": "account_key",
+        "sas_token": "sas_key",
+        "tenant_id": "tenant_id",
+        "client_id": "client_id",
+        "client_secret": "client_secret",
+        "anon": "skip_signature",
+        "endpoint": "endpoint",
+    },
+}
+"""Names of options in fsspec's file systems and in obstore; None for what it has no use for."""
+
+_CONNECTION_STRING = {
+    "accountname": "account_name",
+    "accountkey": "account_key",
+    "sharedaccesssignature": "sas_token",
+    "blobendpoint": "endpoint",
+}
+"""Names in what Azure's portal shows, as far as it says where blobs are and who asks for them."""
+
+_HARMLESS = frozenset(
+    ["asynchronous", "skip_instance_cache", "use_listings_cache", "listings_expiry_time",
+     "max_paths", "default_block_size", "default_fill_cache", "default_cache_type", "cache_regions",
+     "use_ssl", "version_aware", "consistency", "cache_timeout"]
+)  # fmt: skip
+"""Options that say how fsspec lists and caches."""
+
+
+def open_client(location: Location, service: str) -> ObjectClient:
+    """Return the client of a folder in ``"gs"`` or ``"az"``."""
+    from obstore.store import AzureStore, GCSStore
+
+    parts = parse_url(location.uri)
+    bucket, prefix = parts.netloc, parts.path.strip("/") or None
+    options = without_keyring(location.storage_options)
+    keyring = find_keyring(location.storage_options)
+    provider = None if keyring is None else keyring.find(location.uri)
+    if provider is not None:
+        options |= provider.get().as_options()
+    common: dict[str, Any] = {"prefix": prefix, "retry_config": _NO_RETRIES}
+    if provider is not None and _as_keys(service, provider.get().as_options()) is not None:
+        # What obstore is given at once is never looked up again.
+        options = {name: options[name] for name in options if name not in _SECRETS[service]}
+        common["credential_provider"] = _RenewedKeys(location, service)
+    if service == "gs":
+        store: Any = GCSStore(bucket, **_translate_gs(options, location.uri), **common)
+        return ObstoreClient(location, store)
+    container, _, host = bucket.partition("@")
+    if host:
+        options.setdefault("account_name", host.partition(".")[0])
+    settings = _translate_az(options, location.uri)
+    find_signature = partial(_find_signature, location)
+    if find_signature() is not None:
+        account = settings.get("account_name")
+        endpoint = str(settings.get("endpoint") or f"https://{account}.blob.core.windows.net")
+        url = f"{endpoint.rstrip('/')}/{container}"
+        return SasClient(location, url, f"{prefix}/" if prefix else "", find_signature)
+    return ObstoreClient(location, AzureStore(container, **settings, **common))
+
+
+def _find_signature(location: Location) -> Any:
+    """Return the shared access signature by which Azure is asked now; None without one."""
+    options = without_keyring(location.storage_options)
+    keyring = find_keyring(location.storage_options)
+    if keyring is not None and (provider := keyring.find(location.uri)) is not None:
+        options |= provider.get().as_options()
+    return _translate_az(options, location.uri).get("sas_key")
+
+
+_SECRETS = {
+    "gs": ("token",),
+    "az": ("account_key", "sas_token"),
+}
+"""Names of options in fsspec's file systems whose values are renewed."""
+
+
+def _as_keys(service: str, options: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return what a provider of obstore's gives of options; None if these have no such secrets."""
+    if service == "gs":
+        token = options.get("token")
+        # As gcsfs has it: other texts are names, or paths of files.
+        is_bearer = isinstance(token, str) and token not in _GS_NAMES and not os.path.exists(token)
+        return {"token": token} if is_bearer else None
+    if sas := options.get("sas_token"):
+        return {"sas_token": str(sas).removeprefix("?")}
+    key = options.get("account_key")
+    return None if key is None else {"access_key": key}
+
+
+_GS_NAMES = ("anon", "google_default", "cache", "cloud", "browser")
+
+
+@dataclass(frozen=True)
+class _RenewedKeys:
+    """Keys for an object store as obstore asks for them, by where they are named."""
+
+    location: Location
+    service: str
+
+    def __call__(self) -> dict[str, Any]:
+        """Return the keys, and when obstore is to ask again."""
+        keyring = find_keyring(self.location.storage_options)
+        provider = None if keyring is None else keyring.find(self.location.uri)
+        if provider is None:
+            raise AccessError("there are no credentials for it any more", file=self.location.uri)
+        credential = provider.get()
+        keys = _as_keys(self.service, credential.as_options())
+        if keys is None:
+            raise AccessError("its credentials have no keys any more", file=self.location.uri)
+        expires_at = min(credential.renew_at, time.time() + _RENEW_SECONDS)
+        return {**keys, "expires_at": datetime.fromtimestamp(expires_at, UTC)}
+
+
+def _client_options(endpoint: object) -> dict[str, Any]:
+    is_plain = str(endpoint or "").startswith("http://")
+    return {"client_options": {"allow_http": True}} if is_plain else {}
+
+
+def _translate_gs(options: dict[str, Any], uri: str) -> dict[str, Any]:
+    token = options.pop("token", None)
+    settings = _translate("gs", options, uri)
+    if token == "anon":
+        settings["skip_signature"] = True
+        # Who writes without a signature would be asked for a token nevertheless.
+        settings["credential_provider"] = lambda: {"token": "", "expires_at": None}
+    elif isinstance(token, str) and token not in ("google_default", "cache", "cloud"):
+        settings["application_credentials"] = token
+    elif isinstance(token, Mapping) and token.get("type") == "service_account":
+        settings["service_account_key"] = json.dumps(dict(token))
+    elif token is not None and not isinstance(token, str):
+        raise _option_error(["token"], uri)
+    return settings | _client_options(settings.get("base_url"))
+
+
+def _translate_az(options: dict[str, Any], uri: str) -> dict[str, Any]:
+    text = str(options.pop("connection_string", None) or "")
+    parts = [part.partition("=") for part in text.split(";")]
+    members = {name.strip().lower(): value for name, _, value in parts if value}
+    options |= {new: members[old] for old, new in _CONNECTION_STRING.items() if old in members}
+    if sas := options.get("sas_token"):
+        options["sas_token"] = str(sas).removeprefix("?")  # as the portal shows it
+    account = options.get("account_name")
+    if host := options.pop("account_host", None):
+        options["endpoint"] = f"https://{host}"
+    elif account and (suffix := members.get("endpointsuffix")):
+        protocol = members.get("defaultendpointsprotocol", "https")
+        options.setdefault("endpoint", f"{protocol}://{account}.blob.{suffix}")
+    settings = _translate("az", options, uri)
+    return settings | _client_options(settings.get("endpoint"))
+
+
+def _translate(service: str, options: Mapping[str, Any], uri: str) -> dict[str, Any]:
+    names = _NAMES[service]
+    unknown = [name for name in options if name not in names and name not in _HARMLESS]
+    if unknown:
+        raise _option_error(unknown, uri)
+    return {
+        new: value
+        for name, value in options.items()
+        if (new := names.get(name)) is not None and value is not None
+    }
+
+
+def _option_error(names: list[str], uri: str) -> UnsupportedError:
+    # Names only: values may be secrets.
+    return UnsupportedError(
+        f"storage_options {', '.join(map(repr, names))} cannot be used to commit to object stores",
+        file=uri,
+    )
