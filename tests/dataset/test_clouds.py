@@ -25,13 +25,15 @@ from virtualzarr.dataset import object_store
 from virtualzarr.dataset.commit import commit, create
 from virtualzarr.dataset.head import read_head
 from virtualzarr.dataset.object_client import ANY
-from virtualzarr.dataset.open_obstore import _translate_az, _translate_gs
+from virtualzarr.dataset.open_obstore import _translate_az, _translate_gs, open_client
 from virtualzarr.dataset.open_storage import open_storage
 from virtualzarr.dataset.operations import HEAD, RefusedError, UnreachableError
 from virtualzarr.dataset.vacuum import vacuum
 from virtualzarr.dataset.verbs import set_tag
 from virtualzarr.errors import (
     AccessError,
+    CommitFailedError,
+    CommitUnknownError,
     NodeExistsError,
     UnsupportedError,
     VirtualZarrError,
@@ -430,3 +432,83 @@ def test_signatures_are_in_no_error(monkeypatch):
                     storage.run(work()) if work is read_head else storage.ask(work)
                 assert "sig=" not in str(raised.value)
                 assert "ec/ret" not in str(raised.value)
+
+
+@pytest.mark.parametrize("host", ["acc.blob.core.chinacloudapi.cn", "acc.dfs.core.windows.net"])
+def test_hosts_in_urls_of_azure(host):
+    """A signature goes to that account and to no other cloud's."""
+    place = f"az://container@{host}/feed"
+    storage = open_storage(Location(place, {"sas_token": "sv=1&sig=x"}))
+    blobs = host.replace(".dfs.", ".blob.")
+    assert storage.client.endpoint == f"https://{blobs}/container"
+    with pytest.raises(UnsupportedError, match="account_name"):
+        open_client(Location("az://container/feed", {"sas_token": "sv=1&sig=x"}), "az")
+
+
+def test_signs_in_names(server):
+    """Which are part of a name, and begin no query."""
+    for name in ("a", "a#b", "a?b", "a b%"):
+        location = Location(f"{server.scheme}://bucket/{name}", server.options())
+        storage = open_storage(location)
+        storage.run(create())
+    assert {key.rpartition("/")[0] for key in server.objects if key.endswith(HEAD)} == {
+        "bucket/a", "bucket/a#b", "bucket/a?b", "bucket/a b%",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", [Server, SignedAzureServer])
+def test_credentials_that_nobody_gives_any_more(kind, monkeypatch):
+    """After a commit whose answer was lost: nobody knows whether it was done."""
+    pytest.importorskip("s3fs")
+    monkeypatch.setattr(vz.config, "total_retry_seconds", 0.5)
+    with running(kind) as server:
+        options, is_gone = server.options(), []
+
+        def give():
+            if is_gone:
+                raise RuntimeError("gone")
+            if kind is Server:
+                return {"key": "a", "secret": "b", "expires_at": 0}
+            return {"sas_token": server.signature, "expires_at": 0}
+
+        login = types.ModuleType("login_of_clouds")
+        login.give = give
+        monkeypatch.setitem(sys.modules, login.__name__, login)
+        secrets = ("key", "secret", "sas_token")
+        options = {name: value for name, value in options.items() if name not in secrets}
+        scheme = getattr(server, "scheme", "s3")
+        options["credentials"] = {f"{scheme}://bucket": "login_of_clouds:give"}
+        storage = open_storage(Location(f"{scheme}://bucket/feed", options))
+        storage.run(create())
+        head = storage.run(read_head())
+
+        def lose(method, path):
+            if method == "PUT" and HEAD in path:
+                is_gone.append(True)
+                return "lost"
+            return None
+
+        server.fault = lose
+        with pytest.raises(CommitUnknownError):
+            storage.run(commit(head, set_tag("paper", 1, {})))
+        is_gone.clear()
+        server.fault = lambda method, path: None
+        assert storage.run(read_head()).snapshot.version == 2
+
+
+@pytest.mark.parametrize("kind", [Server, SignedAzureServer])
+def test_heads_without_a_tag(kind, monkeypatch):
+    pytest.importorskip("s3fs")
+    with running(kind) as server:
+        scheme = getattr(server, "scheme", "s3")
+        storage = open_storage(Location(f"{scheme}://bucket/feed", server.options()))
+        storage.run(create())
+        perform = server.perform
+
+        def hide_tag(*request):
+            status, headers, body = perform(*request)
+            return status, {k: v for k, v in headers.items() if k != "ETag"}, body
+
+        server.perform = hide_tag
+        with pytest.raises(CommitFailedError, match="which state of an object"):
+            storage.run(commit(storage.run(read_head()), set_tag("paper", 1, {})))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from typing import Literal, Protocol
 
@@ -72,6 +73,20 @@ class ObjectClient(Protocol):
 
 class ConditionError(UnreachableError):
     """The condition of a request does not hold, if it had one: else nobody knows what is meant."""
+
+
+def tag_of(replaced: Replaceable, file: str) -> str:
+    """Return the entity tag of what an object may take the place of.
+
+    Raises
+    ------
+    AccessError
+        The service has told none.
+    """
+    tag: str | None = json.loads(replaced).get("e_tag")
+    if tag is None:
+        raise AccessError("the service does not say which state of an object it has", file=file)
+    return tag
 
 
 def refused(problem: str, file: str) -> RefusedError:

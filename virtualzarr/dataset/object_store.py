@@ -21,6 +21,7 @@ from virtualzarr.dataset.object_client import (
     ConditionError,
     ObjectClient,
     Replaceable,
+    refused,
     unreachable,
 )
 from virtualzarr.dataset.operations import HEAD, Get, Put, RefusedError, UnreachableError
@@ -294,11 +295,14 @@ class ObjectStore(Storage):
             return False
         with _renewing:  # of requests side by side, one opens it
             if self._credential is used:
-                current = provider.get()  # others may have renewed it already
-                current = provider.renew(current) if current is used else current
-                if current is used:
+                try:
+                    current = provider.get()  # others may have renewed it already
+                    current = provider.renew(current) if current is used else current
+                    if current is used:
+                        return False
+                    self._credential, self.client = current, self._reopen()
+                except AccessError:  # nobody gives any: what was refused stays so
                     return False
-                self._credential, self.client = current, self._reopen()
         return True
 
     def _ask(self, request: Callable[[], T], name: str) -> T:
@@ -314,5 +318,7 @@ class ObjectStore(Storage):
             return request()
         except Exception as error:
             outcome = self.client.outcome(error, name)
+            if isinstance(outcome, AccessError):  # of whoever gives credentials: nothing was sent
+                outcome = refused(outcome.message, f"{self.uri}/{name}")
         # Not chained: its text has whole answers, in which services repeat credentials.
         raise outcome

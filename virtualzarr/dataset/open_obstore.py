@@ -17,7 +17,6 @@ from virtualzarr.dataset.sas_client import SasClient
 from virtualzarr.errors import AccessError, UnsupportedError
 from virtualzarr.stores.credentials import find_keyring, without_keyring
 from virtualzarr.stores.location import Location
-from virtualzarr.stores.uris import parse_url
 
 _NO_RETRIES = {"max_retries": 0, "retry_timeout": timedelta(seconds=60)}
 """A library that repeats a request on its own hides that the first one was not answered."""
@@ -64,8 +63,9 @@ def open_client(location: Location, service: str) -> ObjectClient:
     """Return the client of a folder in ``"gs"`` or ``"az"``."""
     from obstore.store import AzureStore, GCSStore
 
-    parts = parse_url(location.uri)
-    bucket, prefix = parts.netloc, parts.path.strip("/") or None
+    # Not as a URL of the web: names of objects have signs such as # and ? in them.
+    bucket, _, path = location.uri.partition("://")[2].partition("/")
+    prefix = path.strip("/") or None
     options = without_keyring(location.storage_options)
     keyring = find_keyring(location.storage_options)
     provider = None if keyring is None else keyring.find(location.uri)
@@ -82,10 +82,14 @@ def open_client(location: Location, service: str) -> ObjectClient:
     container, _, host = bucket.partition("@")
     if host:
         options.setdefault("account_name", host.partition(".")[0])
+        if "." in host and not {"endpoint", "account_host", "connection_string"} & {*options}:
+            options["account_host"] = host.replace(".dfs.", ".blob.", 1)  # of a national cloud, too
     settings = _translate_az(options, location.uri)
     find_signature = partial(_find_signature, location)
     if find_signature() is not None:
-        account = settings.get("account_name")
+        account = settings.get("account_name") or os.environ.get("AZURE_STORAGE_ACCOUNT_NAME")
+        if not (account or settings.get("endpoint")):
+            raise UnsupportedError("storage_options name no account_name", file=location.uri)
         endpoint = str(settings.get("endpoint") or f"https://{account}.blob.core.windows.net")
         url = f"{endpoint.rstrip('/')}/{container}"
         return SasClient(location, url, f"{prefix}/" if prefix else "", find_signature)

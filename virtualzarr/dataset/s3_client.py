@@ -14,9 +14,10 @@ from virtualzarr.dataset.object_client import (
     ConditionError,
     Replaceable,
     refused,
+    tag_of,
     unreachable,
 )
-from virtualzarr.errors import SourceError, UnsupportedError
+from virtualzarr.errors import AccessError, SourceError, UnsupportedError
 from virtualzarr.redaction import hide_known
 from virtualzarr.stores.credential_providers import Credential
 from virtualzarr.stores.credentials import advise_login, find_keyring, secrets_of
@@ -120,7 +121,7 @@ class S3Client:
         if replaced == ABSENT:
             conditions["IfNoneMatch"] = "*"
         elif replaced != ANY:
-            conditions["IfMatch"] = json.loads(replaced)["e_tag"]
+            conditions["IfMatch"] = tag_of(replaced, f"{self._location.uri}/{name}")
         # Given here, it is a header: over HTTPS, botocore has it behind the bytes, which services
         # of other makers do not all understand.
         checksum = b64encode(crc32(data).to_bytes(4, "big")).decode()
@@ -189,6 +190,8 @@ class S3Client:
         """Return what an error means; see `ObjectClient`."""
         from botocore.exceptions import BotoCoreError
 
+        if isinstance(error, AccessError):  # which is an OSError, too
+            return error
         if not isinstance(
             error, OSError | BotoCoreError | SourceError | TransientError | _NotDeletedError
         ):

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
-from urllib.parse import quote, urlencode
+from urllib.parse import quote, unquote, urlencode
 from xml.etree import ElementTree
 
 from virtualzarr.config import config
@@ -17,6 +17,7 @@ from virtualzarr.dataset.object_client import (
     ConditionError,
     Replaceable,
     refused,
+    tag_of,
     unreachable,
 )
 from virtualzarr.errors import AccessError, SourceError
@@ -61,6 +62,7 @@ class SasClient:
         self._location = location.with_uri(location.uri.rstrip("/"))
         self._container, self._prefix = container, prefix
         self._find_signature = find_signature
+        self._secrets: set[str] = set()
         self.endpoint: str | None = container
         # Quoted as it is: a signature has signs that must stay so.
         place = Location(container, {"encoded": True}, redirects=(f"{container}/",))
@@ -80,6 +82,9 @@ class SasClient:
         signature = self._find_signature()
         if signature is None:
             raise AccessError("its credentials have no keys any more", file=self._location.uri)
+        signs = dict(part.partition("=")[::2] for part in signature.split("&"))
+        # Services repeat them, however they were given.
+        self._secrets = {signature, signs.get("sig", ""), unquote(signs.get("sig", ""))} - {""}
         return signature
 
     def get(self, name: str, byte_range: tuple[int, int] | None) -> tuple[bytes, str]:
@@ -97,20 +102,16 @@ class SasClient:
         if replaced == ABSENT:
             headers["If-None-Match"] = "*"
         elif replaced != ANY:
-            headers["If-Match"] = json.loads(replaced)["e_tag"]
+            headers["If-Match"] = tag_of(replaced, f"{self._location.uri}/{name}")
         return _as_tag(self._send("PUT", name, headers, data).get("ETag"))
 
     def delete(self, names: Sequence[str]) -> None:
         """Delete objects, side by side: a signature need not be good for requests of many."""
 
         def delete(name: str) -> None:
-            try:
-                self._send("DELETE", name, {"x-ms-delete-snapshots": "include"})
-            except _AnswerError as error:
-                if error.status != 404:
-                    raise
+            self._send("DELETE", name, {"x-ms-delete-snapshots": "include"})
 
-        with ThreadPoolExecutor(min(config.requests, len(names))) as pool:
+        with ThreadPoolExecutor(max(min(config.requests, len(names)), 1)) as pool:
             for _ in pool.map(delete, names):
                 pass
 
@@ -131,7 +132,7 @@ class SasClient:
                     return response, await response.read()
 
         response, body = LoopTask(self._fs.loop, send()).result()
-        if response.status not in (201, 202):
+        if response.status != (201 if method == "PUT" else 202):
             raise _AnswerError(response, body)
         headers = response.headers
         return {"ETag": headers["ETag"]} if "ETag" in headers else {}
@@ -140,7 +141,7 @@ class SasClient:
         """Return the sizes of all objects by name."""
         start = len(self._prefix)
         return {
-            _text(blob, "Name")[start:]: int(_text(blob, "Properties/Content-Length"))
+            _text(blob, "Name")[start:]: _size(blob)
             for page in self._pages()
             for blob in page.iter("Blob")
         }
@@ -188,14 +189,14 @@ class SasClient:
         options, file = self._location.storage_options, f"{self._location.uri}/{name}"
         known = error.error if isinstance(error, TransientError) else error
         problem = getattr(known, "message", None) or describe_error(known)
-        problem = hide_known(problem, secrets_of(options, file))
+        problem = hide_known(problem, secrets_of(options, file) | self._secrets)
         status, code = getattr(known, "status", None), getattr(known, "code", None)
         if isinstance(known, FileNotFoundError) or status == 404:
             return FileNotFoundError(problem)
-        if status == 412 or code == "BlobAlreadyExists":
+        if (status == 412 and not str(code).startswith("Lease")) or code == "BlobAlreadyExists":
             return ConditionError(problem)
         is_redirect = isinstance(known, _AnswerError) and 300 <= known.status < 400
-        if isinstance(known, AccessError) or status in (401, 403) or is_redirect:
+        if isinstance(known, AccessError) or status in (401, 403, 412) or is_redirect:
             return refused(problem, file)
         outcome = unreachable(problem, file)
         outcome.retry_after = getattr(error, "retry_after", 0.0)
@@ -215,6 +216,13 @@ class _AnswerError(Exception):
 
 def _as_tag(etag: str | None) -> str | None:
     return json.dumps({"e_tag": etag}) if etag else None
+
+
+def _size(blob: ElementTree.Element) -> int:
+    text = _text(blob, "Properties/Content-Length")
+    if not text.isdecimal():
+        raise ConnectionError("the service lists a blob whose length is no number")
+    return int(text)
 
 
 def _text(element: ElementTree.Element, path: str) -> str:
