@@ -512,3 +512,31 @@ def test_heads_without_a_tag(kind, monkeypatch):
         server.perform = hide_tag
         with pytest.raises(CommitFailedError, match="which state of an object"):
             storage.run(commit(storage.run(read_head()), set_tag("paper", 1, {})))
+
+
+def test_missing_is_not_said_where_nobody_gives_credentials(monkeypatch):
+    """A 404 to credentials that were good, and may have expired, says nothing."""
+    pytest.importorskip("s3fs")
+    with running(Server) as server:
+        is_gone = []
+
+        def give():
+            if is_gone:
+                raise RuntimeError("gone")
+            return {"key": "a", "secret": "b", "expires_at": 0}
+
+        login = types.ModuleType("login_of_clouds")
+        login.give = give
+        monkeypatch.setitem(sys.modules, login.__name__, login)
+        options = {"client_kwargs": {"endpoint_url": server.url}}
+        options["credentials"] = {"s3://bucket": "login_of_clouds:give"}
+        storage = open_storage(Location("s3://bucket/none", options))
+        perform = server.perform
+
+        def expire(*request):
+            is_gone.append(True)
+            return perform(*request)
+
+        server.perform = expire
+        with pytest.raises(AccessError, match="RuntimeError"):
+            storage.run(read_head())

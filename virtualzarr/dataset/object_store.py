@@ -280,7 +280,12 @@ class ObjectStore(Storage):
             return False
         keyring = find_keyring(self.location.storage_options)
         provider = None if keyring is None else keyring.find(self.uri)
-        return provider is not None and provider.get().looked_up_at < time.time() - YOUNG
+        if provider is None:
+            return False
+        try:
+            return provider.get().looked_up_at < time.time() - YOUNG
+        except AccessError as error:  # nobody gives any: it is not said that nothing is there
+            raise refused(error.message, f"{self.uri}/{HEAD}") from None
 
     @property
     def _identity(self) -> tuple[Any, ...]:
