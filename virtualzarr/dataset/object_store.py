@@ -26,7 +26,7 @@ from virtualzarr.dataset.object_client import (
 )
 from virtualzarr.dataset.operations import HEAD, Get, Put, RefusedError, UnreachableError
 from virtualzarr.dataset.storage import ROOT, Storage, refuse_commits
-from virtualzarr.errors import AccessError
+from virtualzarr.errors import AccessError, UnsupportedError
 from virtualzarr.stores.credential_providers import YOUNG, Credential
 from virtualzarr.stores.credentials import find_keyring
 from virtualzarr.stores.forks import ForkSafeLock
@@ -306,7 +306,7 @@ class ObjectStore(Storage):
                     if current is used:
                         return False
                     self._credential, self.client = current, self._reopen()
-                except AccessError:  # nobody gives any: what was refused stays so
+                except (AccessError, UnsupportedError, ValueError):  # nobody gives any, or others
                     return False
         return True
 
@@ -323,7 +323,8 @@ class ObjectStore(Storage):
             return request()
         except Exception as error:
             outcome = self.client.outcome(error, name)
-            if isinstance(outcome, AccessError):  # of whoever gives credentials: nothing was sent
-                outcome = refused(outcome.message, f"{self.uri}/{name}")
+            # Of whoever gives credentials, or of their kind: nothing was sent.
+            if isinstance(outcome, AccessError | UnsupportedError | ValueError):
+                outcome = refused(str(outcome), f"{self.uri}/{name}")
         # Not chained: its text has whole answers, in which services repeat credentials.
         raise outcome
