@@ -20,7 +20,7 @@ import pytest
 import virtualzarr as vz
 from tests.dataset.cloud_servers import AzureServer, GcsServer, SignedAzureServer
 from tests.dataset.racing import append, check_answers, read_names, read_rows
-from tests.dataset.s3_server import Server, running
+from tests.dataset.s3_server import Server, error, running
 from virtualzarr.dataset import object_store
 from virtualzarr.dataset.commit import commit, create
 from virtualzarr.dataset.head import read_head
@@ -35,6 +35,7 @@ from virtualzarr.errors import (
     CommitFailedError,
     CommitUnknownError,
     NodeExistsError,
+    SourceNotFoundError,
     UnsupportedError,
     VirtualZarrError,
 )
@@ -443,6 +444,48 @@ def test_hosts_in_urls_of_azure(host):
     assert storage.client.endpoint == f"https://{blobs}/container"
     with pytest.raises(UnsupportedError, match="account_name"):
         open_client(Location("az://container/feed", {"sas_token": "sv=1&sig=x"}), "az")
+    text = "AccountName=acc;SharedAccessSignature=sv=1&sig=x"
+    storage = open_storage(Location(place, {"connection_string": text}))
+    assert storage.client.endpoint == f"https://{blobs}/container"
+    text = f"BlobEndpoint=https://{blobs}/;SharedAccessSignature=sv=1&sig=x"
+    storage = open_storage(Location(place, {"connection_string": text}))
+    assert storage.client.endpoint == f"https://{blobs}/container"
+
+
+@pytest.mark.parametrize("host", ["acc", "acc.blob.core.chinacloudapi.cn"])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"account_name": "other"},
+        {"connection_string": "AccountName=other;AccountKey=YWJj"},
+        {"connection_string": "BlobEndpoint=https://other.blob.core.windows.net;x=y"},
+        {"connection_string": "BlobEndpoint=http://127.0.0.1:1/devstoreaccount1;x=y"},
+        {"connection_string": "AccountName=acc;AccountKey=YWJj", "account_name": "other"},
+        {"connection_string": "AccountName=acc;EndpointSuffix=core.windows.net"},
+    ],
+)
+def test_accounts_that_contradict_each_other(host, options):
+    """Neither is taken for the one that is meant: a key would go to the other's host."""
+    key = {} if "YWJj" in str(options) else {"account_key": "YWJj"}
+    place = Location(f"az://container@{host}/feed", options | key)
+    if "EndpointSuffix" in str(options) and host == "acc":
+        endpoint = _translate_az({**place.storage_options}, place.uri, host)["endpoint"]
+        assert endpoint == "https://acc.blob.core.windows.net"
+        return
+    with pytest.raises(UnsupportedError, match="name different") as raised:
+        open_client(place, "az")
+    assert "YWJj" not in str(raised.value)
+
+
+def test_accounts_that_agree():
+    emulator = "AccountName=acc;AccountKey=YWJj;BlobEndpoint=http://127.0.0.1:1/acc"
+    for text in (emulator, emulator.removeprefix("AccountName=acc;")):
+        for host in ("", "acc", "acc.blob.core.windows.net"):
+            settings = _translate_az({"connection_string": text}, "az://container/feed", host)
+            assert settings["endpoint"] == "http://127.0.0.1:1/acc"
+    host = "acc.z6.blob.storage.azure.net"
+    settings = _translate_az({"account_key": "YWJj"}, "az://container/feed", host)
+    assert (settings["account_name"], settings["endpoint"]) == ("acc", f"https://{host}")
 
 
 def test_signs_in_names(server):
@@ -456,42 +499,79 @@ def test_signs_in_names(server):
     }  # fmt: skip
 
 
+class Untold:
+    """A value that no text can be made of."""
+
+    def __str__(self):
+        raise RuntimeError("no text")
+
+
+def end_by(ending):
+    """Return a function's answer once nobody gives credentials any more."""
+    if isinstance(ending, Exception):
+        raise ending
+    return ending
+
+
+def open_by_function(server, monkeypatch, endings):
+    """Open a dataset by what a function gives, until `endings` has something else."""
+    options = server.options()
+    secrets = {name: options.pop(name, "") for name in ("key", "secret", "sas_token")}
+    given = {name: secret for name, secret in secrets.items() if secret}
+
+    def give():
+        return end_by(endings[-1]) if endings else {**given, "expires_at": 0}
+
+    login = types.ModuleType("login_of_clouds")
+    login.give = give
+    monkeypatch.setitem(sys.modules, login.__name__, login)
+    # A prefix of its own: what a function gave for another one stays known in a process.
+    url = f"{getattr(server, 'scheme', 's3')}://bucket/{uuid.uuid4().hex}"
+    options["credentials"] = {url: "login_of_clouds:give"}
+    return open_storage(Location(f"{url}/feed", options))
+
+
 @pytest.mark.parametrize("kind", [Server, SignedAzureServer])
-def test_credentials_that_nobody_gives_any_more(kind, monkeypatch):
+@pytest.mark.parametrize(
+    "ending",
+    [
+        RuntimeError("gone"),
+        {"account_name": "a"},
+        {"key": "a", "secret": "b"},
+        {"token": "a"},
+        {"sas_token": ""},
+        {"profile": "nobody-has-it", "account_key": 3},
+        {"key": Untold(), "secret": Untold()},
+        {"sas_token": Untold()},
+        {"account_key": Untold()},
+        {"sas": Untold()},
+    ],
+    ids=["fails", "account", "of S3", "of GCS", "empty", "odd", *map(str, range(4))],
+)
+def test_credentials_that_nobody_gives_any_more(kind, ending, monkeypatch):
     """After a commit whose answer was lost: nobody knows whether it was done."""
     pytest.importorskip("s3fs")
     monkeypatch.setattr(vz.config, "total_retry_seconds", 0.5)
     with running(kind) as server:
-        options, is_gone = server.options(), []
-
-        def give():
-            if is_gone:
-                raise RuntimeError("gone")
-            if kind is Server:
-                return {"key": "a", "secret": "b", "expires_at": 0}
-            return {"sas_token": server.signature, "expires_at": 0}
-
-        login = types.ModuleType("login_of_clouds")
-        login.give = give
-        monkeypatch.setitem(sys.modules, login.__name__, login)
-        secrets = ("key", "secret", "sas_token")
-        options = {name: value for name, value in options.items() if name not in secrets}
-        scheme = getattr(server, "scheme", "s3")
-        options["credentials"] = {f"{scheme}://bucket": "login_of_clouds:give"}
-        storage = open_storage(Location(f"{scheme}://bucket/feed", options))
+        endings = []
+        storage = open_by_function(server, monkeypatch, endings)
         storage.run(create())
         head = storage.run(read_head())
+        is_good = kind is Server and ending == {"key": "a", "secret": "b"}
 
         def lose(method, path):
-            if method == "PUT" and HEAD in path:
-                is_gone.append(True)
+            if method == "PUT" and HEAD in path and not endings:
+                endings.append(ending)
                 return "lost"
             return None
 
         server.fault = lose
-        with pytest.raises(CommitUnknownError):
+        if is_good:
             storage.run(commit(head, set_tag("paper", 1, {})))
-        is_gone.clear()
+        else:
+            with pytest.raises(CommitUnknownError):
+                storage.run(commit(head, set_tag("paper", 1, {})))
+        endings.clear()
         server.fault = lambda method, path: None
         assert storage.run(read_head()).snapshot.version == 2
 
@@ -514,29 +594,56 @@ def test_heads_without_a_tag(kind, monkeypatch):
             storage.run(commit(storage.run(read_head()), set_tag("paper", 1, {})))
 
 
-def test_missing_is_not_said_where_nobody_gives_credentials(monkeypatch):
+def deny_by_404(server):
+    """Answer 404 to all, as some services do to who may not see it."""
+
+    def deny(method, path, headers, body):
+        return error(404, "NoSuchKey")
+
+    server.perform = deny
+
+
+@pytest.mark.parametrize("kind", [Server, SignedAzureServer])
+def test_missing_is_not_said_where_nobody_gives_credentials(kind, monkeypatch):
     """A 404 to credentials that were good, and may have expired, says nothing."""
     pytest.importorskip("s3fs")
-    with running(Server) as server:
-        is_gone = []
+    monkeypatch.setattr(vz.config, "total_retry_seconds", 0.5)
+    with running(kind) as server:
+        endings = []
+        storage = open_by_function(server, monkeypatch, endings)
 
-        def give():
-            if is_gone:
-                raise RuntimeError("gone")
-            return {"key": "a", "secret": "b", "expires_at": 0}
+        def lose(method, path):
+            if method == "PUT" and HEAD in path and not endings:
+                endings.append(RuntimeError("gone"))
+                return "lost"
+            if endings:
+                deny_by_404(server)
+            return None
 
-        login = types.ModuleType("login_of_clouds")
-        login.give = give
-        monkeypatch.setitem(sys.modules, login.__name__, login)
-        options = {"client_kwargs": {"endpoint_url": server.url}}
-        options["credentials"] = {"s3://bucket": "login_of_clouds:give"}
-        storage = open_storage(Location("s3://bucket/none", options))
+        server.fault = lose
+        with pytest.raises(CommitUnknownError):
+            storage.run(create())
+
+
+@pytest.mark.parametrize("kind", [Server, SignedAzureServer])
+def test_missing_is_not_said_where_credentials_have_expired(kind, monkeypatch):
+    """And there are no others: whether it is there is known to who may list the folder."""
+    pytest.importorskip("s3fs")
+    monkeypatch.setattr(vz.config, "total_retry_seconds", 0.5)
+    with running(kind) as server:
+        storage = open_by_function(server, monkeypatch, [])
+        storage.run(create())
+        storage.run(read_head())
         perform = server.perform
-
-        def expire(*request):
-            is_gone.append(True)
-            return perform(*request)
-
-        server.perform = expire
-        with pytest.raises(AccessError, match="RuntimeError"):
+        deny_by_404(server)
+        with pytest.raises(AccessError, match="perhaps because the credentials have expired"):
             storage.run(read_head())
+        with pytest.raises(RefusedError):
+            storage.delete(["log/0-a"])
+        server.perform = perform
+        storage.delete(["log/0-a"])  # another has deleted it
+        server.objects.clear()
+        with pytest.raises(SourceNotFoundError):
+            storage.run(read_head())
+        storage.run(create())
+        assert storage.run(read_head()).snapshot.version == 1

@@ -256,7 +256,11 @@ class ObjectStore(Storage):
                     raise
             except FileNotFoundError:
                 # Some services say so of what they deny to credentials that have expired.
-                if (may_miss and not self._may_be_denied()) or not self._renew(used):
+                if may_miss and not self._may_be_denied():
+                    raise
+                if not self._renew(used):
+                    if may_miss:
+                        self._check_listing(name)
                     raise
             else:
                 if name == HEAD:
@@ -266,8 +270,7 @@ class ObjectStore(Storage):
             return self._ask(request, name)
         except FileNotFoundError:
             if may_miss and self._may_be_denied():
-                problem = "credentials changed each time that it was asked for"
-                raise unreachable(problem, f"{self.uri}/{name}") from None
+                self._check_listing(name)
             raise
 
     def _may_be_denied(self) -> bool:
@@ -287,6 +290,20 @@ class ObjectStore(Storage):
         except AccessError as error:  # nobody gives any: it is not said that nothing is there
             raise refused(error.message, f"{self.uri}/{HEAD}") from None
 
+    def _check_listing(self, name: str) -> None:
+        """Raise an error unless the folder can be listed, and what is not there is really missing.
+
+        An empty list is the answer to whoever may ask for one, also where no dataset is any more.
+        """
+        try:
+            self._ask(self.client.list_top, "")
+        except (FileNotFoundError, RefusedError, UnreachableError) as error:
+            raise refused(
+                "the service says that it is not there, perhaps because the credentials have "
+                f"expired: nor is it allowed to list the folder ({error})",
+                f"{self.uri}/{name}",
+            ) from None
+
     @property
     def _identity(self) -> tuple[Any, ...]:
         # The endpoint may be one of the environment, which can change.
@@ -305,7 +322,8 @@ class ObjectStore(Storage):
                     current = provider.renew(current) if current is used else current
                     if current is used:
                         return False
-                    self._credential, self.client = current, self._reopen()
+                    self._credential = current  # also if nothing opens by it: then it is renewed
+                    self.client = self._reopen()
                 except (AccessError, UnsupportedError, ValueError):  # nobody gives any, or others
                     return False
         return True

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
+from urllib.parse import urlsplit
 
 from virtualzarr.dataset.object_client import ObjectClient
 from virtualzarr.dataset.obstore_client import ObstoreClient
@@ -80,11 +81,7 @@ def open_client(location: Location, service: str) -> ObjectClient:
         store: Any = GCSStore(bucket, **_translate_gs(options, location.uri), **common)
         return ObstoreClient(location, store)
     container, _, host = bucket.partition("@")
-    if host:
-        options.setdefault("account_name", host.partition(".")[0])
-        if "." in host and not {"endpoint", "account_host", "connection_string"} & {*options}:
-            options["account_host"] = host.replace(".dfs.", ".blob.", 1)  # of a national cloud, too
-    settings = _translate_az(options, location.uri)
+    settings = _translate_az(options, location.uri, host)
     find_signature = partial(_find_signature, location)
     if find_signature() is not None:
         account = settings.get("account_name") or os.environ.get("AZURE_STORAGE_ACCOUNT_NAME")
@@ -119,8 +116,8 @@ def _as_keys(service: str, options: Mapping[str, Any]) -> dict[str, Any] | None:
         # As gcsfs has it: other texts are names, or paths of files.
         is_bearer = isinstance(token, str) and token not in _GS_NAMES and not os.path.exists(token)
         return {"token": token} if is_bearer else None
-    if sas := options.get("sas_token"):
-        return {"sas_token": str(sas).removeprefix("?")}
+    if isinstance(sas := options.get("sas_token"), str) and sas:
+        return {"sas_token": sas.removeprefix("?")}
     key = options.get("account_key")
     return None if key is None else {"access_key": key}
 
@@ -170,21 +167,57 @@ def _translate_gs(options: dict[str, Any], uri: str) -> dict[str, Any]:
     return settings | _client_options(settings.get("base_url"))
 
 
-def _translate_az(options: dict[str, Any], uri: str) -> dict[str, Any]:
+def _translate_az(options: dict[str, Any], uri: str, host: str = "") -> dict[str, Any]:
+    """Return options of obstore; `host` is what the URL names, a host or an account alone."""
     text = str(options.pop("connection_string", None) or "")
     parts = [part.partition("=") for part in text.split(";")]
     members = {name.strip().lower(): value for name, _, value in parts if value}
+    account = _find_account(options, members, host, uri)
     options |= {new: members[old] for old, new in _CONNECTION_STRING.items() if old in members}
+    if account is not None:
+        options["account_name"] = account
     if sas := options.get("sas_token"):
-        options["sas_token"] = str(sas).removeprefix("?")  # as the portal shows it
-    account = options.get("account_name")
-    if host := options.pop("account_host", None):
-        options["endpoint"] = f"https://{host}"
-    elif account and (suffix := members.get("endpointsuffix")):
+        if not isinstance(sas, str):
+            raise UnsupportedError("storage_options: sas_token is a text", file=uri)
+        options["sas_token"] = sas.removeprefix("?")  # as the portal shows it
+    suffix = members.get("endpointsuffix")
+    if "." in host and suffix and not host.endswith(f".{suffix}"):
+        raise UnsupportedError("the URL and connection_string name different hosts", file=uri)
+    if named := options.pop("account_host", None):
+        options["endpoint"] = f"https://{named}"
+    elif "." in host:  # of a national cloud, too
+        options.setdefault("endpoint", f"https://{host.replace('.dfs.', '.blob.', 1)}")
+    elif account and suffix:
         protocol = members.get("defaultendpointsprotocol", "https")
         options.setdefault("endpoint", f"{protocol}://{account}.blob.{suffix}")
     settings = _translate("az", options, uri)
     return settings | _client_options(settings.get("endpoint"))
+
+
+def _find_account(
+    options: Mapping[str, Any], members: Mapping[str, str], host: str, uri: str
+) -> str | None:
+    """Return the account that is named, in whatever place; None if none is.
+
+    Raises
+    ------
+    UnsupportedError
+        One is named in one place, and another in another.
+    """
+    named = {
+        "account_name": options.get("account_name"),
+        "connection_string": members.get("accountname"),
+        "the URL": host.partition(".")[0],
+    }
+    if host and "accountname" not in members and "blobendpoint" in members:
+        # Connection strings with a signature: of emulators, the account is in the path.
+        endpoint = urlsplit(members["blobendpoint"])
+        in_host = str(endpoint.hostname).partition(".")[0]
+        named["connection_string"] = endpoint.path.strip("/") or in_host
+    given = {place: account for place, account in named.items() if account}
+    if len({*given.values()}) > 1:
+        raise UnsupportedError(f"{' and '.join(given)} name different accounts", file=uri)
+    return next(iter(given.values()), None)
 
 
 def _translate(service: str, options: Mapping[str, Any], uri: str) -> dict[str, Any]:

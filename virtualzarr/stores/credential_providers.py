@@ -288,6 +288,8 @@ class Provider:
             if (problem := _find_web_problem(values)) is not None:
                 raise AccessError(f"{problem}: credentials for {self.prefix}")
             values = self._as_basic(values)
+        if not _is_text(values.get("sas", "")):
+            raise AccessError(f"sas is no text: credentials for {self.prefix}")
         if not _is_timestamp(values.get("expires_at", 0)):
             raise AccessError(f"expires_at is no date or number: credentials for {self.prefix}")
         return Credential(values, time.time(), Uses(self._uses))

@@ -54,6 +54,10 @@ def check_options(uri: str, options: Mapping[str, Any]) -> None:
                 f'{{"{name}": {{"name": "value"}}}} in JSON, not {type(options[name]).__name__}'
             )
     kind, names = _find_names(protocol)
+    for name in ("key", "secret", "token") if kind == "S3" else ():
+        if not isinstance(options.get(name), str | None):
+            # Else botocore says what it likes, at some request or other.
+            raise ValueError(f"storage_options: {name} is a text for S3")
     unknown = [] if kind is None else [name for name in options if name not in names]
     if not unknown:
         return
