@@ -513,14 +513,14 @@ def end_by(ending):
     return ending
 
 
-def open_by_function(server, monkeypatch, endings):
+def open_by_function(server, monkeypatch, endings, expires_at=0):
     """Open a dataset by what a function gives, until `endings` has something else."""
     options = server.options()
     secrets = {name: options.pop(name, "") for name in ("key", "secret", "sas_token")}
     given = {name: secret for name, secret in secrets.items() if secret}
 
     def give():
-        return end_by(endings[-1]) if endings else {**given, "expires_at": 0}
+        return end_by(endings[-1]) if endings else {**given, "expires_at": expires_at}
 
     login = types.ModuleType("login_of_clouds")
     login.give = give
@@ -594,10 +594,11 @@ def test_heads_without_a_tag(kind, monkeypatch):
             storage.run(commit(storage.run(read_head()), set_tag("paper", 1, {})))
 
 
-def deny_by_404(server):
-    """Answer 404 to all, as some services do to who may not see it."""
+def deny_by_404(server, endings):
+    """Answer 404 to all, as some services do to who may not see it; and then by other endings."""
 
     def deny(method, path, headers, body):
+        endings.append(RuntimeError("gone"))
         return error(404, "NoSuchKey")
 
     server.perform = deny
@@ -609,33 +610,35 @@ def test_missing_is_not_said_where_nobody_gives_credentials(kind, monkeypatch):
     pytest.importorskip("s3fs")
     monkeypatch.setattr(vz.config, "total_retry_seconds", 0.5)
     with running(kind) as server:
-        endings = []
-        storage = open_by_function(server, monkeypatch, endings)
+        endings, lost = [], []
 
         def lose(method, path):
-            if method == "PUT" and HEAD in path and not endings:
-                endings.append(RuntimeError("gone"))
+            if lost:  # they are refused first, and then nobody has any
+                deny_by_404(server, endings)
+            elif method == "PUT" and HEAD in path:
+                lost.append(path)
                 return "lost"
-            if endings:
-                deny_by_404(server)
             return None
 
+        storage = open_by_function(server, monkeypatch, endings)
         server.fault = lose
         with pytest.raises(CommitUnknownError):
             storage.run(create())
+        assert endings
 
 
 @pytest.mark.parametrize("kind", [Server, SignedAzureServer])
-def test_missing_is_not_said_where_credentials_have_expired(kind, monkeypatch):
+@pytest.mark.parametrize("expires_at", [0, time.time() + 1e5], ids=["short", "long"])
+def test_missing_is_not_said_where_credentials_have_expired(kind, expires_at, monkeypatch):
     """And there are no others: whether it is there is known to who may list the folder."""
     pytest.importorskip("s3fs")
     monkeypatch.setattr(vz.config, "total_retry_seconds", 0.5)
     with running(kind) as server:
-        storage = open_by_function(server, monkeypatch, [])
+        storage = open_by_function(server, monkeypatch, [], expires_at=expires_at)
         storage.run(create())
         storage.run(read_head())
         perform = server.perform
-        deny_by_404(server)
+        deny_by_404(server, [])
         with pytest.raises(AccessError, match="perhaps because the credentials have expired"):
             storage.run(read_head())
         with pytest.raises(RefusedError):
