@@ -57,7 +57,7 @@ def check_choice(name: str, value: Any, choices: Any) -> None:
     ValueError: gaps is one of 'allow', 'raise' and 'fill', not 'skip'
     """
     # A tuple compares: other than a set, it takes values that cannot be hashed.
-    if value not in (known := get_args(choices)):
-        *first, last = map(repr, known)
+    if value not in (allowed := get_args(choices)):
+        *first, last = map(repr, allowed)
         names = f"one of {', '.join(first)} and {last}" if first else last
         raise ValueError(f"{name} is {names}, not {value!r}")

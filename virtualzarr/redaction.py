@@ -126,17 +126,17 @@ def find_secrets(options: Mapping[str, Any], url: str = "") -> frozenset[str]:
     >>> sorted(found)
     ['Bearer abcd', 'abcd']
     """
-    found = {*_find_in_url(url)}
+    values = {*_find_in_url(url)}
     for name, value in options.items():
         if name in ("headers", "cookies") and isinstance(value, Mapping):
-            found.update(form for text in value.values() for form in _forms_of_header(str(text)))
+            values.update(form for text in value.values() for form in _forms_of_header(str(text)))
         elif isinstance(value, Mapping):
-            found |= find_secrets(value)
+            values |= find_secrets(value)
         elif _is_hidden(str(name)) and isinstance(value, tuple) and len(value) > 1:
-            found.update(_forms_of_login(*map(str, value[:2])))  # `aiohttp.BasicAuth`
+            values.update(_forms_of_login(*map(str, value[:2])))  # `aiohttp.BasicAuth`
         elif _is_hidden(str(name)) and isinstance(value, str):
-            found |= {value, *_find_in_url(f"?{value.removeprefix('?')}")}
-    return frozenset(text for text in found if len(text) >= _SHORTEST)
+            values |= {value, *_find_in_url(f"?{value.removeprefix('?')}")}
+    return frozenset(text for text in values if len(text) >= _SHORTEST)
 
 
 def hide_known(text: str, secrets: Iterable[str]) -> str:
@@ -215,8 +215,8 @@ class HiddenRepr:
     """A dataclass whose representation has no logins and signatures of URLs in its fields."""
 
     def __repr__(self) -> str:
-        shown = (f"{name}={_hide_in_value(value)!r}" for name, value in vars(self).items())
-        return f"{type(self).__name__}({', '.join(shown)})"
+        members = (f"{name}={_hide_in_value(value)!r}" for name, value in vars(self).items())
+        return f"{type(self).__name__}({', '.join(members)})"
 
 
 def _hide_in_value(value: Any) -> Any:

@@ -243,9 +243,9 @@ def _choose_chunk(own: Any, *others: int | None) -> Any:
     """
     if not isinstance(own, list):
         return own
-    known = [chunk for chunk in others if chunk is not None]
+    sizes = [chunk for chunk in others if chunk is not None]
     # A chunk of more rows is none of those: it is longer.
-    return next((chunk for chunk in known if own[0] <= chunk), "all" if known else None)
+    return next((chunk for chunk in sizes if own[0] <= chunk), "all" if sizes else None)
 
 
 def _without(table: Table, names: set[str]) -> Table:

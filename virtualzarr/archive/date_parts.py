@@ -66,8 +66,8 @@ class DateParts:
         size = max(map(len, values))
         numbers = [int(field.numbers[k]) for k in self.some]
         return size > 0 and all(
-            self._agrees([value[place : place + 1] for value in values], numbers)
-            for place in range(size)
+            self._agrees([value[start : start + 1] for value in values], numbers)
+            for start in range(size)
         )
 
     def _agrees(self, values: Sequence[Sequence[tuple[str, int]]], numbers: Sequence[int]) -> bool:
@@ -80,9 +80,9 @@ class DateParts:
                     if own == value and _fits(part[1], letters):
                         fits.setdefault(part, Counter())[number] += 1
         return any(
-            5 * found.total() >= 4 * len(numbers)
-            and 5 * sum(2 * found[k] > total for k, total in totals.items()) >= 4 * len(totals)
-            for found in fits.values()
+            5 * candidate.total() >= 4 * len(numbers)
+            and 5 * sum(2 * candidate[k] > total for k, total in totals.items()) >= 4 * len(totals)
+            for candidate in fits.values()
         )
 
 

@@ -119,17 +119,17 @@ def _compare_new(
     before, after = classes.table(common), classes.table(code)
     missing = {path for path, name in after if name == "variable"}
     missing -= {path for path, name in before if name == "variable"}
-    known: Table = {}
+    earlier: Table = {}
     for other in others:
         if not missing:
             break
         table = classes.table(other)
-        found = {path for path, name in table if name == "variable"} & missing
-        known |= {key: value for key, value in table.items() if key[0] in found}
-        missing -= found
-    paths = {path for path, _ in known}
+        variables = {path for path, name in table if name == "variable"} & missing
+        earlier |= {key: value for key, value in table.items() if key[0] in variables}
+        missing -= variables
+    paths = {path for path, _ in earlier}
     own = {key: value for key, value in after.items() if key[0] in paths}
-    return _compare(known, own, {path for path, _ in before | after})
+    return _compare(earlier, own, {path for path, _ in before | after})
 
 
 def _choose_samples(

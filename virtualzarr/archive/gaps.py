@@ -225,10 +225,10 @@ def _find_month_gaps(placed: Placed, path: str) -> list[Anomaly]:
                          for _, axis in placed):  # fmt: skip
         return []
     dates = [as_date(axis.low) for _, axis in placed]
-    found = None if None in dates else count_months(dates)
-    if found is None:
+    counted = None if None in dates else count_months(dates)
+    if counted is None:
         return []
-    months, odd = found
+    months, odd = counted
     lengths = [b - a for a, b in pairwise(months)]
     step = find_step(Counter(lengths))
     words = "not at the moment of its month that others are"

@@ -123,10 +123,10 @@ def _take_versions(
 ) -> list[Version | None]:
     """Return versions of files, listed or asked for; report what cannot be read, or is empty."""
     versions: list[Version | None] = [None] * len(files)
-    said = listed or {}
-    asked = iter(take_versions([f for f in files if said.get(f) is None], storage_options))
+    answers = listed or {}
+    taken = iter(take_versions([f for f in files if answers.get(f) is None], storage_options))
     for number, file in enumerate(files):
-        version = said.get(file) or next(asked)
+        version = answers.get(file) or next(taken)
         if isinstance(version, VirtualZarrError):
             reports[number] = _report_error(file, None, version)
             continue
@@ -204,12 +204,12 @@ class _Notes:
         )  # fmt: skip
 
     def _dump(self, properties: Properties) -> str:
-        known = self._texts.get(id(properties))
-        if known is None:
+        cached = self._texts.get(id(properties))
+        if cached is None:
             while len(self._texts) >= _MOST_TEXTS:
                 del self._texts[next(iter(self._texts))]
-            known = self._texts[id(properties)] = properties, json.dumps(properties)
-        return known[1]
+            cached = self._texts[id(properties)] = properties, json.dumps(properties)
+        return cached[1]
 
 
 class _Reporter:

@@ -99,15 +99,15 @@ def _make_field(
     kind: Kind,
 ) -> NameField:
     """Return a field, whose values are called as in the first name that has them."""
-    known: dict[str, int] = {}
+    indices: dict[str, int] = {}
     firsts: list[str] = []
     numbers = []
     for value, text in zip(column, texts, strict=True):
-        if value not in known:
-            known[value] = len(known)
+        if value not in indices:
+            indices[value] = len(indices)
             firsts.append(text)
-        numbers.append(known[value])
-    values = tuple(known)
+        numbers.append(indices[value])
+    values = tuple(indices)
     labels = versions = values
     if kind == "tokens":
         number = place[1]

@@ -104,10 +104,10 @@ def _combine(
         numbers = some[0].numbers
         for field in some[1:]:
             numbers = numbers * field.count + field.numbers
-        found, numbers, counts = np.unique(numbers, return_inverse=True, return_counts=True)
+        unique, numbers, counts = np.unique(numbers, return_inverse=True, return_counts=True)
         # One that is no finer than one of its fields says what that says.
         finest = max(field.count for field in some)
-        if finest < len(found) <= _MOST_STRANDS and counts.min() >= _LEAST:
+        if finest < len(unique) <= _MOST_STRANDS and counts.min() >= _LEAST:
             yield some, numbers.astype(np.int64)
 
 
@@ -115,8 +115,8 @@ class _Files:
     """What is known of files in order, as numbers."""
 
     def __init__(self, codes: Sequence[Hashable], axes: Sequence[AxisFacts | None]) -> None:
-        known: dict[Hashable, int] = {}
-        self.codes = np.array([known.setdefault(code, len(known)) for code in codes], np.int64)
+        numbers: dict[Hashable, int] = {}
+        self.codes = np.array([numbers.setdefault(code, len(numbers)) for code in codes], np.int64)
         self.axes = axes
         placed = [axis is not None and axis.low is not None for axis in axes]
         self.placed = np.flatnonzero(placed)
@@ -155,11 +155,11 @@ class _Files:
         """Tell whether the files of each value begin in even steps, but for a few of new ones."""
         order = np.argsort(values, kind="stable")
         groups = np.split(order, np.flatnonzero(np.diff(values[order])) + 1)
-        known = [group for group in groups if len(group) > _FEWEST_STEPS]
-        nknown = sum(map(len, known))
-        if len(known) < 2 or (len(values) - nknown) * RARE > len(values):
+        groups_to_judge = [group for group in groups if len(group) > _FEWEST_STEPS]
+        nknown = sum(map(len, groups_to_judge))
+        if len(groups_to_judge) < 2 or (len(values) - nknown) * RARE > len(values):
             return False
-        return all(_is_even([self.axes[k] for k in group]) for group in known)
+        return all(_is_even([self.axes[k] for k in group]) for group in groups_to_judge)
 
 
 def _is_even(axes: Sequence[AxisFacts | None]) -> bool:

@@ -156,15 +156,15 @@ def survey(
         get_format(format)
     scan = {"format": format, "storage_options": storage_options, "allowed": allowed}
     options = {"scan": scan, "decode": decode, "listed": getattr(paths, "versions", None)}
-    given = {"format": format, "decode": decode, "assets": getattr(paths, "assets", None)}
-    given = {name: value for name, value in given.items() if value}
+    arguments = {"format": format, "decode": decode, "assets": getattr(paths, "assets", None)}
+    arguments = {name: value for name, value in arguments.items() if value}
     if ledger is None:
         report = _survey(files, dim, None, options, parallel, progress)
-        return replace(report, options=given)
+        return replace(report, options=arguments)
     noted = scan_options(format, allowed, storage_options)
     with Ledger(ledger, noted, storage_options) as opened:
         report = _survey(files, dim, opened, options, parallel, progress)
-    return replace(report, options=given)
+    return replace(report, options=arguments)
 
 
 def _survey(

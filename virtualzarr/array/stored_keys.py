@@ -71,10 +71,10 @@ class StoredKeys:
         pattern, start = self.encoding.pattern(ndim), len(self.path) + 1 if self.path else 0
         folder = "/".join(filter(None, [self.path, self.encoding.folder(ndim)]))
         # Of a server, with the array's document: a listing that lacks it may lack chunks, too.
-        found = [*self.store.list(self.path if is_remote(self.store) else folder)]
+        names = [*self.store.list(self.path if is_remote(self.store) else folder)]
         self.check_missing(renewals)
-        listed = [(key[start:], size) for key, size in found if pattern.fullmatch(key, start)]
-        has_document = not self._documents.isdisjoint(key[start:] for key, _ in found)
+        listed = [(key[start:], size) for key, size in names if pattern.fullmatch(key, start)]
+        has_document = not self._documents.isdisjoint(key[start:] for key, _ in names)
         if is_cached(self.store.uri) and not has_document:
             raise SourceChangedError(
                 "a cache of fsspec has the array's document, which is not there any more, or not "

@@ -86,14 +86,14 @@ class ArraySchema:
         if columns is not None:
             offset = columns.fill(offset, addresses)
             length = columns.fill(length, lengths) if columns.has_lengths else length
-        rest = (old.source, offset, length, old.decoders, old.decoder, old.origin)
-        return Manifest(old.shape, sources, *rest)
+        unchanged = (old.source, offset, length, old.decoders, old.decoder, old.origin)
+        return Manifest(old.shape, sources, *unchanged)
 
     def describe(self) -> Any:
         """Return all but where the chunks of the recorded file are, to be pickled."""
         old, columns = self.manifest, self.columns
         inline = [source.data for source in old.sources]
-        rest = (old.shape, inline, old.source, tuple(old.decoders), old.decoder, old.origin)
+        layout = (old.shape, inline, old.source, tuple(old.decoders), old.decoder, old.origin)
         places: Any = None
         if columns is None:
             places = old.offset, old.length
@@ -103,7 +103,7 @@ class ArraySchema:
             length = columns.fill(old.length, numbers) if columns.has_lengths else old.length
             places = columns.cells, offset, length
         span = columns and (columns.start, columns.stop, columns.has_lengths)
-        return self.path, self.metadata, self.layout, rest, span, places
+        return self.path, self.metadata, self.layout, layout, span, places
 
 
 class Schema:

@@ -220,8 +220,8 @@ def mapping(text: str) -> dict[str, Any]:
     pairs = [part.partition("=") for part in text.split(",")]
     for number, (name, equals, _) in enumerate(pairs, 1):
         if not name or not equals:
-            place = f", in part {number} of the {len(pairs)} between commas" * (len(pairs) > 1)
-            raise argparse.ArgumentTypeError(f"it is neither key=value,... nor JSON{place}")
+            position = f", in part {number} of the {len(pairs)} between commas" * (len(pairs) > 1)
+            raise argparse.ArgumentTypeError(f"it is neither key=value,... nor JSON{position}")
     return {name: _value(value) for name, _, value in pairs}
 
 

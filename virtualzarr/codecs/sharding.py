@@ -194,10 +194,10 @@ class Sharding(ArrayBytes):
             return
         steps = zip(repeat(False), encoded) if batches is None else batches.decode(encoded)
         places = zip(stored.tolist(), shard.iter_slices(stored), steps, strict=True)
-        for i, place, (is_begun, data) in places:
+        for i, target, (is_begun, data) in places:
             codec = batches.others if batches and is_begun else inner
             try:
-                codec.decode_into(data, out[place])
+                codec.decode_into(data, out[target])
             except CodecError as error:
                 raise self.error(f"sub-chunk {shard.coordinates(i)}: {error.message}") from error
 
@@ -228,8 +228,8 @@ class Sharding(ArrayBytes):
         inner = self.pipeline.for_block(self.chunk_shape, spec.dtype, spec.fill)
         fill = default_fill(spec)
         parts: dict[int, Buffer] = {}
-        for i, place in enumerate(shard.iter_slices(np.arange(shard.entries))):
-            part = block[place]
+        for i, slices in enumerate(shard.iter_slices(np.arange(shard.entries))):
+            part = block[slices]
             if not is_filled(part, fill):
                 parts[i] = inner.encode(part)
         return shard.join(parts)

@@ -246,8 +246,8 @@ def combine_rows_by_coords(
     if order is None:
         return None
     # They are compared again when files are joined.
-    known = _add_values(inputs, runs, stored)
-    rows = [known[number] for number in order]
+    stored_values = _add_values(inputs, runs, stored)
+    rows = [stored_values[number] for number in order]
     runs = split_runs(rows)
     labels = InputLabels(LazyGroups(rows))
     return concat_runs(runs, varying[0], labels, options) if is_worth_runs(runs) else None
@@ -258,8 +258,8 @@ def _add_values(
 ) -> list[Row | Group]:
     """Return inputs with values of each run, so that nobody reads them again."""
     rows = list(inputs)
-    for place, run in enumerate(runs):
-        columns = {name: parts[place] for name, parts in values.items()}
+    for position, run in enumerate(runs):
+        columns = {name: parts[position] for name, parts in values.items()}
         for number, row in enumerate(run.rows):
             if row.values is None:
                 rows[run.start + number] = replace(row, values=RowValues(columns, number))

@@ -239,8 +239,8 @@ def _is_exact(values: NDArray[Any]) -> bool:
         return True
     # As whole numbers of a unit, which is 1, 1/2, ... or 1/1024.
     wholes = (np.ldexp(values.astype(np.float64), power) for power in range(11))
-    whole = next((some for some in wholes if (some == np.rint(some)).all()), np.array(np.inf))
-    return bool((np.abs(whole) < 2.0 ** np.finfo(values.dtype).nmant).all())
+    integers = next((some for some in wholes if (some == np.rint(some)).all()), np.array(np.inf))
+    return bool((np.abs(integers) < 2.0 ** np.finfo(values.dtype).nmant).all())
 
 
 def _direction(values: NDArray[Any]) -> int:

@@ -110,12 +110,12 @@ class Run:
             some = slice(planned.start, planned.stop)
             cells = slice(None) if planned.cells is None else planned.cells
             numbers = [None, self._addresses, self._lengths if planned.has_lengths else None]
-            for place, column in enumerate(numbers):
+            for position, column in enumerate(numbers):
                 if column is not None:
                     filled = np.empty(shape, np.int64)
-                    filled[...] = columns[place]
+                    filled[...] = columns[position]
                     filled.reshape(self.count, -1)[:, cells] = column[:, some]
-                    columns[place] = filled
+                    columns[position] = filled
         return sources, columns
 
     def concat(self, path: str, axis: int) -> Array:
@@ -276,8 +276,8 @@ def _with_columns(
         None if column is None else np.concatenate([column] * count, axis)
         for column in (manifest.decoder, manifest.origin)
     )
-    rest = (manifest.decoders, decoder, origin)
-    return Manifest(source.shape, sources, source, offset, length, *rest)
+    unchanged = (manifest.decoders, decoder, origin)
+    return Manifest(source.shape, sources, source, offset, length, *unchanged)
 
 
 def _iter_arrays(schema: Schema, root: str | None = None) -> Iterator[tuple[str, ArraySchema]]:
@@ -401,8 +401,8 @@ def _drop_attributes(
             continue
         dropped = names.get(below, set()) if is_dropped(node) else set()
         if not dropped.isdisjoint(node.metadata.attributes):
-            kept = {k: v for k, v in node.metadata.attributes.items() if k not in dropped}
-            node = node.replace(node.metadata.replace(attributes=kept))
+            attributes = {k: v for k, v in node.metadata.attributes.items() if k not in dropped}
+            node = node.replace(node.metadata.replace(attributes=attributes))
         members[name] = node
-    kept = {k: v for k, v in group.attributes.items() if k not in names.get(path, ())}
-    return group.replace(kept, members)
+    attributes = {k: v for k, v in group.attributes.items() if k not in names.get(path, ())}
+    return group.replace(attributes, members)

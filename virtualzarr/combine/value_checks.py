@@ -211,9 +211,9 @@ def is_in_order(arrays: Sequence[Array], values: Sequence[Iterable[NDArray[Any]]
     first, low, high, direction = (np.concatenate(column) for column in zip(*ends, strict=True))
     if len(first) < 2:
         return True
-    given = direction[direction != 0]
-    way = int(given[0]) if len(given) else 1 if first[1] > first[0] else -1
-    if (given == -way).any():
+    steps = direction[direction != 0]
+    way = int(steps[0]) if len(steps) else 1 if first[1] > first[0] else -1
+    if (steps == -way).any():
         return False
     return bool((low[1:] > high[:-1]).all() if way == 1 else (high[1:] < low[:-1]).all())
 

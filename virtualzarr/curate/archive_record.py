@@ -84,10 +84,10 @@ class ArchiveRecord:
             yield "new: skip needs archive.typical, a file of each era: draft the file again"
             return
         reasons = {strip_secrets(name): key for name, key in left_out.items()}
-        there = reasons.keys() | {strip_secrets(name) for name in kept}
+        names = reasons.keys() | {strip_secrets(name) for name in kept}
         for name in self.typical:
             key = reasons.get(name)
-            if name not in there:
+            if name not in names:
                 yield (
                     f"new: skip holds against what was there when the file was drafted, and "
                     f"{name}, which was typical of that, is not there any more: draft it again"

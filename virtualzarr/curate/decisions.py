@@ -451,13 +451,13 @@ def _find_unused(decisions: Decisions, groups: Mapping[str, Any]) -> Iterator[st
 
 def _check_strands(decisions: Decisions, report: Survey, new: Decision) -> Iterator[str]:
     """Yield whether strands are others than were decided on: names depend on all names of files."""
-    decided, there = {*decisions.strands}, report.strands.keys()
-    if not there:
+    decided, strands = {*decisions.strands}, report.strands.keys()
+    if not strands:
         return
-    if decided - there:
+    if decided - strands:
         before, now = (", ".join(sorted(names)) if names != {""} else "one without a name"
-                       for names in (decided, there))  # fmt: skip
+                       for names in (decided, strands))  # fmt: skip
         yield f"publish.strands: there is {now} now, and decided was {before}: draft the file again"
-    elif there - decided and new.do in (None, "stop"):
-        names = ", ".join(sorted(there - decided))
+    elif strands - decided and new.do in (None, "stop"):
+        names = ", ".join(sorted(strands - decided))
         yield f"publish.strands: nobody has decided on {names}; list what is to be published"

@@ -83,14 +83,14 @@ class JoinPlan:
         # Of files with the same bytes, strands and all other anomalies have the first one alone.
         twice = {each.odd.files: each.odd.files[-1 if each.do == "keep-last" else 0]
                  for each in decided if each.odd.kind == "same content twice"}  # fmt: skip
-        kept = {files[0]: name for files, name in twice.items()}
-        chosen = {strand: [kept.get(name, name) for name in names if name not in left_out]
+        first_names = {files[0]: name for files, name in twice.items()}
+        chosen = {strand: [first_names.get(name, name) for name in names if name not in left_out]
                   for strand, names in report.strands.items()}  # fmt: skip
         if new.do == "skip":
             for strand in chosen.keys() - {*decisions.strands}:
-                more = dict.fromkeys(chosen.pop(strand), NEW)
-                left_out |= more
-                counts[NEW] = counts.get(NEW, 0) + len(more)
+                additions = dict.fromkeys(chosen.pop(strand), NEW)
+                left_out |= additions
+                counts[NEW] = counts.get(NEW, 0) + len(additions)
         for files, name in twice.items():
             why = left_out.get(files[0])
             left_out |= dict.fromkeys(files, why or "same content twice")
@@ -108,8 +108,8 @@ class JoinPlan:
             )
         lines = {line.at: line.do for line in decisions.lines}
         if lines.get(NEW) == "skip":
-            kept = (name for names in self.files.values() for name in names)
-            yield from decisions.record.check_new(kept, self.left_out, lines)
+            planned = (name for names in self.files.values() for name in names)
+            yield from decisions.record.check_new(planned, self.left_out, lines)
         if not all(self.files.values()) or not self.files:
             yield "no file is left"
 
@@ -142,8 +142,8 @@ def _leave_out(decided: list[_Decided]) -> dict[str, str]:
         if each.do == "skip" or kind in BROKEN:
             left_out |= dict.fromkeys(_list_odd(kind, files), each.key)
         elif each.do in ("keep-first", "keep-last") and kind != "overlap":
-            rest = files[1:] if each.do == "keep-first" else files[:-1]
-            left_out |= dict.fromkeys(rest, each.key)
+            dropped = files[1:] if each.do == "keep-first" else files[:-1]
+            left_out |= dict.fromkeys(dropped, each.key)
     return left_out
 
 

@@ -171,9 +171,9 @@ class Publication:
 
     def write_receipt(self, receipt: Mapping[str, Any]) -> None:
         """Write the receipt, that of this strand alone: what others will be is not known yet."""
-        own = {**receipt, "to": {self.strand: receipt["to"][self.strand]}}
+        single = {**receipt, "to": {self.strand: receipt["to"][self.strand]}}
         with AtomicFile(self.receipt) as file:
-            file.write(json.dumps(own, indent=2).encode())
+            file.write(json.dumps(single, indent=2).encode())
             file.commit()
 
 
@@ -189,11 +189,11 @@ def _check_local(location: Location, sources: Sequence[Source]) -> None:
 
 def _check_inputs(location: Location, inputs: Mapping[str, str]) -> None:
     """Refuse to replace what the run itself needs, or a folder that has it."""
-    place = location.uri if location.is_remote else os.path.realpath(location.uri)
+    target = location.uri if location.is_remote else os.path.realpath(location.uri)
     for name, noun in inputs.items():
         path = name if is_url(name) else os.path.realpath(name)
-        is_it = path == place or _is_near(name, (), _identify([place]))
-        if is_it or path.startswith(f"{place.rstrip('/')}{os.sep}"):
+        is_it = path == target or _is_near(name, (), _identify([target]))
+        if is_it or path.startswith(f"{target.rstrip('/')}{os.sep}"):
             subject = "it is" if is_it else f"{hide_secrets(name)} is in it, which is"
             raise NodeExistsError(
                 f"{subject} the {noun} of this run: write to another place", file=location.uri
@@ -209,8 +209,8 @@ def list_archive(report: Survey) -> list[Source]:
 
 def _select_near(sources: Sequence[Source], places: Sequence[Location]) -> list[Source]:
     """Return the files that are in one of these places, so that others are looked at once only."""
-    uris = {place.uri for place in places if place.is_remote}
-    paths = [resolve_links(place.uri) for place in places if not place.is_remote]
+    uris = {location.uri for location in places if location.is_remote}
+    paths = [resolve_links(location.uri) for location in places if not location.is_remote]
     folders = tuple(f"{path}{os.sep}" for path in paths if os.path.isdir(path))
     files = _identify(paths)
     if not uris and not folders and not files:
@@ -221,19 +221,19 @@ def _select_near(sources: Sequence[Source], places: Sequence[Location]) -> list[
 
 def _identify(paths: Sequence[str]) -> set[tuple[int, int]]:
     """Return device and inode of those that are files."""
-    return {(found.st_dev, found.st_ino) for path in paths if os.path.isfile(path)
-            for found in [os.stat(path)]}  # fmt: skip
+    return {(status.st_dev, status.st_ino) for path in paths if os.path.isfile(path)
+            for status in [os.stat(path)]}  # fmt: skip
 
 
 def _is_near(name: str, folders: tuple[str, ...], files: set[tuple[int, int]]) -> bool:
     if folders and os.path.realpath(name).startswith(folders):
         return True
     try:
-        found = os.stat(name)
+        status = os.stat(name)
     except OSError:
         return False
     # By inode: hard links and other spellings of one file do not hide it.
-    return (found.st_dev, found.st_ino) in files
+    return (status.st_dev, status.st_ino) in files
 
 
 def check_publications(

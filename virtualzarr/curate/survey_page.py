@@ -94,10 +94,10 @@ def write_page(report: Survey, verdicts: Sequence[Verdict], path: str | os.PathL
 
 def _show(text: object, most: int = _MAX_TEXT) -> str:
     """Return a text of the archive for the page: whatever is in it does nothing there."""
-    shown = hide_secrets(str(text))
-    shown = shown if len(shown) <= most else f"{shown[: most - 1]}\u2026"
+    shortened = hide_secrets(str(text))
+    shortened = shortened if len(shortened) <= most else f"{shortened[: most - 1]}\u2026"
     # Control characters and marks that turn the direction of what follows are no text to show.
-    clean = "".join(char if char.isprintable() else "\ufffd" for char in shown)
+    clean = "".join(char if char.isprintable() else "\ufffd" for char in shortened)
     return escape(clean, quote=True)
 
 
@@ -131,30 +131,30 @@ def _draw_timeline(report: Survey) -> str:
     """Draw eras as bars along the coordinate, a row for each strand; gaps are red lines."""
     # Places are parts of the whole extent, in percent: the page has no scripts to calculate them.
     spans = [(_as_seconds(era.start), _as_seconds(era.stop)) for era in report.eras]
-    known = [end for pair in spans for end in pair if end is not None]
-    if not known:
+    bounds = [end for pair in spans for end in pair if end is not None]
+    if not bounds:
         return ""
-    low, high = min(known), max(known)
+    low, high = min(bounds), max(bounds)
     length = (high - low) or 1.0
     rows: dict[str, list[str]] = {}
-    rest: dict[str, tuple[int, float, float]] = {}
+    summary: dict[str, tuple[int, float, float]] = {}
     for number, (era, (start, stop)) in enumerate(zip(report.eras, spans, strict=True)):
         if start is None or stop is None:
             continue
         if number >= _MAX_ERAS:
-            count, first_start, last_stop = rest.get(era.strand, (0, start, stop))
-            rest[era.strand] = (count + 1, min(start, first_start), max(stop, last_stop))
+            count, first_start, last_stop = summary.get(era.strand, (0, start, stop))
+            summary[era.strand] = (count + 1, min(start, first_start), max(stop, last_stop))
             continue
-        place = 100 * (start - low) / length, 100 * (stop - start) / length
+        span = 100 * (start - low) / length, 100 * (stop - start) / length
         title = f"era {number + 1}: {era.files:,} files, {era.start} to {era.stop}"
         color = _COLORS[number % len(_COLORS)]
-        rows.setdefault(era.strand, []).append(_draw_bar(*place, color, title))
+        rows.setdefault(era.strand, []).append(_draw_bar(*span, color, title))
     # What is not drawn one by one is one bar, as nothing would say that there are no files.
-    for strand, (count, start, stop) in rest.items():
-        place = 100 * (start - low) / length, 100 * (stop - start) / length
+    for strand, (count, start, stop) in summary.items():
+        span = 100 * (start - low) / length, 100 * (stop - start) / length
         if strand in rows:
             title = f"{count:,} eras more, which are not drawn one by one"
-            rows[strand].append(_draw_bar(*place, _REST, title))
+            rows[strand].append(_draw_bar(*span, _REST, title))
     every = _list_gaps(report)
     gaps = every[:MAX_ROWS]
     ends = {gap.files[-1] for gap in gaps}
@@ -172,9 +172,9 @@ def _draw_timeline(report: Survey) -> str:
     scale = (
         f"<div class=scale><span>{_show(first.start)}</span><span>{_show(last.stop)}</span></div>"
     )
-    said = _say_rest(len(report.eras), _MAX_ERAS, "eras", "are drawn one by one")
-    said += _say_rest(len(every), MAX_ROWS, "gaps", "are marked")
-    return f"<h2>Eras along {_show(report.dim)}</h2>{drawn}{scale}{said}"
+    notes = _say_rest(len(report.eras), _MAX_ERAS, "eras", "are drawn one by one")
+    notes += _say_rest(len(every), MAX_ROWS, "gaps", "are marked")
+    return f"<h2>Eras along {_show(report.dim)}</h2>{drawn}{scale}{notes}"
 
 
 def _draw_bar(left: float, width: float, color: str, title: str) -> str:
@@ -224,9 +224,9 @@ def _tabulate_changes(report: Survey) -> str:
         for variable, entry in sorted(cells.items())[:_MAX_VARIABLES]
     ]  # fmt: skip
     names = ("variable", *(f"era {era}" for era in eras))
-    rest = _say_rest(len(every), _MAX_COLUMNS, "eras with changes")
-    rest += _say_rest(len(cells), _MAX_VARIABLES, "variables")
-    return f"<h2>What changes</h2>{_table(names, rows, mark='change')}{rest}"
+    notes = _say_rest(len(every), _MAX_COLUMNS, "eras with changes")
+    notes += _say_rest(len(cells), _MAX_VARIABLES, "variables")
+    return f"<h2>What changes</h2>{_table(names, rows, mark='change')}{notes}"
 
 
 def _draw_calendar(report: Survey) -> str:
@@ -250,8 +250,8 @@ def _draw_calendar(report: Survey) -> str:
             title = f"{year}-{month:02}: {number}" if count else f"{year}-{month:02}"
             text = f"{month}: {number}" if count else month
             rows.append(f'<div{kind} title="{title}">{text}</div>')
-    rest = _say_rest(len(years), _MAX_YEARS, "years")
-    return f"<h2>Gaps</h2><div class=year>{''.join(rows)}</div>{rest}"
+    notes = _say_rest(len(years), _MAX_YEARS, "years")
+    return f"<h2>Gaps</h2><div class=year>{''.join(rows)}</div>{notes}"
 
 
 def _list_months(span: tuple[str, str] | None) -> list[tuple[int, int]]:
@@ -267,7 +267,7 @@ def _list_months(span: tuple[str, str] | None) -> list[tuple[int, int]]:
 def _tabulate_verdicts(verdicts: Sequence[Verdict]) -> str:
     if not verdicts:
         return ""
-    said = "".join(f"<li><b>{_show(form)}</b>: {_show(text, 400)}</li>"
+    items = "".join(f"<li><b>{_show(form)}</b>: {_show(text, 400)}</li>"
                    for form, text in sum_costs(list(verdicts)))  # fmt: skip
     rows = [
         (_show(each.form), f"{each.era}", _show(each.variable), _show(each.result),
@@ -275,7 +275,7 @@ def _tabulate_verdicts(verdicts: Sequence[Verdict]) -> str:
         for each in verdicts[:MAX_ROWS]
     ]  # fmt: skip
     names = ("form", "era", "variable", "result", "chunks to copy", "bytes, about", "why")
-    return f"<h2>Verdict</h2><ul>{said}</ul>{_table(names, rows)}"
+    return f"<h2>Verdict</h2><ul>{items}</ul>{_table(names, rows)}"
 
 
 def _tabulate_odd(report: Survey, room: int) -> str:
@@ -287,16 +287,16 @@ def _tabulate_odd(report: Survey, room: int) -> str:
     room -= 1000
     for each in single[:MAX_ROWS]:
         files = "<br>".join(_show(name) for name in each.files[:3])
-        more = f"<br>and {len(each.files) - 3:,} more" if len(each.files) > 3 else ""
-        row = _row((_show(each.kind), _show(each.variable), _show(each.detail), files + more))
+        others = f"<br>and {len(each.files) - 3:,} more" if len(each.files) > 3 else ""
+        row = _row((_show(each.kind), _show(each.variable), _show(each.detail), files + others))
         room -= len(row.encode())
         if room < 0:
             break
         rows.append(row)
     names = ("kind", "variable", "what", "files")
-    rest = _say_rest(len(single), len(rows), "anomalies")
+    notes = _say_rest(len(single), len(rows), "anomalies")
     table = f"<div class=wide><table>{_row(names, 'th')}{''.join(rows)}</table></div>"
-    return f"<h2>Odd files</h2>{table}{rest}"
+    return f"<h2>Odd files</h2>{table}{notes}"
 
 
 def _say_rest(count: int, shown: int, noun: str, verb: str = "") -> str:

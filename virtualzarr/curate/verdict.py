@@ -109,9 +109,9 @@ class _Strand:
         for number, files in odd:
             copies = [each for each in self._judge_era(number, files, is_odd=True)
                       if each.form != "copy" and each.result == "copy"]  # fmt: skip
-            known = {(each.form, each.era) for each in copies}
+            repeated = {(each.form, each.era) for each in copies}
             verdicts = [each for each in verdicts
-                        if each.variable or (each.form, each.era) not in known]  # fmt: skip
+                        if each.variable or (each.form, each.era) not in repeated]  # fmt: skip
             verdicts += copies
         # What joining other eras makes of the largest one is known last.
         copied = {(form, self.largest[0]) for form, _ in self._spilled}
@@ -155,8 +155,8 @@ class _Strand:
     ) -> list[Verdict]:  # fmt: skip
         try:
             # Nothing is written there: only the name is looked at.
-            place = os.path.join(tempfile.gettempdir(), f"no-such-folder/a.{_SUFFIX[form]}")
-            seen = preview(joined, place, reference_format=form)
+            target = os.path.join(tempfile.gettempdir(), f"no-such-folder/a.{_SUFFIX[form]}")
+            seen = preview(joined, target, reference_format=form)
         except MissingDependencyError:
             return []
         except VirtualZarrError as error:
@@ -248,7 +248,7 @@ def sum_costs(verdicts: list[Verdict]) -> list[tuple[str, str]]:
     [('json', 'copies about 40 chunks, 4,000,000 bytes (an estimate: 1 s)')]
     """
     forms = dict.fromkeys(verdict.form for verdict in verdicts)
-    said = []
+    parts = []
     for form in forms:
         some = [verdict for verdict in verdicts if verdict.form == form]
         impossible = [verdict for verdict in some if verdict.result == "impossible"]
@@ -263,5 +263,5 @@ def sum_costs(verdicts: list[Verdict]) -> list[tuple[str, str]]:
             text = "virtual for us" if form in _OURS else "virtual for all"
         if open_ones and not impossible:
             text += f"; to decide: {open_ones[0].why}"
-        said.append((form, text))
-    return said
+        parts.append((form, text))
+    return parts

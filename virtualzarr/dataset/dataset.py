@@ -387,8 +387,8 @@ class Dataset(DatasetVersion):
             otherwise stays: who made versions that have expired, when, and of which files. A
             `commit_id` of that time is no longer known either.
         """
-        given = [each for each in (older_than, grace) if each is not None]
-        period = max(map(to_time_span, given), default=None)
+        ages = [each for each in (older_than, grace) if each is not None]
+        period = max(map(to_time_span, ages), default=None)
         return vacuum_dataset(self, keep, period, forget)
 
     def compact(

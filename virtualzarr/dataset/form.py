@@ -123,9 +123,9 @@ def find_unlimited(group: Group) -> str:
             grows = zip(array.dims, array.file_layout.unlimited, strict=False)
             names |= {name for dim, free in grows if free and (name := real_name(dim))}
     if len(names) != 1:
-        what = "several dimensions are" if names else "no dimension is"
+        problem = "several dimensions are" if names else "no dimension is"
         raise UnsupportedError(
-            f"{what} unlimited in the files; create_dataset() is told along which one rows come"
+            f"{problem} unlimited in the files; create_dataset() is told along which one rows come"
         )
     return names.pop()
 

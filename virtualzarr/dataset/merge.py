@@ -270,8 +270,8 @@ def merge(
         for number, (entry, gap) in enumerate(due.gaps()):
             # Rows in gaps are gone: nobody asks for their coordinates.
             parts += [parts[-1][-1:].repeat(gap)] if gap else []
-            kept = due.kept_rows(number)
-            parts.append(open_segment(entry.segment).coordinates().read(*kept))
+            rows = due.kept_rows(number)
+            parts.append(open_segment(entry.segment).coordinates().read(*rows))
         coordinates = np.concatenate(parts)
     folder = open_segment(due.entries[0].segment).folder
     stored = Stored("segments", *pack(merged, coordinates, folder))

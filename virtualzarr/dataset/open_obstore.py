@@ -214,10 +214,10 @@ def _find_account(
         endpoint = urlsplit(members["blobendpoint"])
         in_host = str(endpoint.hostname).partition(".")[0]
         named["connection_string"] = endpoint.path.strip("/") or in_host
-    given = {place: account for place, account in named.items() if account}
-    if len({*given.values()}) > 1:
-        raise UnsupportedError(f"{' and '.join(given)} name different accounts", file=uri)
-    return next(iter(given.values()), None)
+    accounts = {place: account for place, account in named.items() if account}
+    if len({*accounts.values()}) > 1:
+        raise UnsupportedError(f"{' and '.join(accounts)} name different accounts", file=uri)
+    return next(iter(accounts.values()), None)
 
 
 def _translate(service: str, options: Mapping[str, Any], uri: str) -> dict[str, Any]:

@@ -223,13 +223,13 @@ class _NotDeletedError(Exception):
 
 def _describe(error: Exception) -> str:
     """Return what went wrong in one line, with what the service calls it."""
-    known = error.error if isinstance(error, TransientError) else error
+    failure = error.error if isinstance(error, TransientError) else error
     status, code = status_of(error), code_of(error)
-    said = " ".join(as_source_error(known, "").message.split())
-    if status is None or str(status) in said:
-        return said
-    named = "" if code in (None, str(status)) or code in said else f" {code}"
-    return f"the service answered {status}{named}: {said}"
+    message = " ".join(as_source_error(failure, "").message.split())
+    if status is None or str(status) in message:
+        return message
+    named = "" if code in (None, str(status)) or code in message else f" {code}"
+    return f"the service answered {status}{named}: {message}"
 
 
 def _as_tag(etag: str | None) -> str | None:

@@ -65,9 +65,9 @@ class SasClient:
         self._secrets: set[str] = set()
         self.endpoint: str | None = container
         # Quoted as it is: a signature has signs that must stay so.
-        place = Location(container, {"encoded": True}, redirects=(f"{container}/",))
-        self._fs = filesystem(place)[0]
-        files = transport_for(self._fs, place)
+        base = Location(container, {"encoded": True}, redirects=(f"{container}/",))
+        self._fs = filesystem(base)[0]
+        files = transport_for(self._fs, base)
         assert isinstance(files, AsyncTransport)
         self._files = files
 
@@ -187,16 +187,16 @@ class SasClient:
         if not isinstance(error, (*kinds, _AnswerError)):
             return error
         options, file = self._location.storage_options, f"{self._location.uri}/{name}"
-        known = error.error if isinstance(error, TransientError) else error
-        problem = getattr(known, "message", None) or describe_error(known)
+        failure = error.error if isinstance(error, TransientError) else error
+        problem = getattr(failure, "message", None) or describe_error(failure)
         problem = hide_known(problem, secrets_of(options, file) | self._secrets)
-        status, code = getattr(known, "status", None), getattr(known, "code", None)
-        if isinstance(known, FileNotFoundError) or status == 404:
+        status, code = getattr(failure, "status", None), getattr(failure, "code", None)
+        if isinstance(failure, FileNotFoundError) or status == 404:
             return FileNotFoundError(problem)
         if (status == 412 and not str(code).startswith("Lease")) or code == "BlobAlreadyExists":
             return ConditionError(problem)
-        is_redirect = isinstance(known, _AnswerError) and 300 <= known.status < 400
-        if isinstance(known, AccessError) or status in (401, 403, 412) or is_redirect:
+        is_redirect = isinstance(failure, _AnswerError) and 300 <= failure.status < 400
+        if isinstance(failure, AccessError) or status in (401, 403, 412) or is_redirect:
             return refused(problem, file)
         outcome = unreachable(problem, file)
         outcome.retry_after = getattr(error, "retry_after", 0.0)

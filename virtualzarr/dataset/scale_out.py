@@ -255,8 +255,8 @@ def _with_own_names(staged: Staged, batch: Batch) -> Staged:
     """Return what a worker sent with the texts of names that are in this process already."""
     if staged.rows is None:
         return staged
-    own = {name: name for name in batch.files}
-    names = tuple(own.get(name, name) for name in staged.rows.files)
+    unrenamed = {name: name for name in batch.files}
+    names = tuple(unrenamed.get(name, name) for name in staged.rows.files)
     return replace(staged, rows=replace(staged.rows, files=names))
 
 

@@ -80,8 +80,8 @@ def to_bound(value: Any, attributes: Mapping[str, Any], dtype: np.dtype[Any], si
     limits = np.iinfo(dtype)
     if isinstance(number, float) and math.isinf(number):
         return dtype.type(limits.max if number > 0 else limits.min)
-    whole = math.ceil(number) if side == "low" else math.floor(number)
-    return dtype.type(whole) if limits.min <= whole <= limits.max else whole
+    rounded = math.ceil(number) if side == "low" else math.floor(number)
+    return dtype.type(rounded) if limits.min <= rounded <= limits.max else rounded
 
 
 def as_number(text: str) -> int | float | None:

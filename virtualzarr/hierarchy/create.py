@@ -274,9 +274,9 @@ def _open_or_make(resolved: ResolvedTarget, data: Any, params: ArrayParams) -> A
     if metadata is None:
         # The store is resolved already, under the name of the document: it is not opened again.
         options: Any = {"overwrite": resolved.mode == "w", "data": data, **params}
-        made = resolved.make(lambda: create_array(resolved.store, name=resolved.path, **options))
-        if made is not None:
-            return made
+        created = resolved.make(lambda: create_array(resolved.store, name=resolved.path, **options))
+        if created is not None:
+            return created
         metadata = resolved.read("array")
     array = Array.from_store(metadata, resolved.store, resolved.path, is_stored=True)
     check_params(array, resolved.store.uri, params)

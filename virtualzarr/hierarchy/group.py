@@ -342,9 +342,9 @@ class Group(Mapping[str, "Array | Group"], Publishable):
         # None if nothing is there; an array there is an error, and never replaced.
         if resolved.read("group") is None:
             options: Any = {"attributes": attributes, "zarr_format": zarr_format}
-            made = resolved.make(lambda: self.create_group(name, **options))
-            if made is not None:
-                return made
+            created = resolved.make(lambda: self.create_group(name, **options))
+            if created is not None:
+                return created
             resolved.read("group")
         self._repair(resolved.path, zarr_format)
         return self._group_at(resolved.path)

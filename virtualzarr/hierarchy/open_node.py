@@ -341,9 +341,9 @@ def open_group(
     if metadata is None:
         options: Any = {"zarr_format": zarr_format, "attributes": attributes}
         options["overwrite"] = resolved.mode == "w"
-        made = resolved.make(lambda: create_group(resolved.store, path=resolved.path, **options))
-        if made is not None:
-            return made
+        created = resolved.make(lambda: create_group(resolved.store, path=resolved.path, **options))
+        if created is not None:
+            return created
         metadata = resolved.read("group")
     group = build_node(metadata, resolved.store, resolved.path, use_consolidated=use_consolidated)
     assert isinstance(group, Group)

@@ -236,8 +236,8 @@ def _scan(
             raise
         raise as_memory_error(error, file=str(path_or_url)) from error
     log = logging.getLogger(f"virtualzarr.formats.{name}")
-    shown = hide_in_url(str(path_or_url))
-    log.debug("scanned %s in %.3f s", shown, time.perf_counter() - started)
+    uri = hide_in_url(str(path_or_url))
+    log.debug("scanned %s in %.3f s", uri, time.perf_counter() - started)
     return group
 
 

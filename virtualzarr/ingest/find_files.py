@@ -32,8 +32,8 @@ def find_files(paths: Paths, storage_options: Mapping[str, Any] | None = None) -
 def _no_paths_error(given: Any) -> TypeError:
     """Return the error for what is no path: a store is named by where it is."""
     name, where = name_type(given), getattr(given, "uri", None)
-    what = f"the open store {where}" if where and name.startswith("virtualzarr.") else name
-    return TypeError(f"give paths, not {what}; open() and concat() take what is open")
+    kind = f"the open store {where}" if where and name.startswith("virtualzarr.") else name
+    return TypeError(f"give paths, not {kind}; open() and concat() take what is open")
 
 
 def _glob(path: Any, storage_options: Mapping[str, Any] | None) -> list[str]:

@@ -136,8 +136,8 @@ class Ledger:
                 damaged.append(key)
                 continue
             number = numbers[key]
-            wanted = versions[number]
-            if wanted is not None and (size, tag) == (wanted.size, wanted.tag):
+            expected = versions[number]
+            if expected is not None and (size, tag) == (expected.size, expected.tag):
                 failure = None if error is None else tuple(json.loads(error))
                 entries[number] = Entry(batch, row, nskipped, properties, facts, failure)
         if damaged:
@@ -187,11 +187,11 @@ class Ledger:
         """Return what a table has under its hash. Raises `ValueError` if that is something else."""
         with self._report_errors():
             query = f"SELECT {columns} FROM {table} WHERE hash=?"
-            found = self._connection.execute(query, (key,)).fetchone()
-            if found is not None and _hash(b"".join(map(_encode, found))) == key:
-                return tuple(found)
+            row = self._connection.execute(query, (key,)).fetchone()
+            if row is not None and _hash(b"".join(map(_encode, row))) == key:
+                return tuple(row)
             self._connection.execute(f"DELETE FROM {table} WHERE hash=?", (key,))
-        raise ValueError(f"its {table} is gone" if found is None else f"its {table} has changed")
+        raise ValueError(f"its {table} is gone" if row is None else f"its {table} has changed")
 
     def _warn_of_damage(self, what: str) -> None:
         warn_caller(
@@ -205,9 +205,9 @@ class Ledger:
         for each in set(hashes):
             with self._report_errors():
                 query = "SELECT body FROM properties WHERE hash=?"
-                found = self._connection.execute(query, (each,)).fetchone()
-                if found is not None and _hash(_encode(found[0])).hex() == each:
-                    loaded[each] = json.loads(found[0])
+                row = self._connection.execute(query, (each,)).fetchone()
+                if row is not None and _hash(_encode(row[0])).hex() == each:
+                    loaded[each] = json.loads(row[0])
                     continue
                 self._connection.execute("DELETE FROM properties WHERE hash=?", (each,))
                 self._texts.pop(each, None)
@@ -253,8 +253,8 @@ class Ledger:
                 self._texts[noted] = None
         first = (_key(uri), self._run, strip_secrets(uri), version.size, version.tag,
                  version.is_weak)  # fmt: skip
-        rest = (nskipped, noted, facts, None if error is None else json.dumps(error))
-        self._pending.append((first, row, rest))
+        columns = (nskipped, noted, facts, None if error is None else json.dumps(error))
+        self._pending.append((first, row, columns))
         if len(self._pending) >= AT_ONCE or time.monotonic() - self._began >= SECONDS:
             self.flush()
 
@@ -292,8 +292,10 @@ class Ledger:
         lines = []
         for n, (first, _, rest) in enumerate(pending):
             key, _, _, size, tag, _ = first
-            place = places.get(n, (None, None))
-            lines.append((*first, *place, *rest, self._digest([key, size, tag, *place, *rest])))
+            position = places.get(n, (None, None))
+            lines.append(
+                (*first, *position, *rest, self._digest([key, size, tag, *position, *rest]))
+            )
         self._connection.executemany(
             f"INSERT OR REPLACE INTO file VALUES({', '.join('?' * 13)})", lines
         )

@@ -139,14 +139,14 @@ def read_listing(
         if is_stac(document):
             chosen = [assets] if isinstance(assets, str) else assets
             chosen = None if chosen is None else sorted({*chosen})
-            wanted = None if chosen is None else {*chosen}
+            names = None if chosen is None else {*chosen}
 
             def fetch(uri: str) -> Any:
                 at = location.locate(uri)
                 return _parse_json(_read_whole(at), at)
 
-            found = dict(find_stac_assets(document, location, fetch, wanted))
-            return Listing(found, chosen)
+            by_asset = dict(find_stac_assets(document, location, fetch, names))
+            return Listing(by_asset, chosen)
         raise UnsupportedError(
             "the document is no inventory of S3, and nothing of STAC", file=location.uri
         )
@@ -314,11 +314,11 @@ def _locate_part(key: str, location: Location) -> Location:
         return location.locate(location.resolve_uri(f"{scheme}://{rest.split('/')[0]}/{key}"))
     folder = os.path.dirname(location.uri)
     for name in (key, os.path.basename(key)):
-        place = folder
+        folder_path = folder
         while True:
-            if os.path.isfile(os.path.join(place, name)):
-                return location.locate(os.path.join(place, name))
-            if place == os.path.dirname(place):
+            if os.path.isfile(os.path.join(folder_path, name)):
+                return location.locate(os.path.join(folder_path, name))
+            if folder_path == os.path.dirname(folder_path):
                 break
-            place = os.path.dirname(place)
+            folder_path = os.path.dirname(folder_path)
     raise SourceError(f"a part of the inventory is missing: {key}", file=location.uri)

@@ -48,40 +48,40 @@ def scan_long(
     """
     with ExitStack() as stack:
         starting = _Starting(stack)
-        rest = yield from _scan_while_none_is_ready(files, scan_here, starting)
+        remaining = yield from _scan_while_none_is_ready(files, scan_here, starting)
         ndone = 0
-        if rest:
-            _log.info("%d files are left for %d processes", len(rest), config.processes)
+        if remaining:
+            _log.info("%d files are left for %d processes", len(remaining), config.processes)
             try:
-                for one in scan_elsewhere(rest, starting.workers):
+                for one in scan_elsewhere(remaining, starting.workers):
                     yield one
                     ndone += 1
             except ExecutorError as error:
-                starting.give_up(f"the last {len(rest) - ndone} files: {error}")
+                starting.give_up(f"the last {len(remaining) - ndone} files: {error}")
             else:
                 return
-    if rest:
-        yield from scan_here(rest[ndone:])
+    if remaining:
+        yield from scan_here(remaining[ndone:])
 
 
 def _scan_while_none_is_ready(
     files: Sequence[str], scan_here: Callable[[Sequence[str]], Generator[T]], starting: _Starting
 ) -> Generator[T, None, Sequence[str]]:
     """Scan files here until processes have begun, if the rest takes long; return that rest."""
-    rest = files
+    remaining = files
     with closing(scan_here(files)) as scans:
-        while rest:
-            some, rest, spent = rest[:_MEASURED], rest[_MEASURED:], 0.0
+        while remaining:
+            some, remaining, spent = remaining[:_MEASURED], remaining[_MEASURED:], 0.0
             started = time.perf_counter()
             for one in islice(scans, len(some)):
                 spent += time.perf_counter() - started
                 yield one  # what others do meanwhile does not count
                 started = time.perf_counter()
-            if spent / len(some) * len(rest) > config.tuning.long_scan_seconds:
+            if spent / len(some) * len(remaining) > config.tuning.long_scan_seconds:
                 starting.begin()
             if starting.are_ready():
                 break
-    return rest
+    return remaining
 
 
 class _Starting:

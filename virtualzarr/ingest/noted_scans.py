@@ -42,10 +42,10 @@ def scan_noted(
     noted = scan_options(options.get("format"), options.get("allowed"), storage_options)
     with Ledger(path, noted, storage_options) as ledger:
         uris = [Location.of(file).uri for file in files]
-        said = listed or {}
-        unlisted = [file for file in files if said.get(file) is None]
-        asked = iter(take_versions(unlisted, storage_options))
-        taken = [said.get(file) or next(asked) for file in files]
+        answers = listed or {}
+        unlisted = [file for file in files if answers.get(file) is None]
+        fresh = iter(take_versions(unlisted, storage_options))
+        taken = [answers.get(file) or next(fresh) for file in files]
         # Whatever is wrong with a file, its scan says it.
         versions = [None if isinstance(one, VirtualZarrError) else one for one in taken]
         entries = ledger.find(uris, versions)

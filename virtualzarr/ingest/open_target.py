@@ -142,8 +142,8 @@ def open(
             format = "zarr"
         format = format or find_format(target, mode, storage_options)
         if isinstance(target, str | os.PathLike):
-            shown = hide_in_url(os.fspath(target))
-            _log.debug("opening %s as %s, mode %s", shown, format, mode)
+            uri = hide_in_url(os.fspath(target))
+            _log.debug("opening %s as %s, mode %s", uri, format, mode)
         for_zarr: Any = {"use_consolidated": use_consolidated, "metadata_key": metadata_key}
         for_datasets: Any = {"version": version, "at": at, "tag": tag}
         _check_options(target, format, mode, for_zarr, for_datasets)

@@ -332,8 +332,8 @@ def _check_answer(answer: Any, files: Sequence[str]) -> tuple[list[ScannedFile] 
     Raises `ExecutorError` if it is for others: if the executor mixes up what it is given.
     """
     if not isinstance(answer, tuple) or answer[:1] != (_hash_names(files),):
-        asked = f"{len(files)} files from {files[0]}" if files else "files"
-        raise ExecutorError(f"the executor gave something else than what came of {asked}")
+        request = f"{len(files)} files from {files[0]}" if files else "files"
+        raise ExecutorError(f"the executor gave something else than what came of {request}")
     _, packed, caught = answer
     return packed, caught
 

@@ -59,8 +59,8 @@ def read_documents(store: Store, path: str, zarr_format: int) -> dict[str, Docum
     nodes: dict[str, dict[str, Document]] = {}
     names, remote = [""], is_remote(store)
     while names:
-        found = zip(names, run_each(read, names, remote), strict=True)
-        new = {name: documents for name, documents in found if documents}
+        answers = zip(names, run_each(read, names, remote), strict=True)
+        new = {name: documents for name, documents in answers if documents}
         nodes |= new
         groups = [name for name, documents in new.items() if not _is_array(documents)]
         names = [name for each in run_each(list_names, groups, remote) for name in each]
@@ -264,11 +264,11 @@ def _missing_groups(
     """
     nodes = set(new) if zarr_format == 3 else {key.rpartition("/")[0] for key in new}
     groups = {parent for node in nodes for parent in [*ancestors(node), node]}
-    told = members if zarr_format == 3 else {
+    listed = members if zarr_format == 3 else {
         key.rpartition("/")[0] for key in members if not key.endswith(".zattrs")
     }  # fmt: skip
     missing = {}
-    for group in sorted(groups.difference(told, {""})):
+    for group in sorted(groups.difference(listed, {""})):
         for name, document in own_documents(store, join(path, group), zarr_format).items():
             missing[join(group, name)] = document
     return by_path(missing) if zarr_format == 3 else missing

@@ -119,11 +119,11 @@ def _check_nothing_left(store: Store, source: str, target: str, zarr_format: int
     A copy of another node that was cut short leaves such chunks.
     """
     try:
-        there = [key[len(target) :] for key, _ in store.list(target)]
-        copied = {key[len(source) :] for key, _ in store.list(source)} if there else set()
+        remaining = [key[len(target) :] for key, _ in store.list(target)]
+        copied = {key[len(source) :] for key, _ in store.list(source)} if remaining else set()
     except (UnsupportedError, AccessError):
         return  # it does not list, or not for everybody
-    left = [key for key in there if key not in copied]
+    left = [key for key in remaining if key not in copied]
     patterns = _chunk_patterns(store, source, zarr_format) if left else {}
     for key in left:
         ends = [match.start() for match in re.finditer("/", key)]

@@ -65,8 +65,8 @@ def find_node(store: Store, path: str, zarr_format: int | None = None) -> NodeKi
     if zarr_format == 3:
         return None
     names, get = (".zarray", ".zgroup", ".zmetadata"), lambda name: store.get(join(path, name))
-    found = run_each(get, names, remote=True) if is_remote(store) else map(get, names)
-    for name, data in zip(names, found, strict=False):
+    documents = run_each(get, names, remote=True) if is_remote(store) else map(get, names)
+    for name, data in zip(names, documents, strict=False):
         if data is not None:
             return NodeKind(2, "array" if name == ".zarray" else "group")
     return None

@@ -53,13 +53,13 @@ def _with_own_documents(
     if members is None or (document is not None and PENDING in document):
         return old
     relative = path[len(parent) :].strip("/")
-    own = own_documents(store, path, zarr_format)
-    is_group = ".zgroup" in own or own.get("zarr.json", {}).get("node_type") == "group"
+    documents = own_documents(store, path, zarr_format)
+    is_group = ".zgroup" in documents or documents.get("zarr.json", {}).get("node_type") == "group"
     if is_group:
         if (relative if zarr_format == 3 else join(relative, ".zgroup")) in members:
             return old
-        own = read_documents(store, path, zarr_format)
-    new = {join(relative, name): each for name, each in own.items()}
+        documents = read_documents(store, path, zarr_format)
+    new = {join(relative, name): each for name, each in documents.items()}
     new = by_path(new) if zarr_format == 3 else new
     # Of v2, empty attributes need not be told.
     if all(members.get(name, {}) == new[name] for name in new):

@@ -283,8 +283,8 @@ def _find_below(store: Store, path: str, names: list[str], depth: int) -> str | 
             return key
         listed = [*store.list_dir(key)]
         below = [name for name in listed if name not in DOCUMENT_NAMES]
-        if depth and (found := _find_below(store, key, below, depth - 1)) is not None:
-            return found
+        if depth and (below_it := _find_below(store, key, below, depth - 1)) is not None:
+            return below_it
         if len(below) < len(listed):  # a group in which nothing is, or an array without chunks
             return join(key, next(name for name in listed if name in DOCUMENT_NAMES))
     return None

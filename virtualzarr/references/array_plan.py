@@ -119,8 +119,8 @@ class PlanRequest:
 
     def needs_regular(self, metadata: ArrayMetadata) -> bool:
         """Tell whether an array's grid has to be replaced by a regular one."""
-        wanted = not self.capabilities.any_grid if self.regular is None else self.regular
-        return wanted and not portable.is_regular(metadata)
+        is_regular = not self.capabilities.any_grid if self.regular is None else self.regular
+        return is_regular and not portable.is_regular(metadata)
 
 
 def plan_array(path: str, array: Array, request: PlanRequest, data: DatasetData) -> ArrayPlan:

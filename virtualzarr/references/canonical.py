@@ -185,11 +185,12 @@ class _Canonicalizer:
             encoded = Pipeline(pipeline.codecs[:-1])
             if self._key(encoded) == self._key(self.metadata.pipeline):
                 # A chunk that is all of a file has no known length, and so no shorter range.
-                known = self.length[rows] >= _CHECKSUM
+                is_long = self.length[rows] >= _CHECKSUM
                 self._count(
-                    "stored with a checksum that cannot be left out", int(np.count_nonzero(~known))
+                    "stored with a checksum that cannot be left out",
+                    int(np.count_nonzero(~is_long)),
                 )
-                rows = rows[known]
+                rows = rows[is_long]
                 self.length[rows] -= _CHECKSUM
                 self._judge_encoded(rows, encoded, shape)
                 self.length[rows[~self.good[rows]]] += _CHECKSUM

@@ -25,11 +25,11 @@ class DatasetData:
     def find_unkept(self, manifest: Manifest) -> npt.NDArray[np.int64]:
         """Return the cells, by number, whose chunks a vacuum may delete."""
         sources = manifest.sources
-        own = [n for n, s in enumerate(sources) if s.uri and _OBJECT.search(s.uri) is not None]
-        if not own:
+        numbers = [n for n, s in enumerate(sources) if s.uri and _OBJECT.search(s.uri) is not None]
+        if not numbers:
             return np.empty(0, np.int64)
-        self._look_up([sources[n] for n in own])
-        rows = [n for n in own if self._is_unkept[sources[n].uri]]
+        self._look_up([sources[n] for n in numbers])
+        rows = [n for n in numbers if self._is_unkept[sources[n].uri]]
         return np.flatnonzero(np.isin(np.asarray(manifest.source).reshape(-1), rows))
 
     def _look_up(self, sources: list[Source]) -> None:

@@ -90,8 +90,8 @@ class InlinePolicy:
             It has no array of a name.
         """
         arrays = list_arrays(node)
-        known = {path.rpartition("/")[2] for path in arrays} | set(arrays)
-        if unknown := sorted((self.names or frozenset()) - known):
+        names = {path.rpartition("/")[2] for path in arrays} | set(arrays)
+        if unknown := sorted((self.names or frozenset()) - names):
             raise ValueError(f"inline: there is no array {unknown[0]!r}")
         return replace(self, small=frozenset(find_small(arrays)))
 

@@ -70,9 +70,9 @@ def find_joining_axis(
     """
     layout = uncompressed_layout(pipeline, dtype, len(shape))
     order = () if layout is None else layout[1]
-    for place, axis in enumerate(order):
+    for position, axis in enumerate(order):
         if shape[axis] > 1:
-            return axis, tuple(order[place + 1 :])
+            return axis, tuple(order[position + 1 :])
     return None
 
 
@@ -118,8 +118,8 @@ def join_ranges(
     good: Mask = pick(breaks, cut.first) == pick(breaks, cut.stop - 1)
     good &= pick(blocks.good, cut.first)
     for i, other in enumerate(cuts):
-        whole = other.slices.is_missing if i == axis else _is_whole(other)
-        good &= whole.reshape((-1,) + (1,) * (len(cuts) - i - 1))
+        is_whole = other.slices.is_missing if i == axis else _is_whole(other)
+        good &= is_whole.reshape((-1,) + (1,) * (len(cuts) - i - 1))
     start = cut.slices.axis.start(np.arange(cut.slices.axis.ncells)) * row
     offset = pick(blocks.base, cut.first) + start.reshape((-1,) + (1,) * (len(cuts) - axis - 1))
     length = shape[axis] * row
@@ -138,8 +138,8 @@ def _part(axis: int, index: slice) -> tuple[slice, ...]:
 
 def _is_whole(cut: Cut) -> Mask:
     """Tell which new cells begin where an old one does."""
-    whole: Mask = ~cut.slices.is_missing & (cut.slices.start == 0)
-    return whole
+    is_whole: Mask = ~cut.slices.is_missing & (cut.slices.start == 0)
+    return is_whole
 
 
 @dataclass(frozen=True)

@@ -145,12 +145,12 @@ def _check_object(
 
 def list_companions(location: Location) -> dict[str, str]:
     """Return where what accompanies references is, by what it is."""
-    found = {}
+    companions = {}
     for noun, (ending, mark) in COMPANIONS.items():
         beside = location.with_uri(f"{os.path.splitext(location.uri)[0]}{ending}")
         if beside.uri != location.uri and mark in (read_head(beside) or b""):
-            found[noun] = beside.uri
-    return found
+            companions[noun] = beside.uri
+    return companions
 
 
 def read_head(location: Location, nbytes: int = _COMPANION_HEAD) -> bytes | None:

@@ -220,8 +220,8 @@ def _stored_bytes(manifest: Manifest) -> Ints:
     """Return the bytes of each chunk as it is stored: 0 of missing ones, 1 where nobody knows."""
     source, length = np.asarray(manifest.source), np.asarray(manifest.length)
     # A chunk that is all of a file, as those of Zarr hierarchies are, has no length of its own.
-    rest = list_sizes(manifest.sources)[source] - np.asarray(manifest.offset)
-    return np.where(source < 0, 0, np.maximum(np.where(length < 0, rest, length), 1))
+    remaining = list_sizes(manifest.sources)[source] - np.asarray(manifest.offset)
+    return np.where(source < 0, 0, np.maximum(np.where(length < 0, remaining, length), 1))
 
 
 def copy_whole(array: Array, shape: Sequence[int]) -> Regular:

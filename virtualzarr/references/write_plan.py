@@ -402,13 +402,13 @@ def _notes_on_codecs(plan: Plan) -> list[str]:
     module = "numcodecs" if plan.zarr_format == 2 else "zarr"
     call = f"imagecodecs.{module}.register_codecs()"
     paths = list(dict.fromkeys(path for name in names for path in users[name]))
-    shown = ", ".join(paths[:3]) + (f" and {len(paths) - 3} more" if paths[3:] else "")
+    listed = ", ".join(paths[:3]) + (f" and {len(paths) - 3} more" if paths[3:] else "")
     # Where all metadata are in one document, it parses them as a whole.
     why = (
         "without it, zarr-python 3 and what reads by it open nothing of a group that has one in "
         "references; copy=True without plugin_codecs stores these chunks anew"
     )
-    return [*notes, f"readers need {call} for {', '.join(names)} of {shown}: {why}"]
+    return [*notes, f"readers need {call} for {', '.join(names)} of {listed}: {why}"]
 
 
 @contextmanager

@@ -52,16 +52,16 @@ class Access:
 
     def _has_token(self, header: str) -> bool:
         scheme, _, value = header.partition(" ")
-        given = value.strip().encode("utf-8", "surrogateescape")
+        sent = value.strip().encode("utf-8", "surrogateescape")
         if scheme.lower() == "basic":
             try:
-                given = base64.b64decode(given, validate=True).partition(b":")[2]
+                sent = base64.b64decode(sent, validate=True).partition(b":")[2]
             except binascii.Error:
                 return False
         elif scheme.lower() != "bearer":
             return False
         # All are compared, each in constant time.
-        equal = [hmac.compare_digest(given, token) for token in self.tokens]
+        equal = [hmac.compare_digest(sent, token) for token in self.tokens]
         return any(equal)
 
     def _is_welcome(self, origin: str) -> bool:

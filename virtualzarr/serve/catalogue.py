@@ -125,11 +125,11 @@ class Entry:
         which: dict[str, Any] = {name: self.options.get(name) for name in ("version", "at", "tag")}
         if any(value is not None for value in which.values()):
             self.follow = "none"
-        given = self.options.get("format")
-        if (given or self._detect()) == "dataset":
+        format = self.options.get("format")
+        if (format or self._detect()) == "dataset":
             source = DatasetVersion(self.target, **access, **which)
             return self._make(source.group, source)
-        options: dict[str, Any] = {"on_error": "warn", "format": given, **access, **which}
+        options: dict[str, Any] = {"on_error": "warn", "format": format, **access, **which}
         return self._make(open(self.target, **options))
 
     @property
@@ -167,17 +167,17 @@ class Entry:
         """Return the dataset at a version; None if there is no such one."""
         if not self.has_versions:
             return None
-        found: Snapshot | None = self._pinned.get(version)
-        if found is None:
+        snapshot: Snapshot | None = self._pinned.get(version)
+        if snapshot is None:
             try:
                 # It may be newer than the one that other URLs follow.
                 source = DatasetVersion(self.target, version=version, **self._access)
-                found = self._make(source.group, source)
+                snapshot = self._make(source.group, source)
             except (VirtualZarrError, IndexError, KeyError) as error:
                 _log.info("%s: version %d cannot be opened: %s", self.name or "/", version, error)
                 return None
-            self._pinned.put(version, found)
-        return found
+            self._pinned.put(version, snapshot)
+        return snapshot
 
     def refresh(self) -> None:
         """Go on to the newest version, if what came is what is followed."""

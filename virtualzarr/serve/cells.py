@@ -69,10 +69,10 @@ def split_lengths(axes: Sequence[Axis], lengths: Sequence[int], itemsize: int) -
     """
     shorter = list(lengths)
     for i, axis in enumerate(axes):
-        rest = math.prod(shorter[i + 1 :]) * itemsize
-        if shorter[i] * rest <= MAX_ENCODED_CELL:
+        stride = math.prod(shorter[i + 1 :]) * itemsize
+        if shorter[i] * stride <= MAX_ENCODED_CELL:
             break
-        most = max(1, MAX_ENCODED_CELL // max(rest, 1))
+        most = max(1, MAX_ENCODED_CELL // max(stride, 1))
         # Where there are several blocks, cells must not lie across two of them.
         shorter[i] = most if axis.ncells <= 1 else _largest_divisor(shorter[i], most)
         if shorter[i] > 1:
@@ -95,14 +95,14 @@ def find_same_cell(axes: Sequence[Axis], lengths: Sequence[int], cell: Sequence[
     tuple[int, ...] | None
 ):  # fmt: skip
     """Return the stored cell that begins where a regular one does and has its declared shape."""
-    found = []
+    cells = []
     for axis, length, k in zip(axes, lengths, cell, strict=True):
         start = k * length
         stored = axis.cell_of(start)
         if axis.start(stored) != start or axis.edge(stored) != length:
             return None
-        found.append(int(stored))
-    return tuple(found)
+        cells.append(int(stored))
+    return tuple(cells)
 
 
 def find_overlapped(

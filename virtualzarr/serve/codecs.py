@@ -157,10 +157,10 @@ def shuffled_pipeline(metadata: ArrayMetadata, stored: ArrayMetadata) -> Pipelin
     fields = rest[0].configuration
     alike = (serializer.name, serializer.configuration) == (own.name, own.configuration)
     size = compressors[0].configuration.get("elementsize", 4)
-    wanted = {"cname": "lz4", "shuffle": "shuffle", "typesize": size}
+    settings = {"cname": "lz4", "shuffle": "shuffle", "typesize": size}
     if not alike or rest[0].name != "blosc" or stored.dtype != metadata.dtype:
         return None
-    if size != metadata.itemsize or not wanted.items() <= fields.items():
+    if size != metadata.itemsize or not settings.items() <= fields.items():
         return None
     return Pipeline([make("bytes"), *compressors[1:]])
 

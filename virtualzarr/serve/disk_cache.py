@@ -50,14 +50,14 @@ class DiskCache:
     def __init__(self, folder: str | os.PathLike[str], limit: int) -> None:
         self.folder = Path(folder)
         self.folder.mkdir(parents=True, exist_ok=True)
-        found = []
+        files = []
         for entry in os.scandir(self.folder):
             if _NAME.fullmatch(entry.name):
-                found.append((entry.stat().st_mtime_ns, entry.name, entry.stat().st_size))
+                files.append((entry.stat().st_mtime_ns, entry.name, entry.stat().st_size))
             elif _TEMPORARY.fullmatch(entry.name) and _is_abandoned(entry):
                 delete_file(self.folder / entry.name)
         self._files = _Files(self.folder, limit)
-        for _, name, size in sorted(found):
+        for _, name, size in sorted(files):
             self._files.put(name, None, size)
 
     def get(self, tag: str) -> bytes | None:

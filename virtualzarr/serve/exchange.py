@@ -188,25 +188,25 @@ class Exchange:
         if face is None:
             return text_response(404, f"there is no such face: {snapshot.skipped.get(parts[0])}")
         self.face = parts[0]
-        found = face.find(parts[1:])
+        resource = face.find(parts[1:])
         headers = {"cache-control": "no-cache"}
         if self.app.max_age:
             headers["cache-control"] = f"max-age={self.app.max_age}"
-        if isinstance(found, bytes):
+        if isinstance(resource, bytes):
             self.kind = "document"
             headers["content-type"] = "application/json"
             tag, packed = face.tag_document("/".join(parts[1:])), None
-            if wants_compressed(self.request, found):
-                packed = await self.app.delivery.compress(tag, found)
-            return document_response(self.request, found, tag, headers, packed=packed)
+            if wants_compressed(self.request, resource):
+                packed = await self.app.delivery.compress(tag, resource)
+            return document_response(self.request, resource, tag, headers, packed=packed)
         # Only what is certainly not there is a 404: clients take that for fill values. All failures
         # raise, and become a 502.
         self.kind = "missing"
         missing = text_response(404, "there is no such key")
         missing.headers["cache-control"] = headers["cache-control"]
-        if found is None:
+        if resource is None:
             return missing
-        array, cell = found
+        array, cell = resource
         self.array = array
         piece = await self.app.delivery.find(array, cell)
         if piece is None:
@@ -334,8 +334,8 @@ class Exchange:
         """Return the answer to a chunk that cannot be read."""
         if self.array is not None and self.request.header(b"user-agent").startswith(_TAKES_ANY):
             return Response(200, self.array.undecodable, {"cache-control": "no-store"})
-        what = "picture" if self.kind == "page" else "chunk"
-        text = f"{type(error).__name__}: the {what} cannot be read"
+        noun = "picture" if self.kind == "page" else "chunk"
+        text = f"{type(error).__name__}: the {noun} cannot be read"
         return text_response(502, f"{text}: {error}" if self.app.show_sources else text)
 
     async def _start(self, status: int, headers: Mapping[str, str], nbytes: int | None) -> None:
@@ -358,9 +358,9 @@ class Exchange:
             part: bytes | memoryview = view[start : start + _SLICE]
             if not is_ours:
                 part = data if len(view) <= _SLICE else bytes(part)
-            more = not last or start + _SLICE < len(view)
+            has_more = not last or start + _SLICE < len(view)
             self.blocked_since = time.perf_counter()
-            await self.send({"type": "http.response.body", "body": part, "more_body": more})
+            await self.send({"type": "http.response.body", "body": part, "more_body": has_more})
             self.blocked_since = None
             self.sent += len(part)
 

@@ -151,8 +151,8 @@ def is_fresh(request: Request, tag: str) -> bool:
 
 def is_refused(request: Request, tag: str) -> bool:
     """Tell whether the client wants nothing but another version: RFC 9110, 13.1.1."""
-    wanted = request.header(b"if-match")
-    return bool(wanted) and not _is_listed(wanted, tag, weakly=False)
+    tags = request.header(b"if-match")
+    return bool(tags) and not _is_listed(tags, tag, weakly=False)
 
 
 def _is_listed(header: str, tag: str, weakly: bool) -> bool:
@@ -176,9 +176,9 @@ def select_range(request: Request, tag: str, nbytes: int) -> tuple[int, int] | N
     >>> ask(b"bytes=2-3"), ask(b"bytes=8-"), ask(b"bytes=-4"), ask(b"bytes=0-1,4-5")
     ((2, 4), (8, 10), (6, 10), None)
     """
-    wanted = request.header(b"if-range")
+    validator = request.header(b"if-range")
     match = _RANGE.fullmatch(request.header(b"range").strip())
-    if match is None or (wanted and wanted.strip() != tag):
+    if match is None or (validator and validator.strip() != tag):
         return None
     first, last = match.groups()
     if not first:
@@ -206,8 +206,8 @@ def accepts_gzip(request: Request) -> bool:
 
 def wants_compressed(request: Request, body: bytes) -> bool:
     """Tell whether a document is sent as `compress` gives it."""
-    whole = b"range" not in request.headers
-    return whole and len(body) >= _GZIP_MIN and accepts_gzip(request)
+    is_whole = b"range" not in request.headers
+    return is_whole and len(body) >= _GZIP_MIN and accepts_gzip(request)
 
 
 def compress(body: bytes) -> bytes:

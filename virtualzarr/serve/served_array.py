@@ -311,10 +311,10 @@ class ServedArray:
         passes = self._passes(stored)
         if not (passes or self.choice.rewraps) or stored.is_misread(same):
             return None
-        found = stored.locate(same)
-        if found is None:
+        span = stored.locate(same)
+        if span is None:
             return None
-        file, offset, length = found
+        file, offset, length = span
         kind: PieceKind = "passthrough" if passes else "rewrapped"
         head = b"" if passes else self._rewrap_head(stored, length)
         if not (passes or head):
@@ -322,7 +322,7 @@ class ServedArray:
         tag = self._tag(stored, cell, spans, kind)
         checksum = None if passes else find_checksum(stored.array.metadata.pipeline)
         if checksum is not None:
-            read = partial(self._read_checked, stored, cell, found, head, checksum)
+            read = partial(self._read_checked, stored, cell, span, head, checksum)
             return Piece(kind, tag, 2 * length, read)
         # By range, and not in memory as a whole: a stored chunk may be of any size.
         return Piece(
@@ -440,13 +440,13 @@ class ServedArray:
         decoder = self._find_shuffled(stored, nbytes)
         if decoder is None or not stored.is_as_declared(same):
             return None
-        found = stored.locate(same)
+        span = stored.locate(same)
         # What lies past the end of the array is made by the face. A chunk that is much longer than
         # what it decodes to is for the read engine to judge.
-        whole = grid.cell_extent(cell) == grid.cell_shape(cell)
-        if found is None or not whole or found[2] > 2 * nbytes:
+        is_whole = grid.cell_extent(cell) == grid.cell_shape(cell)
+        if span is None or not is_whole or span[2] > 2 * nbytes:
             return None
-        file, offset, length = found
+        file, offset, length = span
         block = _decoded.take(nbytes)
         try:
             data = read_briefly(file, offset, offset + length)

@@ -43,8 +43,8 @@ def describe_encoding(metadata: ArrayMetadata, kind: str) -> bytes:
 
 def is_versioned(source: Source) -> bool:
     """Tell whether a source cannot change without its fingerprint telling."""
-    known = source.data, source.mtime_ns, source.etag, source.checksums
-    return any(value is not None for value in known)
+    marks = source.data, source.mtime_ns, source.etag, source.checksums
+    return any(value is not None for value in marks)
 
 
 class SourceTags:

@@ -43,7 +43,7 @@ def describe_access(location: Location, keyring: Keyring | None) -> bytes | None
     import fsspec
 
     protocol = location.uri.partition("://")[0]
-    told = {
+    facts = {
         "options": without_keyring(location.storage_options),
         "settings": fsspec.config.conf.get(protocol),
         # A redirect that one reader may follow, another may not.
@@ -52,7 +52,7 @@ def describe_access(location: Location, keyring: Keyring | None) -> bytes | None
         "variables": [os.environ.get(name) for name in _VARIABLES],
     }
     try:
-        return json.dumps(told, sort_keys=True).encode()
+        return json.dumps(facts, sort_keys=True).encode()
     except (TypeError, ValueError):
         return None
 

@@ -276,8 +276,8 @@ class CachedRead:
 
     def _name(self, version: Fingerprint, number: int) -> str:
         tag = (version.etag or "").encode()
-        place = f"{version.size} {self._block_bytes} {number}".encode()
-        return self._cache.name_of(self._file, tag, place)
+        text = f"{version.size} {self._block_bytes} {number}".encode()
+        return self._cache.name_of(self._file, tag, text)
 
     @property
     def _note(self) -> str:

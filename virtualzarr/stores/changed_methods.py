@@ -30,17 +30,17 @@ def is_unchanged(fs: Any, kind: str, hooks: Collection[str] = ()) -> bool:
     names = [f"{each.__module__}.{each.__name__}" for each in kinds]
     if kind not in names:
         return False
-    place = names.index(kind)
-    changed = {name for each in kinds[:place] for name in vars(each)} | {*replaced_methods(fs)}
-    own = {name for name in changed - {*hooks} if not name.startswith("__")}
-    return not any(callable(getattr(kinds[place], name, None)) for name in own)
+    position = names.index(kind)
+    changed = {name for each in kinds[:position] for name in vars(each)} | {*replaced_methods(fs)}
+    changes = {name for name in changed - {*hooks} if not name.startswith("__")}
+    return not any(callable(getattr(kinds[position], name, None)) for name in changes)
 
 
 def replaced_methods(fs: Any) -> list[str]:
     """Return the names of methods that were replaced after a file system was made."""
     # Caches show attributes of what is beneath as their own, and have one of theirs. Methods that
     # wait for those of a loop are made of these.
-    own: dict[str, Any] = object.__getattribute__(fs, "__dict__")
-    return [name for name, value in own.items() if name != "_strip_protocol"
+    members: dict[str, Any] = object.__getattribute__(fs, "__dict__")
+    return [name for name, value in members.items() if name != "_strip_protocol"
             and callable(value) and callable(getattr(type(fs), name, None))
             and not hasattr(value, "__wrapped__")]  # fmt: skip

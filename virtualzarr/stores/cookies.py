@@ -48,12 +48,12 @@ class BoundCookieJar(CookieJar):
 
     def filter_cookies(self, request_url: URL = _NOWHERE) -> BaseCookie[str]:
         """Return the cookies for a URL."""
-        found = super().filter_cookies(request_url)
+        cookies = super().filter_cookies(request_url)
         # Most servers set none: to find the prefix takes as long as the rest of a request.
         scope = self._scope_of(request_url) if self._bound else None
         if scope is not None and scope in self._bound:
-            found.update(self._bound[scope].filter_cookies(request_url))
-        return found
+            cookies.update(self._bound[scope].filter_cookies(request_url))
+        return cookies
 
     def _jar_for(self, url: URL) -> CookieJar | None:
         """Return the jar for what an answer sets; None if cookies of its URL are not kept."""

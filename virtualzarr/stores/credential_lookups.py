@@ -86,14 +86,14 @@ def waiting_for(provider: HasLookup) -> Iterator[None]:
     AccessError
         It is for these that they are looked up: both would wait for ever.
     """
-    own = _own_lookups.get()
-    if not own:
+    lookups = _own_lookups.get()
+    if not lookups:
         yield
         return
     with _noting:  # of two that ask one another, the second notices it
-        lookup = _find_circle(provider, own)
+        lookup = _find_circle(provider, lookups)
         if lookup is None:
-            own[-1].awaited.append(provider)
+            lookups[-1].awaited.append(provider)
     if lookup is not None:
         lookup.asks_itself = True
         raise AccessError(
@@ -103,14 +103,14 @@ def waiting_for(provider: HasLookup) -> Iterator[None]:
     try:
         yield
     finally:
-        own[-1].awaited.remove(provider)
+        lookups[-1].awaited.remove(provider)
 
 
 def _find_circle(provider: HasLookup, own: tuple[Lookup, ...]) -> Lookup | None:
     """Return the one of our own look-ups that a provider waits for, or is of, if any is."""
-    asked, seen = [provider], set[int]()
-    while asked:
-        provider = asked.pop()
+    providers, seen = [provider], set[int]()
+    while providers:
+        provider = providers.pop()
         if id(provider) in seen:
             continue
         seen.add(id(provider))
@@ -118,7 +118,7 @@ def _find_circle(provider: HasLookup, own: tuple[Lookup, ...]) -> Lookup | None:
             if lookup.provider is provider:
                 return lookup
         if (others := provider.lookup) is not None:
-            asked += others.awaited
+            providers += others.awaited
     return None
 
 

@@ -359,20 +359,20 @@ class Provider:
 
         It may be a login, user:password or key:secret, where the name of a function is meant.
         """
-        place = f" {module}" if _WORDS.fullmatch(module) else ""
+        named = f" {module}" if _WORDS.fullmatch(module) else ""
         try:
-            found = import_module(module)
-            if callable(called := getattr(found, function, None)):
+            imported = import_module(module)
+            if callable(called := getattr(imported, function, None)):
                 return called
             problem = f"the module {module} has no function of the name that is given"
-            if close := get_close_matches(function, vars(found), 1):
+            if close := get_close_matches(function, vars(imported), 1):
                 problem += f" (is {module}:{close[0]} meant?)"
         except ModuleNotFoundError as error:
             if not f"{module}.".startswith(f"{error.name}."):  # one that it imports itself
-                place = f" {error.name}"
-            problem = f"there is no module{place} for the function that is named"
+                named = f" {error.name}"
+            problem = f"there is no module{named} for the function that is named"
         except (Exception, SystemExit) as error:
-            problem = f"the module{place} failed with {type(error).__name__}"
+            problem = f"the module{named} failed with {type(error).__name__}"
         raise AccessError(f"{problem}: credentials for {self.prefix}")
 
 
@@ -381,8 +381,8 @@ def _find_web_problem(values: Mapping[str, Any]) -> str | None:
     token, headers = values.get("bearer", "."), values.get("headers", {})
     if unknown := {*values}.difference(_WEB_VALUES):
         names = [name for name in unknown if _is_text(name) and _WORDS.fullmatch(name)]
-        shown = f"there is no {min(names)!r}" if names else "they are of names that are not known"
-        return f"{shown} for HTTP, but {', '.join(_WEB_VALUES)}"
+        problem = f"there is no {min(names)!r}" if names else "they are of names that are not known"
+        return f"{problem} for HTTP, but {', '.join(_WEB_VALUES)}"
     if not isinstance(token, str):
         return "the bearer token is no text"
     if not _TOKEN.fullmatch(token):

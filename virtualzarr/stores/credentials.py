@@ -37,10 +37,10 @@ class Keyring:
     def __init__(self, names: Mapping[str, object], may_have_secrets: bool = False) -> None:
         self._providers: dict[tuple[object, ...], Provider] = {}
         for prefix, value in names.items():
-            shown = hide_in_url(prefix)
-            if shown != prefix:
+            url = hide_in_url(prefix)
+            if url != prefix:
                 raise ValueError(
-                    f"credentials for {shown}: the prefix has a login or a signature in it, which "
+                    f"credentials for {url}: the prefix has a login or a signature in it, which "
                     "belongs to what is given for the prefix"
                 )
             segments = split_url(prefix)
@@ -238,8 +238,8 @@ def without_keyring(options: Mapping[str, Any] | None) -> dict[str, Any]:
 def secrets_of(options: Mapping[str, Any] | None, url: str) -> frozenset[str]:
     """Return the secrets in options and in a URL, and those that were looked up of late."""
     keyring = find_keyring(options)
-    known = find_secrets(without_keyring(options), url)
-    return known if keyring is None else known | keyring.secrets
+    secrets = find_secrets(without_keyring(options), url)
+    return secrets if keyring is None else secrets | keyring.secrets
 
 
 def advise_login(

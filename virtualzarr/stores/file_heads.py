@@ -140,13 +140,13 @@ def keep_pieces() -> Iterator[None]:
 
     A scan has small coordinates in its hands: who joins the files need not request them again.
     """
-    kept = _Kept()
-    token = _kept.set(kept)
+    pieces = _Kept()
+    token = _kept.set(pieces)
     try:
         yield
     finally:
         _kept.reset(token)
-        for uri, one in kept.files.items():
+        for uri, one in pieces.files.items():
             if _pieces.get(uri) is one:
                 del _pieces[uri]
 
@@ -158,13 +158,13 @@ def keeps_pieces() -> bool:
 
 def keep(uri: str, spans: Sequence[tuple[int, int]]) -> None:
     """Keep some bytes of a file whose head is in use, if `keep_pieces` was asked for."""
-    kept, head = _kept.get(), (_scanned.get() or {}).get(uri)
-    if kept is None or head is None or kept.nbytes > _KEPT_BYTES:
+    collected, head = _kept.get(), (_scanned.get() or {}).get(uri)
+    if collected is None or head is None or collected.nbytes > _KEPT_BYTES:
         return
     pieces = tuple((start, head.data[start:stop]) for start, stop in spans)
-    kept.nbytes += sum(len(data) for _, data in pieces)
+    collected.nbytes += sum(len(data) for _, data in pieces)
     one = FilePieces(head.location, b"", head.fingerprint, pieces)
-    kept.files[uri] = _pieces[uri] = one
+    collected.files[uri] = _pieces[uri] = one
 
 
 def find_head(location: Location) -> FileHead | None:
@@ -198,8 +198,8 @@ def iter_heads(parts: Sequence[Sequence[Location]]) -> Generator[FileHeads]:
         for number in range(len(parts)):
             request = requested.popleft()
             outcomes = [] if request is None else request.result()
-            made = [_make_head(*outcome) for outcome in outcomes]
-            heads = {head.location.uri: head for head in made if head is not None}
+            read = [_make_head(*outcome) for outcome in outcomes]
+            heads = {head.location.uri: head for head in read if head is not None}
             # One part ahead, or several of small files.
             nbytes = sum(len(head.data) for head in heads.values())
             ahead = min(max(_AHEAD_BYTES // max(nbytes, 1), 1), _MAX_AHEAD)

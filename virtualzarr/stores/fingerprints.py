@@ -254,9 +254,9 @@ def check_told(uri: str, scanned: Fingerprint | None, current: Fingerprint) -> N
     if scanned is None or not (scanned.has_version and config.verify_sources):
         return
     if not is_comparable(scanned, current):
-        told = "an entity tag" if scanned.etag is not None else "a date"
+        mark = "an entity tag" if scanned.etag is not None else "a date"
         raise SourceChangedError(
-            f"whether the file changed since it was scanned cannot be told: it had {told} then, "
+            f"whether the file changed since it was scanned cannot be told: it had {mark} then, "
             "which answers do not have any more; scan it again, or set "
             "virtualzarr.config.verify_sources = False if it is the same",
             file=uri,

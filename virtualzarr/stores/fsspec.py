@@ -286,8 +286,10 @@ class FsspecStore:
         """Yield the names under a prefix; nothing where the server cannot list."""
         entries = self._list(self.connection.entries, prefix)
         # Consoles of object stores leave empty objects for folders, which are among their own.
-        own = self._path(prefix).strip("/")
-        names = {entry.path.rsplit("/", 1)[-1] for entry in entries if entry.path.strip("/") != own}
+        folder = self._path(prefix).strip("/")
+        names = {
+            entry.path.rsplit("/", 1)[-1] for entry in entries if entry.path.strip("/") != folder
+        }
         yield from sorted({unquote(name) if self._quoted else name for name in names} - {""})
 
     def list(self, prefix: str = "") -> Iterator[tuple[str, int]]:

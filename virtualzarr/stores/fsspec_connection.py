@@ -129,12 +129,12 @@ def _is_s3(uri: str) -> bool:
 
 def _check_headers(options: Mapping[str, Any]) -> None:
     """Refuse headers that are no texts, without their values: aiohttp would show these."""
-    for given in (options, options.get("client_kwargs") or {}):
-        for name, value in dict(given.get("headers") or {}).items():
+    for mapping in (options, options.get("client_kwargs") or {}):
+        for name, value in dict(mapping.get("headers") or {}).items():
             if not isinstance(name, str) or not isinstance(value, str):
-                shown = f" {name!r}" if isinstance(name, str) else ""
+                named = f" {name!r}" if isinstance(name, str) else ""
                 raise ValueError(
-                    f"storage_options: the header{shown} has to be text, not {type(value).__name__}"
+                    f"storage_options: the header{named} has to be text, not {type(value).__name__}"
                 )
 
 
@@ -213,9 +213,9 @@ class Connection:
             return *filesystem(self.location), None
         options = without_keyring(self.location.storage_options)
         # In a chain, each link has its options under its protocol; prefixes are of whole URLs.
-        own = dict(options.pop(archive.partition("://")[0], None) or {})
-        own |= names_of(self.location.storage_options)
-        source = Connection(Location(archive, own, redirects=self.location.redirects))
+        settings = dict(options.pop(archive.partition("://")[0], None) or {})
+        settings |= names_of(self.location.storage_options)
+        source = Connection(Location(archive, settings, redirects=self.location.redirects))
         shared_by = source._fs, source._keyring
         fs, path, current = open_members(members, archive, source, options, shared_by)
         check_unchanged(archive, self.archive, current)

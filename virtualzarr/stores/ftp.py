@@ -229,8 +229,8 @@ class FtpTransport(Listings):
 
     def _replace(self, path: str, open_data: Callable[[], BinaryIO]) -> None:
         folder, _, name = path.rpartition("/")
-        if (known := self._remembered(f"{folder}/")) is not None:
-            self._remember(f"{folder}/", known | {path})  # it is missing no longer
+        if (listing := self._remembered(f"{folder}/")) is not None:
+            self._remember(f"{folder}/", listing | {path})  # it is missing no longer
         part = f"{folder}/{name.lstrip('.')[:200]}.{self._token}.part"
         is_whole = False
         try:
@@ -334,12 +334,12 @@ class FtpTransport(Listings):
         lines: list[str] = []
         with suppress(ftplib.error_perm):
             lines = self._retrieve_lines(f"LIST {folder}")
-        found = set()
+        names = set()
         for line in lines:
             with suppress(SourceError):
                 one = parse_list(line)
-                found |= {one.name} if one is not None and one.is_link else set()
-        return found
+                names |= {one.name} if one is not None and one.is_link else set()
+        return names
 
     def _remove_link(self, path: str) -> None:
         try:
@@ -439,14 +439,14 @@ class FtpTransport(Listings):
         each chunk that is missing.
         """
         above = path.rstrip("/").rpartition("/")[0] + "/"
-        known = self._remembered(above)
-        if known is None or path in known:
-            known = self._list_paths(above)
-            self._remember(above, known)
+        listing = self._remembered(above)
+        if listing is None or path in listing:
+            listing = self._list_paths(above)
+            self._remember(above, listing)
         link = path.rstrip("/")
-        if path.endswith("/") and f"{link}@" in known and self._is_broken(link):
+        if path.endswith("/") and f"{link}@" in listing and self._is_broken(link):
             raise SourceError("a symbolic link to a missing directory", file=link)
-        return path in known
+        return path in listing
 
     def _list_paths(self, folder: str) -> frozenset[str]:
         """Return paths of files, of folders with a slash, and of links to no folder with an @."""

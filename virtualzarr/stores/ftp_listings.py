@@ -70,9 +70,9 @@ def parse_mlsd(line: str) -> Listed:
     kinds: dict[str, Kind] = {"file": "file", "dir": "folder", "directory": "folder"}
     if re.match(r"os\.unix=s(ym)?link", kind):
         return Listed(name, "link", None)
-    found = kinds.get(kind, "other")
+    entry_type = kinds.get(kind, "other")
     size = facts.get("size", "")
-    return Listed(name, found, int(size) if found == "file" and size.isdigit() else None)
+    return Listed(name, entry_type, int(size) if entry_type == "file" and size.isdigit() else None)
 
 
 def parse_list(line: str) -> Listed | None:
@@ -103,8 +103,8 @@ def parse_list(line: str) -> Listed | None:
         kind = kinds.get(sign, "other")
         return Listed(name, kind, int(size) if kind == "file" else None)
     if match := _WINDOWS.fullmatch(line):
-        what, name = match[1], match[2].lstrip()
-        if what.isdigit():
-            return Listed(name, "file", int(what))
-        return Listed(name, "folder" if what.upper() == "<DIR>" else "link", None)
+        mode, name = match[1], match[2].lstrip()
+        if mode.isdigit():
+            return Listed(name, "file", int(mode))
+        return Listed(name, "folder" if mode.upper() == "<DIR>" else "link", None)
     raise SourceError(f"the server lists files in an unknown form: {line[:80]!r}")

@@ -80,10 +80,10 @@ def is_full(error: Exception) -> bool:
     >>> is_full(ftplib.error_perm("530 Too many users")), is_full(ftplib.error_perm("530 No"))
     (True, False)
     """
-    said = str(error)
-    is_refused = isinstance(error, ftplib.error_perm) and said.startswith("530")
-    is_busy = isinstance(error, ftplib.error_temp) and said.startswith("421")
-    return is_busy or (is_refused and _FULL.search(said) is not None)
+    answer = str(error)
+    is_refused = isinstance(error, ftplib.error_perm) and answer.startswith("530")
+    is_busy = isinstance(error, ftplib.error_temp) and answer.startswith("421")
+    return is_busy or (is_refused and _FULL.search(answer) is not None)
 
 
 def _may_pass(error: Exception) -> bool:

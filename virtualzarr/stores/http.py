@@ -162,17 +162,17 @@ class HttpTransport(AsyncTransport):
             size = parse_content_range(response, url)[2] if is_part else content_length(response)
             return Fingerprint.from_headers(response.headers, size)
 
-        told = await retry(lambda: self._request("HEAD", url, {}, read_head))
-        if told is not None and told.size and told.has_version:
-            return told
+        head = await retry(lambda: self._request("HEAD", url, {}, read_head))
+        if head is not None and head.size and head.has_version:
+            return head
         # One byte: servers that ignore ranges send all of it, of which only the headers are read.
         headers = {"Range": "bytes=0-0"}
         answer = await retry(lambda: self._request("GET", url, headers, read_first_byte))
-        if told is None:
+        if head is None:
             return answer
         # Some tell the size by the one and the version by the other.
-        size = told.size or None if answer.size is None else answer.size
-        return replace(answer if answer.has_version else told, size=size)
+        size = head.size or None if answer.size is None else answer.size
+        return replace(answer if answer.has_version else head, size=size)
 
     async def _attempt(
         self, url: str, start: int, stop: int | None, limit: int | None, is_page: bool = False

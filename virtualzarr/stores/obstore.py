@@ -152,8 +152,8 @@ class ObstoreStore(AdaptedStore):
     def _is_own(self, path: str, replaced: Replaced) -> bool:
         """Tell whether an object is what was to be written: the answer to that may be lost."""
         with suppress(FileNotFoundError):
-            found = self.store.get(path, options={"head": True})
-            return replaced.is_own(found.attributes)
+            answer = self.store.get(path, options={"head": True})
+            return replaced.is_own(answer.attributes)
         return False
 
     def remove(self, key: str) -> None:
@@ -250,6 +250,6 @@ def describe_error(error: Exception) -> str:
     answer = _ANSWER.search(text)
     if answer is None:
         return _QUERY.sub("", text.splitlines()[0])
-    said = (re.search(f"<{name}>([^<]*)", answer[2]) for name in NAMED)
-    parts = [text[: answer.start()] + answer[1], *(match[1] for match in said if match)]
+    matches = (re.search(f"<{name}>([^<]*)", answer[2]) for name in NAMED)
+    parts = [text[: answer.start()] + answer[1], *(match[1] for match in matches if match)]
     return " ".join(_QUERY.sub("", ": ".join(parts)).split())

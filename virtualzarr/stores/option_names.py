@@ -67,8 +67,8 @@ def check_options(uri: str, options: Mapping[str, Any]) -> None:
             "a login is given by prefix, such as storage_options={'credentials': {'https://host': "
             "{'username': 'env:NAME', 'password': 'file:PATH'}}}, see docs/credentials.md"
         )
-    shown = ", ".join(map(repr, unknown))
-    raise ValueError(f"storage_options: {kind} takes no option {shown}; {advice}")
+    listed = ", ".join(map(repr, unknown))
+    raise ValueError(f"storage_options: {kind} takes no option {listed}; {advice}")
 
 
 @lru_cache(maxsize=16)
@@ -81,7 +81,7 @@ def _find_names(protocol: str) -> tuple[str | None, frozenset[str]]:
     except (ImportError, ValueError):  # said when it is opened
         return None, frozenset()
     kind = _KINDS.get(f"{cls.__module__}.{cls.__name__}")
-    more = {protocol}
+    extra = {protocol}
     takers: list[Any] = [base.__init__ for base in cls.__mro__]
     if kind == "HTTP":
         from aiohttp import ClientSession
@@ -92,7 +92,7 @@ def _find_names(protocol: str) -> tuple[str | None, frozenset[str]]:
 
         takers.append(AioSession.__init__)
         # The last three are options of datasets, of which requests by s3fs say that it has none.
-        more |= {"region_name", "verify", "consistency", "cache_timeout"}
+        extra |= {"region_name", "verify", "consistency", "cache_timeout"}
     parameters = [each for taker in takers for each in inspect.signature(taker).parameters.values()]
     names = {each.name for each in parameters if each.kind not in _OTHERS}
-    return kind, _COMMON | names | more
+    return kind, _COMMON | names | extra

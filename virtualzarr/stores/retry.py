@@ -95,8 +95,10 @@ class RetryBudget:
             if hasattr(failed.error, "message"):
                 failed.error.message += self._explain(failed, now)
             raise failed.error from failed.error.__cause__
-        what = failed.status or type(failed.error.__cause__ or failed.error).__name__
-        _log.info("asked again in %.1f s: %s %s", seconds, what, getattr(failed.error, "file", ""))
+        reason = failed.status or type(failed.error.__cause__ or failed.error).__name__
+        _log.info(
+            "asked again in %.1f s: %s %s", seconds, reason, getattr(failed.error, "file", "")
+        )
         self._attempts += 1
         self._waits += not is_first_break
         self._retries += not is_turned_away

@@ -130,12 +130,12 @@ def find_endpoint(session: Any) -> dict[str, str]:
     from botocore.configprovider import ConfiguredEndpointProvider
     from botocore.utils import ensure_boolean
 
-    found = {"region": session.get_config_variable("region")}
+    settings = {"region": session.get_config_variable("region")}
     if not ensure_boolean(session.get_config_variable("ignore_configured_endpoint_urls")):
         endpoints = ConfiguredEndpointProvider(
             full_config=session.full_config,
             scoped_config=session.get_scoped_config(),
             client_name="s3",
         )
-        found["endpoint"] = endpoints.provide()
-    return {name: value for name, value in found.items() if value}
+        settings["endpoint"] = endpoints.provide()
+    return {name: value for name, value in settings.items() if value}

@@ -82,11 +82,11 @@ def find_client_login(
     withheld: list[str] = []
     options = {p: _options_for(keyring, uris, withheld) for p, uris in by_protocol.items()}
     target_options = _options_for(keyring, [target], withheld)
-    given = without_keyring(storage_options)
+    plain = without_keyring(storage_options)
     texts = {text for each in (*options.values(), target_options) for text in _texts(each)}
     # Of headers, also what follows the scheme.
     texts |= {text.partition(" ")[2] for text in texts}
-    secrets = tuple(sorted(texts - {*_texts(given), ""}, key=len, reverse=True))
+    secrets = tuple(sorted(texts - {*_texts(plain), ""}, key=len, reverse=True))
     reasons = tuple(dict.fromkeys(withheld))
     return ClientLogin(options, target_options, secrets, keyring.variables, reasons)
 

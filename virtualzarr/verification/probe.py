@@ -420,9 +420,9 @@ def main() -> None:
     except ImportError as error:
         return answer(missing=str(error))
     answer(version=version)
-    for number, wanted in enumerate(request["targets"]):
-        target = Target(wanted)
-        for array in wanted["arrays"]:
+    for number, expected in enumerate(request["targets"]):
+        target = Target(expected)
+        for array in expected["arrays"]:
             probe_array(CLIENTS[client][1], target, number, array)
     answer(done=True)
     return None

@@ -113,10 +113,10 @@ class VerifyReport:
             ]
             lines.append("  ".join([*cells, row[6][:_LONGEST]]).rstrip())
         for result in self.clients:
-            known = {p: why for p, why in result.refused.items() if p in result.known}
+            expected = {p: why for p, why in result.refused.items() if p in result.known}
             unknown = {p: why for p, why in result.refused.items() if p not in result.known}
             for word, messages in (
-                ("WRONG", result.wrong), ("refused", unknown), ("refused, as is known", known)
+                ("WRONG", result.wrong), ("refused", unknown), ("refused, as is known", expected)
             ):  # fmt: skip
                 by_reason: dict[str, list[str]] = {}
                 for path, why in messages.items():

@@ -110,12 +110,12 @@ def run_probe(
 
 def _command(client: str, python: str) -> tuple[list[str] | None, str | None]:
     """Return the command of a probe, None if there is no such program, and where it runs."""
-    here = Path(__file__)
+    script = Path(__file__)
     if client not in _SCRIPTS:
-        return [python, str(here.with_name("probe.py"))], None
+        return [python, str(script.with_name("probe.py"))], None
     node = shutil.which("node")
     # Modules are looked for where node runs, if it is given text.
-    code = here.with_name("probe.mjs").read_text()
+    code = script.with_name("probe.mjs").read_text()
     return [node, "--input-type=module", "-e", code] if node else None, python
 
 
@@ -195,8 +195,8 @@ def _compare(sample: Sample, answer: Mapping[str, Any]) -> str | None:
     for box, (ours, our_constant), (theirs, constant) in pairs:
         if ours != theirs:
             where = ", ".join(f"{a}:{b}" for a, b in box)
-            what = "one value everywhere" if constant and not our_constant else "other values"
-            return f"[{where}]: {what}"
+            difference = "one value everywhere" if constant and not our_constant else "other values"
+            return f"[{where}]: {difference}"
     return None
 
 

@@ -35,11 +35,11 @@ def has_jpeg_end(data: Buffer) -> bool:
     if view[-2:] == JPEG_END:
         return True
     at = 0
-    while found := _MARKER.search(view, at):
-        marker = found[1][0]
+    while match := _MARKER.search(view, at):
+        marker = match[1][0]
         if marker == JPEG_END[1]:
             return True
-        at = found.end()
+        at = match.end()
         if marker != 0xD8:  # all others are followed by their length
             at += int.from_bytes(view[at : at + 2], "big")
     return False

@@ -107,10 +107,10 @@ class Codec:
 
     def check_members(self, needed: Iterable[str] = (), others: Iterable[str] = ()) -> None:
         """Check that all members that are needed are there, and but for the others no more."""
-        needed, given = {*needed}, {*self.configuration}
-        if unknown := given - needed - {*others}:
+        needed, members = {*needed}, {*self.configuration}
+        if unknown := members - needed - {*others}:
             raise self.invalid(f"unknown members {sorted(unknown)}")
-        if missing := needed - given:
+        if missing := needed - members:
             raise self.invalid(f"needs the members {sorted(missing)}")
 
     def decode_base64(self, text: Any, problem: str) -> bytes:

@@ -20,13 +20,13 @@ def import_whole(name: str) -> Any:
 
     def work() -> None:
         with suppress(ImportError):
-            found.append(importlib.import_module(name))
+            modules.append(importlib.import_module(name))
 
-    found = list[Any]()
+    modules = list[Any]()
     thread = threading.Thread(target=work)
     thread.start()
     thread.join()
-    return found[0] if found else None
+    return modules[0] if modules else None
 
 
 @lru_cache(maxsize=64)

@@ -177,8 +177,8 @@ class _Reader:
                 steps.append(None)
                 alike = self.numbers[rows[number == index]]
                 note_all(self.fields.start[alike], self.note, error)
-        known = np.array([step is not None for step in steps])[number]
-        return rows[known], np.array([step or 0 for step in steps], np.int64)[number[known]]
+        has_step = np.array([step is not None for step in steps])[number]
+        return rows[has_step], np.array([step or 0 for step in steps], np.int64)[number[has_step]]
 
     def _code(self, row: int) -> tuple[int, ...]:
         """Return a parameter's numbers: table and indicator, or discipline, category and number."""

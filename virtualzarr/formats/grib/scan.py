@@ -166,7 +166,7 @@ class _Scan:
     def _build_group(self, node: dict[str, Any], path: str, variables: list[Variable]) -> Group:
         """Return the group of a tree of dictionaries, with its variables under empty names."""
         members: dict[str, Array | Group] = {}
-        made: dict[Any, dict[str, Array]] = {}  # coordinates, which most variables share
+        coordinates: dict[Any, dict[str, Array]] = {}  # coordinates, which most variables share
         for name, below in node.items():
             if name:
                 inner_path = f"{path}/{name}" if path else name
@@ -176,9 +176,9 @@ class _Scan:
             grid = self.grids[variable.grid]
             array = make_array(variable, self.products, self.places, grid, self.source, inner_path)
             key = (variable.grid, variable.dims, variable.level_type, *variable.coordinates.items())
-            beside = made.get(key)
+            beside = coordinates.get(key)
             if beside is None:
-                beside = made[key] = self._coordinates(variable, grid, path)
+                beside = coordinates[key] = self._coordinates(variable, grid, path)
             # The CF attribute lets xarray promote those that are no dimensions of the variable.
             metadata = array.metadata.replace(
                 attributes={**array.metadata.attributes, "coordinates": " ".join(beside)}

@@ -77,8 +77,8 @@ class Library:
     def record_request(self, path: str, reason: str) -> None:
         """Note that the library is asked."""
         self.asked.append((path, reason))
-        shown = hide_in_url(self.source.uri)
-        _log.info("%s: /%s is read with h5py: %s", shown, path, reason)
+        uri = hide_in_url(self.source.uri)
+        _log.info("%s: /%s is read with h5py: %s", uri, path, reason)
 
     def open(self, target: bytes) -> LibraryObject:
         """Return an object by its path."""

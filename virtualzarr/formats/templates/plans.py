@@ -165,10 +165,10 @@ class _Builder:
         for (path, array), (cells, numbers) in zip(named, matches, strict=True):
             stored = np.asarray(array.manifest.length).reshape(-1)[cells]
             constant = np.zeros_like(stored) if joined.size_at is not None else stored
-            whole = len(cells) == array.manifest.ncells
+            is_complete = len(cells) == array.manifest.ncells
             stop = self.nslots + len(cells)
             self.arrays[path] = ChunkColumns(
-                self.nslots, stop, None if whole else cells, joined.size_at is not None
+                self.nslots, stop, None if is_complete else cells, joined.size_at is not None
             )
             self.nslots = stop
             self.address_at.append(address_at[numbers])

@@ -305,8 +305,8 @@ def read_row(
         head = find_head(location)
         before = take_fingerprint(location) if head is None else head.fingerprint
         assert before.size is not None
-        kept = LocalFile(location.uri, before) if head is None else FileInMemory(head.data)
-        with kept.open() as file:
+        reader = LocalFile(location.uri, before) if head is None else FileInMemory(head.data)
+        with reader.open() as file:
             for number, (pointer, start, low, high) in enumerate(parts):
                 if pointer >= 0:
                     start += int.from_bytes(view[pointer : pointer + 8], "little")

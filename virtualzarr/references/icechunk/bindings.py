@@ -208,10 +208,10 @@ def container_of(prefix: str, options: Mapping[str, Any] | None) -> tuple[Any, A
         access = None if sentinel is None else sentinel()
     elif scheme in ("s3", "s3a"):
         # The options are fsspec's, as those of the sources are; Icechunk calls them otherwise.
-        place = _find_endpoint(prefix, source_options)
-        endpoint = place.get("endpoint")
+        service = _find_endpoint(prefix, source_options)
+        endpoint = service.get("endpoint")
         store = module.s3_store(
-            region=place.get("region"),
+            region=service.get("region"),
             endpoint_url=endpoint,
             anonymous=bool(source_options.get("anon")),
             allow_http=bool(endpoint and endpoint.startswith("http://")),
@@ -232,11 +232,11 @@ def _find_endpoint(prefix: str, options: Mapping[str, Any]) -> dict[str, str]:
     """Return endpoint and region of buckets, as these options and the configuration have them."""
     keyring = find_keyring(options)
     provider = None if keyring is None else keyring.find(prefix)
-    known = {**options, **({} if provider is None else provider.get().as_options())}
-    known |= known.get("client_kwargs") or {}
-    session = open_session(known.get("profile"))
+    settings = {**options, **({} if provider is None else provider.get().as_options())}
+    settings |= settings.get("client_kwargs") or {}
+    session = open_session(settings.get("profile"))
     names = {"endpoint_url": "endpoint", "region_name": "region"}
-    named = {new: known[name] for name, new in names.items() if known.get(name)}
+    named = {new: settings[name] for name, new in names.items() if settings.get(name)}
     return {**({} if session is None else find_endpoint(session)), **named}
 
 

@@ -36,8 +36,8 @@ def find_coordinate(node: Group | Array, path: str, dim: str | None) -> Array | 
     parents = path.split("/")[:-1]
     for count in range(len(parents), -1, -1):
         name = "/".join([*parents[:count], dim])
-        if name in node and isinstance(found := node[name], Array) and found.ndim == 1:
-            return found
+        if name in node and isinstance(coordinate := node[name], Array) and coordinate.ndim == 1:
+            return coordinate
     return None
 
 

@@ -188,9 +188,9 @@ def variables_html(
             f"<td>{name_html(attributes.get('units', ''))}</td>"
             f"<td>{human_size(array.nbytes)}</td></tr>"
         )
-    more = f"<p>and {len(listed) - MAX_ROWS:,} more</p>" if len(listed) > MAX_ROWS else ""
+    note = f"<p>and {len(listed) - MAX_ROWS:,} more</p>" if len(listed) > MAX_ROWS else ""
     heads = ("Variable", "Dimensions", "Type", "Units", "Size")
-    return f"<section><h2>Variables</h2>{table_html(heads, rows, 'Variables')}{more}</section>"
+    return f"<section><h2>Variables</h2>{table_html(heads, rows, 'Variables')}{note}</section>"
 
 
 def variable_html(
@@ -246,13 +246,13 @@ def _chunks(chunks: Chunks | None, show_sources: bool) -> str:
     plural = "" if chunks.sources == 1 else "s"
     files = f"<p>in {chunks.sources:,} file{plural}</p>"
     if show_sources and chunks.names:
-        shown = map(hide_in_url, chunks.names)
-        names = "".join(f"<li>{name_html(name)}</li>" for name in shown)
-        rest = chunks.sources - len(chunks.names)
-        more = f"<li>and {rest:,} more</li>" if rest > 0 else ""
+        urls = map(hide_in_url, chunks.names)
+        names = "".join(f"<li>{name_html(name)}</li>" for name in urls)
+        remaining = chunks.sources - len(chunks.names)
+        note = f"<li>and {remaining:,} more</li>" if remaining > 0 else ""
         files = (
             f"<details><summary>{chunks.sources:,} files</summary>"
-            f'<ul class="files">{names}{more}</ul></details>'
+            f'<ul class="files">{names}{note}</ul></details>'
         )
     return (
         f'<h3>Chunks</h3><figure>{chunks.picture}<figcaption><ul class="legend">{legend}</ul>'
