@@ -273,7 +273,15 @@ def test_servers_that_close_connections_unannounced(server, url, monkeypatch):
     assert vz.open(url, **options)["b"][...].tolist() == [0, 1, 70, 70, 70, *range(5, 12)]
 
 
-def test_a_dataset_that_is_missing_after_a_request_was_sent(server, url):
+@pytest.mark.parametrize(
+    ("is_deleted", "problem"), [(True, "no dataset any more"), (False, "does not say whether")]
+)
+def test_a_dataset_that_is_missing_after_a_request_was_sent(
+    server, url, monkeypatch, is_deleted, problem
+):
+    """Or is said to be, by a service that lists it nevertheless."""
+    monkeypatch.setattr(vz.config, "total_retry_seconds", 0.2)
+    monkeypatch.setattr(ObjectStore, "patience", 0.2)
     storage = open_storage(Location(url, server.options()))
     storage.run(create())
     head, sent = storage.run(read_head()), []
@@ -282,10 +290,12 @@ def test_a_dataset_that_is_missing_after_a_request_was_sent(server, url):
         if of_head(method, path):
             sent.append(path)
             return "lost"
+        if sent and is_deleted:
+            server.objects.clear()
         return 404 if sent and path.endswith(HEAD) else None
 
     server.fault = choose
-    with pytest.raises(CommitUnknownError, match="no dataset any more"):
+    with pytest.raises(CommitUnknownError, match=problem):
         storage.run(commit(head, set_tag("paper", 1, {})))
 
 

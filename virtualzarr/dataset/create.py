@@ -46,8 +46,8 @@ from virtualzarr.errors import (
     AccessError,
     CommitUnknownError,
     NodeExistsError,
-    SourceError,
     UnsupportedError,
+    VirtualZarrError,
     warn_caller,
 )
 from virtualzarr.hierarchy.inventory import list_uris
@@ -164,7 +164,7 @@ def create_dataset(
     _warn_of_unreachable(uris, Location.of(f"{folder}/", **access))
     try:
         return Dataset(folder, single_writer=single_writer, **access)
-    except SourceError as error:
+    except VirtualZarrError as error:
         # It is there, which no error may deny.
         raise CommitUnknownError(
             f"the dataset was made, but the store does not say what it has: {error}",

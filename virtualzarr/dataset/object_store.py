@@ -6,9 +6,9 @@ same head, the store lets one through. Whether it does is tried before anything 
 
 from __future__ import annotations
 
+import logging
 import os
 import secrets
-import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -27,7 +27,7 @@ from virtualzarr.dataset.object_client import (
 from virtualzarr.dataset.operations import HEAD, Get, Put, RefusedError, UnreachableError
 from virtualzarr.dataset.storage import ROOT, Storage, refuse_commits
 from virtualzarr.errors import AccessError, UnsupportedError
-from virtualzarr.stores.credential_providers import YOUNG, Credential
+from virtualzarr.stores.credential_providers import Credential, Provider
 from virtualzarr.stores.credentials import find_keyring
 from virtualzarr.stores.forks import ForkSafeLock
 from virtualzarr.stores.location import Location
@@ -35,6 +35,7 @@ from virtualzarr.stores.lru_cache import LRUCache
 from virtualzarr.stores.retry import TransientError, retry_blocking
 
 T = TypeVar("T")
+_log = logging.getLogger(__name__)
 
 _CACHED = 1 << 22
 """Bytes of nodes of tables that are cached: none of them ever changes."""
@@ -44,8 +45,7 @@ _RENEWALS = 2
 
 _renewing = ForkSafeLock()
 _enforcing: set[tuple[Any, ...]] = set()
-_shown: set[tuple[Any, ...]] = set()
-"""Places that were tried and keep conditions, and those whose head was shown once.
+"""Places that were tried and keep conditions.
 
 With a hash of the options: by other ones, the same URL is at another server.
 """
@@ -217,6 +217,15 @@ class ObjectStore(Storage):
             # Some stores say so of one that was deleted meanwhile, and go no further.
             if len(names) > 1:
                 self._side_by_side(self.delete, [[name] for name in names])
+            else:
+                self._check_gone(names[0])
+
+    def _check_gone(self, name: str) -> None:
+        """Raise an error if an object is there which was said to be missing as it was deleted."""
+        with suppress(FileNotFoundError):
+            self._retry(lambda: self.client.look(name), name, may_miss=True)
+            problem = "the service says that what is to be deleted is not there, and shows it"
+            raise refused(problem, f"{self.uri}/{name}")
 
     def _side_by_side(self, function: Callable[[Any], T], items: Sequence[Any]) -> list[T]:
         if len(items) == 1:
@@ -244,75 +253,70 @@ class ObjectStore(Storage):
             if may_miss:
                 raise
             raise unreachable(str(error), f"{self.uri}/{name}") from None
+        except UnreachableError:
+            # Keys of a kind that nothing is reached by are not to stay.
+            self._renew(self._credential)
+            raise
 
     def _request(self, request: Callable[[], T], name: str, may_miss: bool = False) -> T:
         """Do something once, or again by other credentials if it was refused; raises as `_ask`."""
-        for _ in range(_RENEWALS):
+        for number in range(_RENEWALS + 1):
             used = self._credential
             try:
-                answer = self._ask(request, name)
-            except RefusedError:
-                if not self._renew(used):
-                    raise
-            except FileNotFoundError:
-                # Some services say so of what they deny to credentials that have expired.
-                if may_miss and not self._may_be_denied():
-                    raise
-                if not self._renew(used):
-                    if may_miss:
-                        self._check_listing(name)
-                    raise
-            else:
-                if name == HEAD:
-                    _shown.add(self._identity)
-                return answer
+                return self._attempt(request, name, may_miss)
+            except (RefusedError, FileNotFoundError) as error:
+                is_missing = may_miss and isinstance(error, FileNotFoundError)
+                if not is_missing and number < _RENEWALS and self._renew(used):
+                    continue
+                if isinstance(error, _DeniedError) and number:  # by credentials that others replace
+                    raise unreachable(str(error), f"{self.uri}/{name}") from None
+                raise
+        raise AssertionError("unreachable")
+
+    def _attempt(self, request: Callable[[], T], name: str, may_miss: bool) -> T:
+        """Do something once; what is said to be missing is believed to who is shown other things.
+
+        Some services say so of what they deny to credentials that have expired.
+        """
         try:
             return self._ask(request, name)
-        except FileNotFoundError:
-            if may_miss and self._may_be_denied():
-                self._check_listing(name)
-            raise
-
-    def _may_be_denied(self) -> bool:
-        """Tell whether something may be there though the service says that it is not."""
-        if self._identity in _shown:
+        except FileNotFoundError as error:
+            if not may_miss:
+                raise
+            missing = error
+        if name != HEAD:
             try:
                 self._ask(lambda: self.client.look(HEAD), HEAD)
             except FileNotFoundError:
-                return True
-            return False
-        keyring = find_keyring(self.location.storage_options)
-        provider = None if keyring is None else keyring.find(self.uri)
-        if provider is None:
-            return False
+                pass  # there is no dataset yet, or any more
+            else:
+                if self._find_provider() is None:
+                    raise missing
+                return self._ask(request, name)  # it may have been asked by others before
+        # An empty list is what everybody is shown who may ask for one.
         try:
-            return provider.get().looked_up_at < time.time() - YOUNG
-        except AccessError as error:  # nobody gives any: it is not said that nothing is there
-            raise refused(error.message, f"{self.uri}/{HEAD}") from None
-
-    def _check_listing(self, name: str) -> None:
-        """Raise an error unless the folder can be listed, and what is not there is really missing.
-
-        An empty list is the answer to whoever may ask for one, also where no dataset is any more.
-        """
-        try:
-            self._ask(self.client.list_top, "")
-        except (FileNotFoundError, RefusedError, UnreachableError) as error:
-            raise refused(
+            names = self._ask(self.client.list_top, "")
+        except (FileNotFoundError, RefusedError) as error:
+            raise _DeniedError(
                 "the service says that it is not there, perhaps because the credentials have "
-                f"expired: nor is it allowed to list the folder ({error})",
-                f"{self.uri}/{name}",
+                f"expired: nor does it list the folder ({error})"
             ) from None
+        if HEAD in names:
+            raise unreachable("the service lists the head and does not show it", f"{self.uri}/head")
+        raise missing
 
     @property
     def _identity(self) -> tuple[Any, ...]:
         # The endpoint may be one of the environment, which can change.
         return self.uri, self.client.endpoint, hash(repr(self.location.storage_options))
 
+    def _find_provider(self) -> Provider | None:
+        keyring = find_keyring(self.location.storage_options)
+        return None if keyring is None else keyring.find(self.uri)
+
     def _renew(self, used: Credential | None) -> bool:
         """Open the client by other credentials than were used; False if there are none."""
-        keyring = find_keyring(self.location.storage_options)
-        provider = None if keyring is None else keyring.find(self.uri)
+        provider = self._find_provider()
         if provider is None or self._reopen is None:
             return False
         with _renewing:  # of requests side by side, one opens it
@@ -320,11 +324,12 @@ class ObjectStore(Storage):
                 try:
                     current = provider.get()  # others may have renewed it already
                     current = provider.renew(current) if current is used else current
-                    if current is used:
+                    if current is used or (used is not None and current.is_same(used)):
                         return False
                     self._credential = current  # also if nothing opens by it: then it is renewed
                     self.client = self._reopen()
-                except (AccessError, UnsupportedError, ValueError):  # nobody gives any, or others
+                except Exception as error:  # of whoever gives credentials, or of their kind
+                    _log.info("no other credentials for %s: %s", self, type(error).__name__)
                     return False
         return True
 
@@ -339,10 +344,26 @@ class ObjectStore(Storage):
             )
         try:
             return request()
-        except Exception as error:
-            outcome = self.client.outcome(error, name)
-            # Of whoever gives credentials, or of their kind: nothing was sent.
-            if isinstance(outcome, AccessError | UnsupportedError | ValueError):
-                outcome = refused(str(outcome), f"{self.uri}/{name}")
+        except BaseException as error:
+            if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+                raise  # those of obstore are none of `Exception`
+            outcome = self._explain(error, name)
         # Not chained: its text has whole answers, in which services repeat credentials.
         raise outcome
+
+    def _explain(self, error: BaseException, name: str) -> BaseException:
+        """Return what an error means; as a refusal if it is of whoever gives credentials."""
+        file = f"{self.uri}/{name}"
+        outcome = self.client.outcome(error, name) if isinstance(error, Exception) else error
+        if isinstance(outcome, FileNotFoundError | RefusedError | UnreachableError):
+            return outcome
+        if isinstance(outcome, AccessError | UnsupportedError | ValueError):
+            return refused(str(outcome), file)
+        if self._find_provider() is None:
+            return outcome
+        # Its text may repeat what they are. Nothing was sent.
+        return refused(f"its credentials are of no use: {type(error).__name__}", file)
+
+
+class _DeniedError(RefusedError):
+    """Something is said to be missing to who is shown nothing else either."""

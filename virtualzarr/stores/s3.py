@@ -59,10 +59,11 @@ def is_refusal(error: Exception) -> bool:
 
 
 def is_login_missing(error: Exception) -> bool:
-    """Tell whether botocore has found no credentials."""
-    from botocore.exceptions import NoCredentialsError
+    """Tell whether botocore has found no credentials, or not all of them."""
+    from botocore.exceptions import NoCredentialsError, PartialCredentialsError, ProfileNotFound
 
-    return isinstance(error, NoCredentialsError) or isinstance(error.__cause__, NoCredentialsError)
+    kinds = NoCredentialsError, PartialCredentialsError, ProfileNotFound
+    return isinstance(error, kinds) or isinstance(error.__cause__, kinds)
 
 
 class S3Transport(AsyncTransport):
