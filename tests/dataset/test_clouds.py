@@ -639,7 +639,7 @@ def test_missing_is_not_said_where_credentials_have_expired(kind, expires_at, mo
         storage.run(read_head())
         perform = server.perform
         deny_by_404(server, [])
-        with pytest.raises(AccessError, match="perhaps because the credentials have expired"):
+        with pytest.raises(AccessError, match="credentials may have expired"):
             storage.run(read_head())
         with pytest.raises(RefusedError):
             storage.delete(["log/0-a"])

@@ -298,8 +298,8 @@ class ObjectStore(Storage):
             names = self._ask(self.client.list_top, "")
         except (FileNotFoundError, RefusedError) as error:
             raise _DeniedError(
-                "the service says that it is not there, perhaps because the credentials have "
-                f"expired: nor does it list the folder ({error})"
+                "the service says that it is not there, but does not list the folder either: "
+                f"credentials may have expired, or the bucket may be missing ({error})"
             ) from None
         if HEAD in names:
             raise unreachable("the service lists the head and does not show it", f"{self.uri}/head")
@@ -354,7 +354,10 @@ class ObjectStore(Storage):
     def _explain(self, error: BaseException, name: str) -> BaseException:
         """Return what an error means; as a refusal if it is of whoever gives credentials."""
         file = f"{self.uri}/{name}"
-        outcome = self.client.outcome(error, name) if isinstance(error, Exception) else error
+        outcome: BaseException = error
+        # Texts of what odd things were given as credentials may not be made at all.
+        with suppress(Exception):
+            outcome = self.client.outcome(error, name) if isinstance(error, Exception) else error
         if isinstance(outcome, FileNotFoundError | RefusedError | UnreachableError):
             return outcome
         if isinstance(outcome, AccessError | UnsupportedError | ValueError):
