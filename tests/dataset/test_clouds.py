@@ -13,12 +13,14 @@ import threading
 import time
 import types
 import uuid
+from contextlib import suppress
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
 import virtualzarr as vz
 from tests.dataset.cloud_servers import AzureServer, GcsServer, SignedAzureServer
+from tests.dataset.files import write
 from tests.dataset.racing import append, check_answers, read_names, read_rows
 from tests.dataset.s3_server import Server, error, running
 from virtualzarr.dataset import object_store
@@ -35,6 +37,7 @@ from virtualzarr.errors import (
     CommitFailedError,
     CommitUnknownError,
     NodeExistsError,
+    SourceError,
     SourceNotFoundError,
     UnsupportedError,
     VirtualZarrError,
@@ -650,3 +653,109 @@ def test_missing_is_not_said_where_credentials_have_expired(kind, expires_at, mo
             storage.run(read_head())
         storage.run(create())
         assert storage.run(read_head()).snapshot.version == 1
+
+
+@pytest.mark.parametrize("kind", [Server, SignedAzureServer])
+@pytest.mark.parametrize("first", range(4))
+def test_credentials_of_which_one_is_bad(kind, first, monkeypatch):
+    """What is denied to it by 404 is asked for by the next one, and is no damage."""
+    pytest.importorskip("s3fs")
+    with running(kind) as server:
+        storage = open_by_function(server, monkeypatch, [])
+        storage.run(create())
+        storage.run(commit(storage.run(read_head()), set_tag("paper", 1, {})))
+        perform, count = server.perform, iter(range(10**6))
+
+        def deny_one(*request):
+            return error(404, "NoSuchKey") if next(count) == first else perform(*request)
+
+        server.perform = deny_one
+        storage.run(commit(storage.run(read_head()), set_tag("draft", 1, {})))
+        assert storage.run(read_head()).snapshot.version == 3
+
+
+@pytest.mark.parametrize("kind", [Server, SignedAzureServer, GcsServer])
+def test_what_is_listed_is_not_missing(kind, monkeypatch):
+    pytest.importorskip("s3fs")
+    monkeypatch.setattr(vz.config, "retries", 1)
+    with running(kind) as server:
+        scheme = getattr(server, "scheme", "s3")
+        storage = open_storage(Location(f"{scheme}://bucket/feed", server.options()))
+        with pytest.raises(SourceNotFoundError, match="there is no dataset"):
+            storage.run(read_head())
+        storage.run(create())
+        server.fault = lambda method, path: 404 if path.partition("?")[0].endswith(HEAD) else None
+        with pytest.raises(SourceError, match="lists the head and does not show it"):
+            storage.run(read_head())
+
+
+@pytest.mark.parametrize("kind", [Server, SignedAzureServer])
+@pytest.mark.parametrize("names", [["log/0-a"], ["log/0-a", "log/0-b"]])
+def test_deletions_that_are_answered_by_404(kind, names, monkeypatch):
+    """Of what is there they are errors, and of what is not they are done."""
+    pytest.importorskip("s3fs")
+    monkeypatch.setattr(vz.config, "retries", 1)
+    with running(kind) as server:
+        scheme = getattr(server, "scheme", "s3")
+        storage = open_storage(Location(f"{scheme}://bucket/feed", server.options()))
+        storage.run(create())
+        for name in names:
+            storage.client.put(name, b"1", ANY)
+        server.fault = lambda method, path: (
+            404 if method == "DELETE" or path.endswith("?delete") else None
+        )
+        with pytest.raises(RefusedError, match="to be deleted is not there, and shows it"):
+            storage.delete(names)
+        assert {*names} <= {*storage.list_objects()}
+        for name in names:
+            del server.objects[f"bucket/feed/{name}"]
+        storage.delete(names)
+
+
+@pytest.mark.parametrize("kind", [Server, SignedAzureServer])
+@pytest.mark.parametrize(
+    "ending",
+    [{"profile": "nobody-has-it"}, {"key": "a"}, {"tenant_id": "a", "client_secret": "b"}],
+    ids=["profile", "half", "tenant"],
+)
+def test_a_dataset_goes_on_once_credentials_are_good_again(kind, ending, monkeypatch):
+    pytest.importorskip("s3fs")
+    monkeypatch.setattr(vz.config, "retries", 0)
+    with running(kind) as server:
+        endings = []
+        storage = open_by_function(server, monkeypatch, endings)
+        storage.run(create())
+        endings.append(ending)
+        with pytest.raises(VirtualZarrError):
+            storage.run(read_head())
+        endings.clear()
+        with suppress(VirtualZarrError):  # of what is given until then
+            storage.run(read_head())
+        assert storage.run(read_head()).snapshot.version == 1
+
+
+@pytest.mark.parametrize("status", [401, 403, 404])
+@pytest.mark.parametrize("is_stored", [True, False])
+@pytest.mark.parametrize("is_refused", [True, False])
+def test_creations_after_which_all_is_denied(status, is_stored, is_refused, tmp_path, monkeypatch):
+    """Of a dataset that is there, nothing denies that it may be."""
+    pytest.importorskip("s3fs")
+    monkeypatch.setattr(vz.config, "retries", 1)
+    write(tmp_path / "0.h5", 0)
+    with running(Server) as server:
+        perform, is_denied = server.perform, []
+
+        def deny(method, path, headers, body):
+            if is_denied:
+                return error(status, "Denied")
+            if method != "PUT" or not path.endswith(HEAD):
+                return perform(method, path, headers, body)
+            is_denied.append(True)
+            answer = perform(method, path, headers, body) if is_stored else None
+            return error(403, "Denied") if is_refused or answer is None else answer
+
+        server.perform = deny
+        access = {"storage_options": server.options(), "allowed": "*"}
+        with pytest.raises(CommitUnknownError):
+            vz.create_dataset("s3://bucket/feed", tmp_path / "0.h5", "time", **access)
+        assert ("bucket/feed/head" in server.objects) is is_stored
