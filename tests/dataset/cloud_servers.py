@@ -140,8 +140,8 @@ class AzureServer(CloudServer):
         )
         blobs += "".join(f"<BlobPrefix><Name>{escape(p)}</Name></BlobPrefix>" for p in prefixes)
         document = (
-            f'<?xml version="1.0" encoding="utf-8"?><EnumerationResults><Prefix>{escape(prefix)}'
-            f"</Prefix><Blobs>{blobs}</Blobs><NextMarker/></EnumerationResults>"
+            f'<?xml version="1.0" encoding="utf-8"?><EnumerationResults ContainerName="{bucket}">'
+            f"<Prefix>{escape(prefix)}</Prefix><Blobs>{blobs}</Blobs><NextMarker/></EnumerationResults>"
         )
         return 200, {"Content-Type": "application/xml"}, document.encode()
 

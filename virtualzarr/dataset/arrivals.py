@@ -72,7 +72,7 @@ def _list_url(
         system.invalidate_cache()
         matches = system.glob(f"{connection.path}/{pattern}", detail=True)
         return {
-            system.unstrip_protocol(name): _facts_of(info)
+            connection.url_of(name): _facts_of(info)
             for name, info in matches.items()
             if info.get("type") == "file"
         }

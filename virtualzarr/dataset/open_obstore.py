@@ -10,12 +10,13 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
-from urllib.parse import urlsplit
 
 from virtualzarr.dataset.object_client import ObjectClient
 from virtualzarr.dataset.obstore_client import ObstoreClient
 from virtualzarr.dataset.sas_client import SasClient
-from virtualzarr.errors import AccessError, UnsupportedError
+from virtualzarr.errors import AccessError, UnsupportedError, error_context
+from virtualzarr.stores.azure_names import AzureNames, resolve_azure
+from virtualzarr.stores.credential_providers import Provider
 from virtualzarr.stores.credentials import find_keyring, without_keyring
 from virtualzarr.stores.location import Location
 
@@ -32,94 +33,121 @@ _NAMES: Mapping[str, Mapping[str, str | None]] = {
         "access": None,
     },
     "az": {
-        "account_name": "account_name",
         "account_key": "account_key",
         "sas_token": "sas_key",
         "tenant_id": "tenant_id",
         "client_id": "client_id",
         "client_secret": "client_secret",
         "anon": "skip_signature",
-        "endpoint": "endpoint",
     },
 }
 """Names of options in fsspec's file systems and in obstore; None for what it has no use for."""
 
-_CONNECTION_STRING = {
-    "accountname": "account_name",
-    "accountkey": "account_key",
-    "sharedaccesssignature": "sas_token",
-    "blobendpoint": "endpoint",
-}
-"""Names in what Azure's portal shows, as far as it says where blobs are and who asks for them."""
-
 _HARMLESS = frozenset(
     ["asynchronous", "skip_instance_cache", "use_listings_cache", "listings_expiry_time",
      "max_paths", "default_block_size", "default_fill_cache", "default_cache_type", "cache_regions",
-     "use_ssl", "version_aware", "consistency", "cache_timeout"]
+     "use_ssl", "version_aware", "assume_container_exists", "consistency", "cache_timeout"]
 )  # fmt: skip
 """Options that say how fsspec lists and caches."""
 
 
-def open_client(location: Location, service: str) -> ObjectClient:
-    """Return the client of a folder in ``"gs"`` or ``"az"``."""
-    from obstore.store import AzureStore, GCSStore
+def open_client(location: Location, service: str, endpoint: str | None = None) -> ObjectClient:
+    """Return the client of a folder in ``"gs"`` or ``"az"``.
 
+    `endpoint` is what `find_endpoint` returned before: credentials that name another one since are
+    an error.
+    """
     # Not as a URL of the web: names of objects have signs such as # and ? in them.
     bucket, _, path = location.uri.partition("://")[2].partition("/")
     prefix = path.strip("/") or None
-    options = without_keyring(location.storage_options)
-    keyring = find_keyring(location.storage_options)
-    provider = None if keyring is None else keyring.find(location.uri)
-    if provider is not None:
-        options |= provider.get().as_options()
-    common: dict[str, Any] = {"prefix": prefix, "retry_config": _NO_RETRIES}
-    if provider is not None and _as_keys(service, provider.get().as_options()) is not None:
-        # What obstore is given at once is never looked up again.
-        options = {name: options[name] for name in options if name not in _SECRETS[service]}
-        common["credential_provider"] = _RenewedKeys(location, service)
+    common = {"prefix": prefix, "retry_config": _NO_RETRIES}
     if service == "gs":
-        store: Any = GCSStore(bucket, **_translate_gs(options, location.uri), **common)
-        return ObstoreClient(location, store)
-    container, _, host = bucket.partition("@")
-    settings = _translate_az(options, location.uri, host)
-    find_signature = partial(_find_signature, location)
-    if find_signature() is not None:
-        account = settings.get("account_name") or os.environ.get("AZURE_STORAGE_ACCOUNT_NAME")
-        if not (account or settings.get("endpoint")):
+        return _open_gs(location, bucket, common)
+    return _open_az(location, _resolve_az(location, endpoint), common)
+
+
+def find_endpoint(location: Location, service: str) -> str | None:
+    """Return where Azure is asked; None of GCS."""
+    return _resolve_az(location).endpoint if service == "az" else None
+
+
+def _open_gs(location: Location, bucket: str, common: dict[str, Any]) -> ObjectClient:
+    from obstore.store import GCSStore
+
+    options, provider = _find_options(location), _find_provider(location)
+    if provider is not None and _as_keys("gs", provider.get().as_options()) is not None:
+        # What obstore is given at once is never looked up again.
+        options.pop("token", None)
+        common["credential_provider"] = _RenewedKeys(location, "gs")
+    store: Any = GCSStore(bucket, **_translate_gs(options, location.uri), **common)
+    return ObstoreClient(location, store)
+
+
+def _open_az(location: Location, names: AzureNames, common: dict[str, Any]) -> ObjectClient:
+    from obstore.store import AzureStore
+
+    settings = _translate_az(names, location.uri)
+    if settings.get("sas_key") is not None:
+        if names.endpoint is None:
             raise UnsupportedError("storage_options name no account_name", file=location.uri)
-        endpoint = str(settings.get("endpoint") or f"https://{account}.blob.core.windows.net")
-        url = f"{endpoint.rstrip('/')}/{container}"
-        return SasClient(location, url, f"{prefix}/" if prefix else "", find_signature)
-    return ObstoreClient(location, AzureStore(container, **settings, **common))
+        url = f"{names.endpoint}/{names.container}"
+        prefix = f"{common['prefix']}/" if common["prefix"] else ""
+        return SasClient(location, url, prefix, partial(_find_signature, location, names.endpoint))
+    if _find_provider(location) is not None and settings.pop("account_key", None) is not None:
+        common["credential_provider"] = _RenewedKeys(location, "az", names.endpoint)
+    return ObstoreClient(location, AzureStore(names.container, **settings, **common))
 
 
-def _find_signature(location: Location) -> Any:
-    """Return the shared access signature by which Azure is asked now; None without one."""
-    options = without_keyring(location.storage_options)
+def _find_provider(location: Location) -> Provider | None:
     keyring = find_keyring(location.storage_options)
-    if keyring is not None and (provider := keyring.find(location.uri)) is not None:
-        options |= provider.get().as_options()
-    return _translate_az(options, location.uri).get("sas_key")
+    return None if keyring is None else keyring.find(location.uri)
 
 
-_SECRETS = {
-    "gs": ("token",),
-    "az": ("account_key", "sas_token"),
-}
-"""Names of options in fsspec's file systems whose values are renewed."""
+def _find_options(location: Location) -> dict[str, Any]:
+    """Return options with the credentials that are good now."""
+    provider = _find_provider(location)
+    credentials = {} if provider is None else provider.get().as_options()
+    return without_keyring(location.storage_options) | credentials
+
+
+def _resolve_az(location: Location, endpoint: str | None = None) -> AzureNames:
+    """Return what URL, options and credentials name now, which has to be at that endpoint."""
+    with error_context(file=location.uri):
+        names = resolve_azure(location.uri, _find_options(location))
+    if endpoint is not None and names.endpoint != endpoint:
+        raise AccessError(
+            "its credentials name another host than before: open it anew", file=location.uri
+        )
+    return names
+
+
+def _find_signature(location: Location, endpoint: str) -> Any:
+    """Return the shared access signature by which Azure is asked now; None without one."""
+    return _resolve_az(location, endpoint).options.get("sas_token")
 
 
 def _as_keys(service: str, options: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return what a provider of obstore's gives of options; None if these have no such secrets."""
+    """Return what a provider of obstore's gives of options; None if these have no such secrets.
+
+    Those of Azure are what `resolve_azure` left of them.
+    """
     if service == "gs":
         token = options.get("token")
         # As gcsfs has it: other texts are names, or paths of files.
         is_bearer = isinstance(token, str) and token not in _GS_NAMES and not os.path.exists(token)
-        return {"token": token} if is_bearer else None
-    if isinstance(sas := options.get("sas_token"), str) and sas:
-        return {"sas_token": sas.removeprefix("?")}
+        return {"token": _as_bearer(token)} if is_bearer else None
+    if sas := options.get("sas_token"):
+        return {"sas_token": sas}
     key = options.get("account_key")
     return None if key is None else {"access_key": key}
+
+
+def _as_bearer(token: Any) -> str:
+    """Return a token as headers have it: obstore would panic at others."""
+    text = str(token).strip()
+    if not text.isascii() or not text.isprintable() or " " in text:
+        raise UnsupportedError("storage_options: token has signs in it that none has")
+    return text
 
 
 _GS_NAMES = ("anon", "google_default", "cache", "cloud", "browser")
@@ -131,15 +159,19 @@ class _RenewedKeys:
 
     location: Location
     service: str
+    endpoint: str | None = None
 
     def __call__(self) -> dict[str, Any]:
         """Return the keys, and when obstore is to ask again."""
-        keyring = find_keyring(self.location.storage_options)
-        provider = None if keyring is None else keyring.find(self.location.uri)
+        provider = _find_provider(self.location)
         if provider is None:
             raise AccessError("there are no credentials for it any more", file=self.location.uri)
         credential = provider.get()
-        keys = _as_keys(self.service, credential.as_options())
+        options: Mapping[str, Any] = credential.as_options()
+        if self.service == "az":
+            options = _resolve_az(self.location, self.endpoint).options
+        with error_context(file=self.location.uri):
+            keys = _as_keys(self.service, options)
         if keys is None:
             raise AccessError("its credentials have no keys any more", file=self.location.uri)
         expires_at = min(credential.renew_at, time.time() + _RENEW_SECONDS)
@@ -167,57 +199,11 @@ def _translate_gs(options: dict[str, Any], uri: str) -> dict[str, Any]:
     return settings | _client_options(settings.get("base_url"))
 
 
-def _translate_az(options: dict[str, Any], uri: str, host: str = "") -> dict[str, Any]:
-    """Return options of obstore; `host` is what the URL names, a host or an account alone."""
-    text = str(options.pop("connection_string", None) or "")
-    parts = [part.partition("=") for part in text.split(";")]
-    members = {name.strip().lower(): value for name, _, value in parts if value}
-    account = _find_account(options, members, host, uri)
-    options |= {new: members[old] for old, new in _CONNECTION_STRING.items() if old in members}
-    if account is not None:
-        options["account_name"] = account
-    if sas := options.get("sas_token"):
-        if not isinstance(sas, str):
-            raise UnsupportedError("storage_options: sas_token is a text", file=uri)
-        options["sas_token"] = sas.removeprefix("?")  # as the portal shows it
-    suffix = members.get("endpointsuffix")
-    if "." in host and suffix and not host.endswith(f".{suffix}"):
-        raise UnsupportedError("the URL and connection_string name different hosts", file=uri)
-    if named := options.pop("account_host", None):
-        options["endpoint"] = f"https://{named}"
-    elif "." in host:  # of a national cloud, too
-        options.setdefault("endpoint", f"https://{host.replace('.dfs.', '.blob.', 1)}")
-    elif account and suffix:
-        protocol = members.get("defaultendpointsprotocol", "https")
-        options.setdefault("endpoint", f"{protocol}://{account}.blob.{suffix}")
-    settings = _translate("az", options, uri)
-    return settings | _client_options(settings.get("endpoint"))
-
-
-def _find_account(
-    options: Mapping[str, Any], members: Mapping[str, str], host: str, uri: str
-) -> str | None:
-    """Return the account that is named, in whatever place; None if none is.
-
-    Raises
-    ------
-    UnsupportedError
-        One is named in one place, and another in another.
-    """
-    named = {
-        "account_name": options.get("account_name"),
-        "connection_string": members.get("accountname"),
-        "the URL": host.partition(".")[0],
-    }
-    if host and "accountname" not in members and "blobendpoint" in members:
-        # Connection strings with a signature: of emulators, the account is in the path.
-        endpoint = urlsplit(members["blobendpoint"])
-        in_host = str(endpoint.hostname).partition(".")[0]
-        named["connection_string"] = endpoint.path.strip("/") or in_host
-    accounts = {place: account for place, account in named.items() if account}
-    if len({*accounts.values()}) > 1:
-        raise UnsupportedError(f"{' and '.join(accounts)} name different accounts", file=uri)
-    return next(iter(accounts.values()), None)
+def _translate_az(names: AzureNames, uri: str) -> dict[str, Any]:
+    settings = _translate("az", names.options, uri)
+    named = {"account_name": names.account, "endpoint": names.endpoint}
+    settings |= {name: value for name, value in named.items() if value is not None}
+    return settings | _client_options(names.endpoint)
 
 
 def _translate(service: str, options: Mapping[str, Any], uri: str) -> dict[str, Any]:

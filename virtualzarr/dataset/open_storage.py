@@ -11,7 +11,7 @@ from functools import partial
 from virtualzarr.dataset.directory import Directory
 from virtualzarr.dataset.fsspec_storage import FsspecStorage
 from virtualzarr.dataset.object_store import ObjectStore
-from virtualzarr.dataset.open_obstore import open_client
+from virtualzarr.dataset.open_obstore import find_endpoint, open_client
 from virtualzarr.dataset.s3_client import S3Client
 from virtualzarr.dataset.storage import Storage
 from virtualzarr.errors import MissingDependencyError, UnsupportedError, VirtualZarrError
@@ -40,7 +40,7 @@ def open_storage(location: Location, single_writer: bool = False) -> Storage:
 def _open_by_obstore(location: Location, service: str, single_writer: bool) -> Storage:
     refusal: VirtualZarrError
     try:
-        reopen = partial(open_client, location, service)
+        reopen = partial(open_client, location, service, find_endpoint(location, service))
         return ObjectStore(location, reopen(), single_writer, reopen)
     except ImportError:
         refusal = MissingDependencyError(

@@ -15,10 +15,12 @@ from virtualzarr.errors import (
     SourceError,
     UnsupportedError,
     VirtualZarrError,
+    error_context,
 )
 from virtualzarr.stores.access import describe_access, login_of
 from virtualzarr.stores.archive_members import open_members
 from virtualzarr.stores.async_transport import AsyncTransport
+from virtualzarr.stores.azure_names import is_azure, name_like, resolve_azure
 from virtualzarr.stores.credential_providers import (
     Credential,
     Provider,
@@ -80,8 +82,10 @@ def filesystem(location: Location, credential: Credential | None = None) -> tupl
     """
     uri, options = location.uri, without_keyring(location.storage_options)
     keyring = find_keyring(location.storage_options)
-    provider = None if keyring is None or not logs_in_at_once(uri) else keyring.find(uri)
-    # All others ask for it at each request, when it may be another one.
+    # Of Azure, credentials may also say which account is asked. All others are asked for it at each
+    # request, when it may be another one.
+    is_early = logs_in_at_once(uri) or is_azure(uri)
+    provider = None if keyring is None or not is_early else keyring.find(uri)
     if credential is None and provider is not None:
         credential = provider.get()
     if credential is not None:
@@ -94,6 +98,7 @@ def filesystem(location: Location, credential: Credential | None = None) -> tupl
             "without it, with virtualzarr.config.disk_cache",
             file=uri,
         )
+    asked, options = _at_hosts_of_azure(uri, options)
     if _is_s3(uri):
         options = with_region(without_own_retries(options))
     if is_web(uri) and "::" not in uri:
@@ -103,7 +108,7 @@ def filesystem(location: Location, credential: Credential | None = None) -> tupl
         if any(link.startswith(_S3) for link in uri.split("::")):
             note_environment()
         open_url = log_in if logs_in_at_once(uri) else _url_to_fs
-        fs, path = open_url(uri, with_request_loop(uri, options))
+        fs, path = open_url(asked, with_request_loop(uri, options))
     except ImportError as error:
         raise MissingDependencyError(
             f"{error}. HTTP, S3 and FTP come with pip install 'virtualzarr[remote]'", file=uri
@@ -121,6 +126,23 @@ def _url_to_fs(uri: str, options: Mapping[str, Any]) -> tuple[Any, str]:
 
     fs, path = fsspec.core.url_to_fs(uri, **options)
     return fs, path
+
+
+def _at_hosts_of_azure(uri: str, options: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    """Return URL and options by which adlfs asks the hosts that the links of a chain name."""
+    links = uri.split("::")
+    for number, link in enumerate(links):
+        if not is_azure(link):
+            continue
+        protocol = link.partition("://")[0]
+        # As fsspec has it: the first link has all options, and each its own under its protocol.
+        own = dict(options.pop(protocol, None) or {})
+        with error_context(file=link):
+            names = resolve_azure(link, own if number else own | options)
+            given = names.for_adlfs()
+        links[number] = names.url
+        options = {**options, protocol: given} if number else given
+    return "::".join(links), options
 
 
 def _is_s3(uri: str) -> bool:
@@ -445,6 +467,8 @@ class Connection:
 
     def url_of(self, path: str) -> str:
         """Return the URL of a path in the file system."""
+        if is_azure(self.location.uri):
+            return name_like(path, self.location.uri)
         url: str = self._fs.unstrip_protocol(path)
         # FTP's paths have no host, of which the file system has one.
         if url.startswith("ftp:///") and (host := parse_url(self.location.uri).netloc):
