@@ -163,12 +163,12 @@ def test_who_reads_asks_there(authority, options, endpoint, account):
     url, given = _at_hosts_of_azure(url_of(authority), dict(options))
     members = dict(part.split("=", 1) for part in given.pop("connection_string").split(";"))
     assert url == url_of("c")
-    assert members["BlobEndpoint"] == endpoint
     if "sas_token" in options:
-        assert members["SharedAccessSignature"] == options["sas_token"]
+        assert members == {"BlobEndpoint": f"{endpoint}?{options['sas_token']}"}
     else:
+        assert members["BlobEndpoint"] == endpoint
         assert (members["AccountName"], members["AccountKey"]) == (account, "YWJj")
-    assert given == {"account_name": account}
+    assert given == {"account_name": account, "account_host": endpoint.partition("://")[2]}
 
 
 @pytest.mark.parametrize(("authority", "options", "endpoint", "account"), GOOD)
@@ -251,7 +251,7 @@ def test_chains():
     """Each link has its own options under its protocol."""
     url, given = _at_hosts_of_azure(f"simplecache::az://c@{HOST}/a", {"az": SAS, "simplecache": {}})
     assert url == "simplecache::az://c/a"
-    assert f"BlobEndpoint=https://{HOST};" in given["az"]["connection_string"]
+    assert f"BlobEndpoint=https://{HOST}?" in given["az"]["connection_string"]
     with pytest.raises(UnsupportedError, match="different"):
         _at_hosts_of_azure(f"blockcache::az://c@{HOST}/a", {"az": {"account_name": "other"}})
     with pytest.raises(UnsupportedError, match="different"):

@@ -82,7 +82,9 @@ class AzureNames:
         """
         if self.endpoint is None:
             return self.options
-        options = self.options | {"account_name": self.account}
+        host = self.endpoint.partition("://")[2]
+        # The host also beside a text: a file that is opened prefers a key of the environment.
+        options = self.options | {"account_name": self.account, "account_host": host}
         secrets = [name for name in _SECRETS.values() if options.get(name)]
         is_text_enough = secrets or not (options.get("client_id") or self._must_log_in)
         is_elsewhere = options.get("location_mode") not in (None, "primary")
@@ -96,7 +98,9 @@ class AzureNames:
                 "AccountKey": options["account_key"],
             }
         elif options.get("sas_token"):
-            members["SharedAccessSignature"] = options["sas_token"]
+            # As adlfs has it: as a member of its own, one with a parameter that is not known to the
+            # library of Azure would be taken for a key.
+            members["BlobEndpoint"] += f"?{options['sas_token']}"
         text = ";".join(f"{name}={value}" for name, value in members.items())
         others = {name: value for name, value in options.items() if name not in secrets}
         return others | {"connection_string": text}
@@ -108,16 +112,14 @@ class AzureNames:
 
     def _for_adlfs_by_host(self, options: dict[str, Any]) -> dict[str, Any]:
         """Return options for logins that connection strings do not have."""
-        protocol, _, host = str(self.endpoint).partition("://")
-        if protocol != "https":
+        if not str(self.endpoint).startswith("https://"):
             raise UnsupportedError(
                 "adlfs asks http:// by account_key or sas_token alone, or with anon=True"
             )
         if os.environ.get(_VARIABLE):
             raise UnsupportedError(f"adlfs would prefer the variable {_VARIABLE} to these options")
-        named = {"account_name": self._require_account(), "account_host": host}
         # None, so that the settings of fsspec have none either.
-        return options | named | {"connection_string": None}
+        return options | {"account_name": self._require_account(), "connection_string": None}
 
     def _require_account(self) -> str:
         if self.account is None:
