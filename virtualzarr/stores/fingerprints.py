@@ -138,8 +138,10 @@ class Pin:
         if pinned is None or not config.verify_sources:
             return
         changes = differences(pinned, current)
-        if not changes and pinned.has_version and not is_comparable(pinned, current):
-            changes = "answers tell its version by something else than before, or no longer"
+        # An answer without a version may be of any, also before those that have one.
+        is_told = is_comparable(pinned, current) if pinned.has_version else not current.has_version
+        if not changes and not is_told:
+            changes = "answers tell its version by something else than before, or only some do"
         if changes:
             message = f"the file changed since it was first read; open it again ({changes})"
             raise SourceChangedError(message, file=uri)
