@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import io
 import json
+import os
 import pickle
 import tarfile
 import traceback
@@ -184,7 +185,7 @@ def test_stores_that_are_read_only(folder):
 
 
 def test_objects_that_are_replaced_while_they_are_read(folder):
-    """Of obstore's stores, each answer tells the entity tag."""
+    """Of obstore's stores, each answer tells its version."""
     store = in_memory(folder)
     file = open_store(store).file("a/c/0/0")
     assert len(file.read(0, 10)) == 10
@@ -327,6 +328,52 @@ def test_compressed_answers_over_http_are_refused(folder, name, encoding):
         else:
             with pytest.raises(SourceError, match="compresses what it sends"):
                 array[...]
+
+
+@pytest.mark.parametrize("name", ["obstore", "zarr object"])
+@pytest.mark.parametrize("told", ["tags", "dates", "weak tags and dates"])
+def test_shards_over_http_are_of_one_version(tmp_path, name, told):
+    """A server without tags tells dates: the shard is replaced once its index was read."""
+    values = [np.arange(800, dtype="i4") + 1, np.arange(800, dtype="i4") + 10001]
+    values[0][700:] = values[1][:100] = 0  # of the one length, with all parts elsewhere
+    shards = []
+    for number, data in enumerate(values):
+        zarr.create_array(tmp_path / str(number), data=data, shards=(800,), chunks=(100,),
+                          compressors=None)  # fmt: skip
+        shards.append((tmp_path / str(number) / "c/0").read_bytes())
+    (tmp_path / "0").rename(tmp_path / "g.zarr")
+    assert len(shards[0]) == len(shards[1])
+    place, reads = tmp_path / "g.zarr/c/0", []
+    os.utime(place, (1_600_000_000,) * 2)
+
+    def replace(request, status, headers, body):
+        if request.path.endswith("c/0") and request.command == "GET":
+            reads.append(request.path)
+            if len(reads) == 1:
+                place.write_bytes(shards[1])
+        if told.startswith("weak"):
+            headers = headers | {"ETag": 'W/"same"'}
+        return status, headers, body
+
+    settings = {"tags": told != "dates", "dates": told != "tags"}
+    with web_server(tmp_path, rewrite=replace, **settings) as server:
+        found = vz.open_array(OVER_HTTP[name](server.url))[150:650:100]
+    assert len(reads) > 2
+    assert any(np.array_equal(found, data[150:650:100]) for data in values)
+
+
+def test_answers_over_http_that_tell_no_version(tmp_path):
+    (tmp_path / "a.bin").write_bytes(bytes(100))
+    with web_server(tmp_path, tags=False, dates=False) as server:
+        file = open_store(over_http(server.url)).file("a.bin")
+        assert file.read(0, 10) == file.tail(10) == bytes(10)
+        server.dates = True
+        with pytest.raises(SourceChangedError, match="only some do"):
+            file.read(0, 10)
+        server.dates = False
+        (tmp_path / "a.bin").write_bytes(bytes(101))
+        with pytest.raises(SourceChangedError, match="size in bytes 100 is now 101"):
+            file.read(0, 10)
 
 
 def over_references(refs):

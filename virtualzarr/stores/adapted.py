@@ -11,7 +11,7 @@ from typing import TypeAlias
 from virtualzarr.errors import SourceNotFoundError
 from virtualzarr.stores.conditional import Replaced, replace_value
 from virtualzarr.stores.files import Buffer, ByteFile
-from virtualzarr.stores.fingerprints import check_length, truncated_error
+from virtualzarr.stores.fingerprints import Fingerprint, check_length, truncated_error
 from virtualzarr.stores.invalidation import notify_change
 from virtualzarr.stores.store import (
     ByteRange,
@@ -47,7 +47,7 @@ class AdaptedStore(ABC):
         self.writable = writable
 
     @abstractmethod
-    def fetch(self, key: str, span: ByteSpan) -> tuple[bytes, str | None] | None:
+    def fetch(self, key: str, span: ByteSpan) -> tuple[bytes, Fingerprint | None] | None:
         """Return bytes of a value, and its version if that is told; None if there is no value."""
 
     @abstractmethod
@@ -107,12 +107,13 @@ class AdaptedStore(ABC):
     def update(self, key: str, change: Change) -> None:
         """Replace a key's value by what `change` makes of it; see `guarantees`."""
         self._check_writable(key)
+
+        def read() -> tuple[bytes | None, str | None]:
+            data, version = self.fetch(key, (0, None)) or (None, None)
+            return data, None if version is None else version.etag
+
         with thread_lock(id(self), key):
-            replace_value(
-                lambda: self.fetch(key, (0, None)) or (None, None),
-                partial(self._change, key),
-                change,
-            )
+            replace_value(read, partial(self._change, key), change)
 
     def _change(self, key: str, data: Buffer | None, replaced: Replaced | None = None) -> None:
         try:
@@ -158,12 +159,12 @@ class AdaptedFile:
     def open(self) -> AbstractContextManager[ByteFile]:  # noqa: D102
         return nullcontext(self)
 
-    def check_tag(self, tag: str | None) -> None:
+    def check_version(self, version: Fingerprint | None) -> None:
         """Refuse an answer of another version; a store that tells none is not asked again."""
 
     def _fetch(self, span: ByteSpan) -> bytes:
         answer = self._store.fetch(self._key, span)
         if answer is None:
             raise SourceNotFoundError("there is no such key", file=self.uri)
-        self.check_tag(answer[1])
+        self.check_version(answer[1])
         return answer[0]

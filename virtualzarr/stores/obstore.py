@@ -7,15 +7,11 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from typing import Any, TypeVar
 
-from virtualzarr.errors import (
-    SourceChangedError,
-    SourceError,
-    SourceNotFoundError,
-    VirtualZarrError,
-)
+from virtualzarr.errors import SourceError, SourceNotFoundError, VirtualZarrError
 from virtualzarr.stores.adapted import AdaptedFile, AdaptedStore, ByteSpan
 from virtualzarr.stores.conditional import UNKNOWN_CODES, ConflictError, Replaced
 from virtualzarr.stores.files import Buffer
+from virtualzarr.stores.fingerprints import Fingerprint, Pin, count_nanoseconds
 from virtualzarr.stores.foreign_errors import NAMED
 from virtualzarr.stores.retry import TransientError, retry_blocking
 
@@ -59,8 +55,8 @@ class ObstoreStore(AdaptedStore):
         self.has_conditions = kind in ("S3Store", "AzureStore", "MemoryStore")
         self._is_web = kind == "HTTPStore"
 
-    def fetch(self, key: str, span: ByteSpan) -> tuple[bytes, str | None] | None:
-        """Return bytes of an object and its entity tag; None if there is no object."""
+    def fetch(self, key: str, span: ByteSpan) -> tuple[bytes, Fingerprint] | None:
+        """Return bytes of an object and its version; None if there is no object."""
         start, stop = span
         byte_range: Any = None
         if start < 0:
@@ -70,12 +66,12 @@ class ObstoreStore(AdaptedStore):
         elif start:
             byte_range = {"offset": start}
 
-        def request() -> tuple[bytes, str | None]:
+        def request() -> tuple[bytes, Fingerprint]:
             options = None if byte_range is None else {"range": byte_range}
             response = self.store.get(self._lead + key, options=options)
             if self._is_web:  # object stores keep the encoding as a note, and send what is stored
                 self._check_encoding(response.attributes, key)
-            return bytes(response.bytes()), response.meta.get("e_tag")
+            return bytes(response.bytes()), _version_of(response.meta)
 
         with suppress(SourceNotFoundError):
             return self._request(lambda: _send_again(request), key)
@@ -193,17 +189,20 @@ class ObstoreStore(AdaptedStore):
 class _PinnedFile(AdaptedFile):
     """An object that must not be replaced between two reads."""
 
-    _tag: str | None = None
+    def __init__(self, store: ObstoreStore, key: str) -> None:
+        super().__init__(store, key)
+        self._pin = Pin()
 
-    def check_tag(self, tag: str | None) -> None:
-        """Compare the entity tag of an answer with that of the first."""
-        if self._tag is None:
-            self._tag = tag
-        if tag != self._tag:
-            raise SourceChangedError(
-                f"the object was replaced while it was read: {self._tag} is now {tag}",
-                file=self.uri,
-            )
+    def check_version(self, version: Fingerprint | None) -> None:
+        """Compare what an answer tells of its version with what the first told."""
+        if version is not None:
+            self._pin.check(self.uri, version)
+
+
+def _version_of(meta: Mapping[str, Any]) -> Fingerprint:
+    # Of an answer over HTTP without a date, obstore says that it is of 1970.
+    date = count_nanoseconds(meta["last_modified"]) or None
+    return Fingerprint(meta["size"], date, meta.get("e_tag") or None)
 
 
 def _send_again(send: Callable[[], T]) -> T:

@@ -45,7 +45,7 @@ class ZarrPythonStore(AdaptedStore):
             self._run(store._open(), "")
         self._lead = f"{path.strip('/')}/" if path.strip("/") else ""
 
-    def fetch(self, key: str, span: ByteSpan) -> tuple[bytes, str | None] | None:
+    def fetch(self, key: str, span: ByteSpan) -> tuple[bytes, None] | None:
         """Return bytes of a value; None if there is none."""
         from zarr.abc.store import OffsetByteRequest, RangeByteRequest, SuffixByteRequest
         from zarr.core.buffer import default_buffer_prototype
