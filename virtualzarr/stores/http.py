@@ -32,7 +32,6 @@ from virtualzarr.stores.fingerprints import (
 from virtualzarr.stores.foreign_errors import is_nobody_there
 from virtualzarr.stores.hedging import Hedge, hedge_of, send_hedged
 from virtualzarr.stores.http_responses import (
-    PAGE_BYTES,
     StatusError,
     check_no_page,
     check_range,
@@ -43,6 +42,7 @@ from virtualzarr.stores.http_responses import (
     parse_content_range,
     quote,
     read_body,
+    read_start,
     seconds_to_rest,
     transient_error,
 )
@@ -158,7 +158,7 @@ class HttpTransport(AsyncTransport):
             check_status(response, url)
             is_part = response.status == 206
             if is_html(response) and not is_part:
-                check_no_page(response, url, await response.content.read(PAGE_BYTES))
+                check_no_page(response, url, await read_start(response))
             size = parse_content_range(response, url)[2] if is_part else content_length(response)
             return Fingerprint.from_headers(response.headers, size)
 
@@ -353,12 +353,12 @@ def _send_with(
     common = {**(options.pop("headers", None) or {}), "Accept-Encoding": "identity"}
     if credential is not None:
         common |= credential.headers
-    for name in ("allow_redirects", "max_redirects", "raise_for_status"):
+    for name in ("allow_redirects", "auto_decompress", "max_redirects", "raise_for_status"):
         options.pop(name, None)
     options.setdefault("timeout", _timeout_of(session))
     sent: Awaitable[Any] = session.request(
         method, _sign(target, credential), headers={**common, **headers},
-        allow_redirects=False, raise_for_status=False, **options,
+        allow_redirects=False, auto_decompress=False, raise_for_status=False, **options,
     )  # fmt: skip
     return sent
 

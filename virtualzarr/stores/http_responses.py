@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import re
+import zlib
+from contextlib import suppress
+from gzip import GzipFile
+from io import BytesIO
 from typing import Any
 
 from virtualzarr.config import config
@@ -17,6 +21,12 @@ _SPAN = re.compile(r"bytes (?:(-?\d{1,19})-(\d{1,19})|\*)/(\d{1,19}|\*)$")
 
 PAGE_BYTES = 512
 """So many bytes tell a web page from other files."""
+
+_NOT_UNDONE = ("br", "zstd")
+"""Encodings that are refused: other libraries would have to say whether they are cut off."""
+
+_GZIP_OR_ZLIB = zlib.MAX_WBITS | 32
+_PIECE = 1 << 20
 
 _IS_PAGE = (
     "the server answered with a web page, as it does where a login is missing or has expired, and "
@@ -155,26 +165,80 @@ def check_no_page(response: Any, url: str, data: bytes) -> None:
     raise SourceError(_IS_PAGE, file=url)
 
 
+async def read_start(response: Any) -> bytes:
+    """Return the first bytes of a body, such as tell a web page."""
+    data: bytes = await response.content.read(PAGE_BYTES)
+    with suppress(zlib.error):  # of what is not compressed
+        return zlib.decompressobj(_GZIP_OR_ZLIB).decompress(data, PAGE_BYTES)
+    return data
+
+
 async def read_body(response: Any, url: str, length: int | None, limit: int | None) -> bytes:
-    """Return the body, which must have the length that is known, and at most limit bytes."""
+    """Return the body, which must have the length that is known, and at most limit bytes.
+
+    Parameters
+    ----------
+    response : aiohttp.ClientResponse
+        To a request with ``auto_decompress=False``: aiohttp does not look whether gzip is cut off.
+    """
     announced = content_length(response)
     if length is not None and announced not in (None, length):
         raise _length_error(url, length, announced)
     if announced is not None:
         content: bytes = await response.read()  # aiohttp reads no more than was announced
         return content
+    encoding = response.headers.get("Content-Encoding", "").lower()
+    if encoding in _NOT_UNDONE:
+        raise SourceError(
+            f"the server compresses what it sends ({encoding}), which it was asked not to", file=url
+        )
+    is_compressed = encoding in ("gzip", "deflate")
     data = bytearray()
     # Counted as it comes, so that no server fills the memory.
     async for part in response.content.iter_any():
         data += part
         if length is None:
-            check_length(url, len(data), limit)
-            config.limits.check("unannounced_bytes", len(data), "bytes of unannounced length")
+            _check_unannounced(url, len(data), None if is_compressed else limit)
         elif len(data) > length:
             raise _length_error(url, length, "more")
     if length is not None and len(data) != length:
         raise _length_error(url, length, len(data))
+    if is_compressed:
+        most = config.limits.unannounced_bytes
+        data = _decompress(bytes(data), encoding, most if limit is None else min(limit, most), url)
+        _check_unannounced(url, len(data), limit)
     return bytes(data)
+
+
+def _check_unannounced(url: str, length: int, limit: int | None) -> None:
+    check_length(url, length, limit)
+    config.limits.check("unannounced_bytes", length, "bytes of unannounced length")
+
+
+def _decompress(data: bytes, encoding: str, most: int, url: str) -> bytearray:
+    """Return what a server has compressed: all of it, or somewhat more than the most it may be."""
+    plain = bytearray()
+    try:
+        if encoding == "gzip":
+            # Which may have several members.
+            with GzipFile(fileobj=BytesIO(data)) as file:
+                while len(plain) <= most and (part := file.read(_PIECE)):
+                    plain += part
+            is_whole = bool(data)
+        else:
+            # Some servers leave out the head of it (RFC 9110, 8.4.1.2).
+            has_head = bool(data) and data[0] & 0xF == zlib.DEFLATED
+            undo = zlib.decompressobj(zlib.MAX_WBITS if has_head else -zlib.MAX_WBITS)
+            plain += undo.decompress(data, most + 1)
+            is_whole = len(plain) > most or (undo.eof and not undo.unused_data)
+    except (EOFError, OSError, zlib.error):
+        is_whole = False
+    if not is_whole:
+        error = SourceError(
+            f"the answer, compressed by {encoding}, is cut off or damaged", file=url
+        )
+        raise TransientError(error, is_broken=True)
+    return plain
 
 
 def _length_error(url: str, length: int, came: object) -> TransientError:
