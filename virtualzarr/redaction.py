@@ -7,6 +7,7 @@ noted in ledgers.
 from __future__ import annotations
 
 import base64
+import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
@@ -398,3 +399,24 @@ def escape_unprintable(text: str) -> str:
     return "".join(
         char if char.isprintable() else char.encode("unicode_escape").decode() for char in text
     )
+
+
+def take_message(error: Exception) -> str:
+    """Return what an error says of a text that cannot be read, and take the text out of the error.
+
+    Errors that come of it have it as their cause, which trackers record: answers of servers may
+    repeat credentials.
+
+    Examples
+    --------
+    >>> error = json.JSONDecodeError("Expecting value", "secret", 0)
+    >>> take_message(error), error.doc
+    ('Expecting value: line 1 column 1 (char 0)', '')
+    """
+    message = str(error)
+    if isinstance(error, json.JSONDecodeError):
+        error.doc = ""
+    elif isinstance(error, UnicodeDecodeError):
+        error.object = b""
+        error.args = (error.encoding, b"", error.start, error.end, error.reason)
+    return message

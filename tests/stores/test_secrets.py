@@ -531,3 +531,26 @@ def test_documents_in_which_credentials_are_repeated(server, monkeypatch, secret
     assert SECRET not in shown(raised.value)
     server.rewrite = None
     assert np.array_equal(vz.open(url, storage_options=login)[...], DATA)
+
+
+BROKEN, BINARY = b'{"a": no JSON, for %s', b'{"a": "\xff", "b": "%s"}'
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [(name, text) for name in ("a.json", "a.zarr", "list.json") for text in (BROKEN, BINARY)]
+    + [("list.txt", BINARY), ("list.csv", BINARY)],
+)
+def test_what_cannot_be_parsed_is_in_no_error(server, monkeypatch, name, text):
+    """Exceptions of parsers, which are the causes of ours, have all of the text."""
+    monkeypatch.setenv("SENT", SECRET)
+    login = {"credentials": {f"{server.url}/private": {"bearer": "env:SENT"}}}
+    server.rewrite = lambda request, *answer: (
+        200, {"Content-Type": "text/plain"}, text % request.headers["Authorization"].encode()
+    )  # fmt: skip
+    read = vz.read_listing if name.startswith("list") else vz.open
+    with pytest.raises(VirtualZarrError) as raised:
+        read(f"{server.url}/private/{name}", storage_options=login)
+    assert SECRET not in shown(raised.value)
+    causes = [raised.value.__cause__, raised.value.__context__]
+    assert SECRET not in repr([getattr(cause, "object", None) for cause in causes])

@@ -8,6 +8,7 @@ import numpy as np
 
 from virtualzarr.codecs.core.base import ArrayBytes, Block, Buffer, ChunkSpec, as_u1
 from virtualzarr.codecs.core.scratch import allocate
+from virtualzarr.redaction import take_message
 
 
 class _Vlen(ArrayBytes):
@@ -69,7 +70,7 @@ class VlenUtf8(_Vlen):
         try:
             return raw.decode()
         except UnicodeDecodeError as error:
-            raise self.error(f"an element is not UTF-8 ({error})") from error
+            raise self.error(f"an element is not UTF-8 ({take_message(error)})") from error
 
     def _raw(self, value: Any) -> bytes:
         if isinstance(value, str):

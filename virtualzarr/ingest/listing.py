@@ -17,6 +17,7 @@ from virtualzarr.errors import SourceError, UnsupportedError, import_optional
 from virtualzarr.ingest.stac_links import find_stac_assets, is_stac
 from virtualzarr.ingest.versions import Version
 from virtualzarr.keywords import strict_keywords
+from virtualzarr.redaction import take_message
 from virtualzarr.stores.files import is_url, open_file
 from virtualzarr.stores.fingerprints import Fingerprint, to_nanoseconds
 from virtualzarr.stores.location import Location
@@ -161,7 +162,8 @@ def _parse_json(data: bytes, location: Location) -> Any:
     try:
         document = json.loads(data)
     except (ValueError, RecursionError) as error:
-        raise SourceError(f"the document is no JSON: {error}", file=location.uri) from error
+        message = take_message(error)
+        raise SourceError(f"the document is no JSON: {message}", file=location.uri) from error
     if not isinstance(document, dict):
         raise SourceError("the document is no JSON object", file=location.uri)
     return document
@@ -171,6 +173,7 @@ def _read_names(data: bytes, location: Location) -> Iterator[tuple[str, Version 
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
+        take_message(error)
         raise UnsupportedError("the listing is no text", file=location.uri) from error
     for number, line in enumerate(text.splitlines(), 1):
         if not line:
@@ -253,7 +256,8 @@ def _read_csv(data: bytes, names: Sequence[str] | None, location: Location) -> I
         with io.TextIOWrapper(raw, encoding="utf-8-sig", newline="") as text:
             yield from csv.DictReader(text, names, strict=True)
     except (OSError, EOFError, zlib.error, UnicodeDecodeError, csv.Error) as error:
-        raise SourceError(f"the table is damaged: {error}", file=location.uri) from error
+        message = take_message(error)
+        raise SourceError(f"the table is damaged: {message}", file=location.uri) from error
 
 
 def _read_parquet(location: Location) -> Iterator[_Row]:

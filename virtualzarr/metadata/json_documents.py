@@ -10,6 +10,7 @@ from typing import Any
 from grids import GridError
 from virtualzarr.errors import CodecError, MetadataError, UnsupportedError
 from virtualzarr.errors import short as short
+from virtualzarr.redaction import take_message
 
 MAX_NDIM = 64
 MAX_EXTENT = 2**63 - 1
@@ -32,17 +33,14 @@ def loads_json(data: bytes | str) -> Any:
         text = data if isinstance(data, str) else bytes(data).decode("utf-8-sig")
         return json.loads(text, object_pairs_hook=_object)
     except UnicodeDecodeError as error:
-        message, error.object = f"the document is not UTF-8 text: {error}", b""
-        raise MetadataError(message) from error
+        message = take_message(error)
+        raise MetadataError(f"the document is not UTF-8 text: {message}") from error
     except RecursionError as error:
         raise MetadataError("the JSON document is nested too deeply") from error
     except MetadataError:
         raise
     except ValueError as error:  # also an integer with more digits than Python converts
-        # Causes are recorded: the page of a server in place of a document may repeat credentials.
-        if isinstance(error, json.JSONDecodeError):
-            error.doc = ""
-        raise MetadataError(f"the document is not JSON: {error}") from error
+        raise MetadataError(f"the document is not JSON: {take_message(error)}") from error
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from virtualzarr.codecs.core.base import ArrayBytes, Block, Buffer, ChunkSpec, a
 from virtualzarr.codecs.core.scratch import allocate
 from virtualzarr.codecs.vlen import VlenBytes
 from virtualzarr.errors import import_optional
+from virtualzarr.redaction import take_message
 
 
 class VlenArray(VlenBytes):
@@ -127,7 +128,7 @@ class Json(_NestedList):
         try:
             return json.loads(raw.decode(self._encoding))
         except (ValueError, RecursionError) as error:
-            raise self.error(f"the data are not JSON ({error})") from error
+            raise self.error(f"the data are not JSON ({take_message(error)})") from error
 
     def _dump(self, items: list[Any]) -> bytes:
         names = ("skipkeys", "ensure_ascii", "check_circular", "allow_nan", "sort_keys", "indent")

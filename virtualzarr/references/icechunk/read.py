@@ -20,6 +20,7 @@ from virtualzarr.hierarchy.group import Group
 from virtualzarr.hierarchy.open_node import open_group
 from virtualzarr.ingest.detect import is_session
 from virtualzarr.manifest import Manifest, Source, Sources
+from virtualzarr.redaction import take_message
 from virtualzarr.references.icechunk import bindings
 from virtualzarr.references.icechunk.manifests import Checksums, read_checksums
 from virtualzarr.references.icechunk.session_store import SessionStore
@@ -84,6 +85,7 @@ def open_repository(location: Location) -> Group | Array:
     try:
         texts = {key: value.decode() for key, value in documents.items()}
     except UnicodeDecodeError as error:
+        take_message(error)
         raise MetadataError("a document is no text in UTF-8", file=uri) from error
     hierarchy: Hierarchy = read_hierarchy(texts, _no_reference)
     for wrong in hierarchy.errors.values():

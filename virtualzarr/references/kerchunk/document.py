@@ -12,6 +12,7 @@ import numpy as np
 
 from virtualzarr.config import config
 from virtualzarr.errors import BadReferenceError, MissingDependencyError
+from virtualzarr.redaction import take_message
 from virtualzarr.references.kerchunk.bytescan import MARGIN, Text
 from virtualzarr.references.kerchunk.compressed import GZIP, ZSTD
 from virtualzarr.references.kerchunk.fingerprints import Fingerprints
@@ -168,7 +169,7 @@ def _loads(data: bytes) -> Mapping[str, Any]:
     except RecursionError as error:
         raise BadReferenceError("the JSON is nested too deeply for a reference file") from error
     except ValueError as error:
-        raise BadReferenceError(f"not a JSON document: {error}") from error
+        raise BadReferenceError(f"not a JSON document: {take_message(error)}") from error
     if not isinstance(document, dict):
         raise BadReferenceError(f"the document is a JSON {type(document).__name__}, not an object")
     return document
