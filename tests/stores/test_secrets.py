@@ -20,11 +20,17 @@ from tests.stores.test_credentials import shown
 from virtualzarr.dataset.arrivals import list_folder
 from virtualzarr.dataset.open_storage import open_storage
 from virtualzarr.dataset.operations import RefusedError, UnreachableError
-from virtualzarr.errors import AccessError, PublishError, SourceError, VirtualZarrError
+from virtualzarr.errors import (
+    AccessError,
+    PublishError,
+    SourceChangedError,
+    SourceError,
+    VirtualZarrError,
+)
 from virtualzarr.integrations.dask import to_dask
 from virtualzarr.stores import FsspecStore
 from virtualzarr.stores.credentials import FILE_VARIABLE, split_url
-from virtualzarr.stores.files import RemoteFile
+from virtualzarr.stores.files import Fingerprint, RemoteFile
 from virtualzarr.stores.location import Location
 from virtualzarr.stores.obstore import ObstoreStore
 
@@ -554,3 +560,73 @@ def test_what_cannot_be_parsed_is_in_no_error(server, monkeypatch, name, text):
     assert SECRET not in shown(raised.value)
     causes = [raised.value.__cause__, raised.value.__context__]
     assert SECRET not in repr([getattr(cause, "object", None) for cause in causes])
+
+
+@pytest.mark.parametrize(("names", "told"), LOGINS)
+@pytest.mark.parametrize("header", ["ETag", "Last-Modified"])
+def test_versions_in_which_credentials_are_repeated(
+    server, tmp_path, monkeypatch, names, told, header
+):
+    """In errors, in what is published, and in pickles; what is left tells versions apart."""
+    monkeypatch.setenv("SENT", f"{SECRET}+/")
+    monkeypatch.setenv("COOKIES", f"a=b; session={SECRET}+/")
+    monkeypatch.setenv("BASIC", f"Basic {BASIC}")
+    monkeypatch.setenv("QUERY", f"sv=1&sig={SECRET}%2B%2F")
+    version = 0
+    server.rewrite = lambda request, status, headers, body: (
+        status, headers | {"ETag": None, header: f'"{told} no. {version}"'}, body
+    )  # fmt: skip
+    url = f"{server.url}/private"
+    for uri, options in (
+        (url, {"credentials": {url: names}}),
+        (url, {"headers": {"Authorization": f"Bearer {told}"}}),
+        (url.replace("//", f"//me:{quote(told, safe='')}@"), {}),
+    ):
+        version = 1
+        group = vz.open(f"{uri}/a.h5", storage_options=options)
+        assert np.array_equal(group["v"][...], DATA)
+        without_options = vz.virtualize(f"{uri}/a.h5", storage_options=options)
+        source = without_options["v"].manifest.sources[0]
+        assert told not in f"{source!r} {source.etag}"
+        if uri == url:
+            without_options.publish(tmp_path / "refs.json", overwrite=True)
+            published = vz.open(tmp_path / "refs.json", storage_options=options, allowed=server.url)
+            assert np.array_equal(published["v"][...], DATA)
+            assert told not in (tmp_path / "refs.json").read_text()
+            assert SECRET not in (tmp_path / "refs.json").read_text()
+        version = 2
+        noted = Fingerprint(None, None, f'"{told} no. 1"')
+        for work in (
+            lambda group=group: group["v"][...],
+            lambda uri=uri, options=options, noted=noted: RemoteFile(
+                Location.of(f"{uri}/a.h5", options), noted
+            ).read(0, 4),
+        ):
+            with pytest.raises(SourceChangedError) as raised:
+                work()
+            assert "***" in raised.value.message
+            assert told not in shown(raised.value)
+            assert SECRET not in shown(raised.value)
+
+
+def test_versions_of_objects_in_which_credentials_are_repeated(server):
+    obstore = pytest.importorskip("obstore")
+    version = 0
+
+    def repeat(request, status, headers, body):
+        nonlocal version
+        version += 1
+        told = request.headers["Authorization"]
+        return status, headers | {"ETag": f'"{told} no. {version}"', "Connection": "close"}, body
+
+    server.rewrite = repeat
+    headers = {"Authorization": f"Bearer {SECRET}-{SECRET}"}
+    store = obstore.store.HTTPStore.from_url(
+        f"{server.url}/private",
+        client_options={"allow_http": True, "default_headers": headers},
+    )
+    file = ObstoreStore(store).file("a.h5")
+    file.read(0, 4)
+    with pytest.raises(SourceChangedError) as raised:
+        file.read(0, 4)
+    assert SECRET not in shown(raised.value)

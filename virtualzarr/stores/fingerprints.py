@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
@@ -12,6 +12,7 @@ from typing import Any, Self
 
 from virtualzarr.config import config
 from virtualzarr.errors import SourceChangedError, SourceError, SourceNotFoundError
+from virtualzarr.redaction import hide_known
 from virtualzarr.stores.foreign_errors import hide_requests
 from virtualzarr.stores.forks import ForkSafeLock
 
@@ -93,6 +94,23 @@ class Fingerprint:
         if self.strong_tag is not None:
             return replace(self, size=size)
         return replace(self, size=size, etag=f'W/"{self.size}-{self.etag or ""}"')
+
+    def without(self, secrets: Collection[str]) -> Fingerprint:
+        """Return it without secrets that a server repeats in the tag: versions are published.
+
+        What is left of the tag is a weak one, so that dates are compared, too.
+
+        Examples
+        --------
+        >>> Fingerprint(3, 5, '"for ABCDEFGH, 1"').without(["ABCDEFGH"])
+        Fingerprint(size=3, mtime_ns=5, etag='W/"for ***, 1"', not_after_ns=None)
+        """
+        if self.etag is None or not secrets:
+            return self
+        hidden = hide_known(self.etag, secrets)
+        if hidden == hide_known(self.etag, ()):
+            return self
+        return replace(self, etag=f"W/{hidden.removeprefix('W/')}")
 
     @property
     def strong_tag(self) -> str | None:

@@ -322,7 +322,7 @@ class Connection:
         try:
             return self._retry(lambda transport: work(transport.fs), uri, renewals)
         except Exception as error:
-            self._hide(error, uri)
+            self.hide(error, uri)
             raise
 
     def _retry(self, work: Callable[[Transport], T], uri: str, renewals: int | None = None) -> T:
@@ -379,7 +379,8 @@ class Connection:
     ) -> Answer:
         """Return bytes of a file, and what tells of which version they are. Raises as `call`."""
         with self._errors(uri):
-            return self._retry(lambda transport: transport.fetch(path, start, stop, limit), uri)
+            answer = self._retry(lambda transport: transport.fetch(path, start, stop, limit), uri)
+            return self._clean([answer], uri)[0]
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop | None:
@@ -395,13 +396,15 @@ class Connection:
         self, path: str, uri: str, start: int, stop: int | None, limit: int | None
     ) -> Answer:
         """Do what `fetch` does in the event loop."""
-        return await self._ask_in_loop(
+        answer: Answer = await self._ask_in_loop(
             lambda transport: transport.fetch_in_loop(path, start, stop, limit), uri
         )
+        return self._clean([answer], uri)[0]
 
     async def fingerprint_in_loop(self, path: str, uri: str) -> Fingerprint:
         """Do what `fingerprint` does in the event loop."""
-        return await self._ask_in_loop(lambda transport: transport.fingerprint_in_loop(path), uri)
+        ask = self._ask_in_loop(lambda transport: transport.fingerprint_in_loop(path), uri)
+        return (await ask).without(self._secrets_of(uri))
 
     async def _ask_in_loop(self, ask: Callable[[AsyncTransport], Awaitable[T]], uri: str) -> T:
         try:
@@ -428,12 +431,14 @@ class Connection:
     ) -> Sequence[Answer]:
         """Return several ranges of a file, as `fetch` does."""
         with self._errors(uri):
-            return self._retry(lambda transport: transport.fetch_many(path, ranges), uri)
+            answers = self._retry(lambda transport: transport.fetch_many(path, ranges), uri)
+            return self._clean(answers, uri)
 
     def fingerprint(self, path: str, uri: str) -> Fingerprint:
         """Return a file's fingerprint as it is now. Raises as `call`."""
         with self._errors(uri):
-            return self._retry(lambda transport: transport.fingerprint(path), uri)
+            version = self._retry(lambda transport: transport.fingerprint(path), uri)
+            return version.without(self._secrets_of(uri))
 
     def entries(self, path: str, uri: str) -> list[Entry]:
         """Return what is in a folder, as it is now. Raises as `call`."""
@@ -457,7 +462,7 @@ class Connection:
         try:
             self._retry(lambda transport: transport.put(path, local, has_folders=has_folders), uri)
         except Exception as error:
-            self._hide(error, uri)
+            self.hide(error, uri)
             raise
 
     def find(self, pattern: str, uri: str) -> list[str]:
@@ -482,12 +487,12 @@ class Connection:
         try:
             yield
         except VirtualZarrError as error:
-            self._hide(error, uri)
+            self.hide(error, uri)
             # The transport names the path in its file system, or nothing: callers know the URI.
             error.file = uri
             raise
         except Exception as error:
-            self._hide(error, uri)
+            self.hide(error, uri)
             raise self._explain(error, uri) from error
 
     def _explain(self, error: Exception, uri: str) -> SourceError:
@@ -501,9 +506,16 @@ class Connection:
             explained.message += f": {advice}"
         return explained
 
-    def _hide(self, error: Exception, uri: str) -> None:
+    def hide(self, error: Exception, uri: str) -> None:
         """Take out of an error what was sent, and what of it the service repeats."""
-        hide_requests(error, secrets_of(self.location.storage_options, uri))
+        hide_requests(error, self._secrets_of(uri))
+
+    def _clean(self, answers: Sequence[Answer], uri: str) -> list[Answer]:
+        secrets = self._secrets_of(uri)
+        return [(data, version and version.without(secrets)) for data, version in answers]
+
+    def _secrets_of(self, uri: str) -> frozenset[str]:
+        return secrets_of(self.location.storage_options, uri)
 
 
 if hasattr(os, "register_at_fork"):

@@ -8,6 +8,7 @@ from contextlib import suppress
 from typing import Any, TypeVar
 
 from virtualzarr.errors import SourceError, SourceNotFoundError, VirtualZarrError
+from virtualzarr.redaction import find_secrets
 from virtualzarr.stores.adapted import AdaptedFile, AdaptedStore, ByteSpan
 from virtualzarr.stores.conditional import UNKNOWN_CODES, ConflictError, Replaced
 from virtualzarr.stores.files import Buffer
@@ -54,6 +55,7 @@ class ObstoreStore(AdaptedStore):
         kind = type(store).__name__
         self.has_conditions = kind in ("S3Store", "AzureStore", "MemoryStore")
         self._is_web = kind == "HTTPStore"
+        self._secrets = _find_secrets(store)
 
     def fetch(self, key: str, span: ByteSpan) -> tuple[bytes, Fingerprint] | None:
         """Return bytes of an object and its version; None if there is no object."""
@@ -71,7 +73,7 @@ class ObstoreStore(AdaptedStore):
             response = self.store.get(self._lead + key, options=options)
             if self._is_web:  # object stores keep the encoding as a note, and send what is stored
                 self._check_encoding(response.attributes, key)
-            return bytes(response.bytes()), _version_of(response.meta)
+            return bytes(response.bytes()), _version_of(response.meta).without(self._secrets)
 
         with suppress(SourceNotFoundError):
             return self._request(lambda: _send_again(request), key)
@@ -197,6 +199,17 @@ class _PinnedFile(AdaptedFile):
         """Compare what an answer tells of its version with what the first told."""
         if version is not None:
             self._pin.check(self.uri, version)
+
+
+def _find_secrets(store: Any) -> frozenset[str]:
+    """Return what a store sends that a server may repeat in entity tags, as far as it tells."""
+    headers = (getattr(store, "client_options", None) or {}).get("default_headers", {})
+    texts = {
+        name: value.decode("latin1") if isinstance(value, bytes) else value
+        for name, value in headers.items()
+    }
+    options = getattr(store, "config", None) or {}
+    return find_secrets({**options, "headers": texts}, str(getattr(store, "url", "")))
 
 
 def _version_of(meta: Mapping[str, Any]) -> Fingerprint:

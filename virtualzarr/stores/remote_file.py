@@ -279,10 +279,14 @@ class RemoteFile:
             current = self.connection.fingerprint(self.path, self.uri)
         if current is None:
             return
-        fingerprints.check_unchanged(self.uri, self.fingerprint, current)
-        fingerprints.check_told(self.uri, self.fingerprint, current)
-        if not current.is_empty:
-            self.version.check(self.uri, current)
+        try:
+            fingerprints.check_unchanged(self.uri, self.fingerprint, current)
+            fingerprints.check_told(self.uri, self.fingerprint, current)
+            if not current.is_empty:
+                self.version.check(self.uri, current)
+        except SourceChangedError as error:
+            self.connection.hide(error, self.uri)  # of tags that were noted by others
+            raise
 
     def read_into(self, start: int, out: memoryview) -> None:  # noqa: D102
         out[:] = self.read(start, start + out.nbytes)
