@@ -311,14 +311,90 @@ def test_local_files_that_are_written_to_in_place_while_they_are_read(
     assert found == {1}  # as it was written to no more
 
 
-def test_equal_references_have_equal_pickles(tmp_path):
-    """What was read is not in them: names of tasks follow from them."""
+def of_xarray(opened):
+    xarray = pytest.importorskip("xarray")
+    return xarray.open_dataset(opened, engine="virtualzarr")
+
+
+PICKLED = {
+    "array": (lambda target: vz.open(target)["v"], lambda array: array),
+    "group": (vz.open, lambda group: group["v"]),
+    "dataset": (of_xarray, lambda dataset: dataset["v"]),
+    "virtual": (lambda target: vz.open_virtual_dataset(target), lambda dataset: dataset["v"]),
+}
+
+
+@pytest.mark.parametrize("place", ["remote", "local"])
+@pytest.mark.parametrize("kind", PICKLED)
+def test_pickles_are_of_the_version_that_was_read(tmp_path, place, kind):
+    """In this process and in others, of which unpickling without the first one is an image."""
+    path, (open_it, take) = tmp_path / "a.h5", PICKLED[kind]
+    write_hdf5(path, 1, OLD)
+    with web_server(tmp_path) as server:
+        vz.virtualize(f"{server.url}/a.h5" if place == "remote" else path).publish(
+            tmp_path / "refs.json"
+        )
+        forget_versions(tmp_path / "refs.json")
+        opened = open_it(tmp_path / "refs.json")
+        unread = pickle.dumps(opened)
+        assert set(np.unique(np.asarray(take(opened)[:2]))) == {1}
+        pickled = pickle.dumps(opened)
+        del opened
+        assert len(pickled) < len(unread) + 2000
+        write_hdf5(path, 2, NEW)
+        with pytest.raises(SourceChangedError):
+            np.asarray(take(pickle.loads(pickled))[2:])
+        with pytest.raises(SourceChangedError):
+            np.asarray(take(pickle.loads(pickle.dumps(pickle.loads(pickled))))[2:])
+        assert set(np.unique(np.asarray(take(pickle.loads(unread))[2:]))) == {2}
+        write_hdf5(path, 1, OLD)
+        assert set(np.unique(np.asarray(take(pickle.loads(pickled))[2:]))) == {1}
+
+
+def test_pickles_of_sources_without_a_document(tmp_path):
+    write_npy(tmp_path / "a.npy", 1, OLD)
+    with web_server(tmp_path) as server:
+        metadata = vz.create_array(
+            {}, shape=(12, 40), dtype="i4", chunks=(6, 40), compressors=[]
+        ).metadata
+        files, offsets = Sources([Source(f"{server.url}/a.npy")]), [[128], [128 + 4 * 6 * 40]]
+        manifest = Manifest((2, 1), files, np.zeros((2, 1), int), np.array(offsets), 4 * 6 * 40)
+        array = vz.Array.from_manifest(metadata, manifest, "v")
+        assert (array[:6] == 1).all()
+        write_npy(tmp_path / "a.npy", 2, NEW)
+        with pytest.raises(SourceChangedError):
+            pickle.loads(pickle.dumps(array))[6:]
+
+
+def test_pickles_have_the_versions_of_their_own_files_alone(tmp_path):
+    """A document may name a million, of which a task of dask gets a few."""
+    refs = {}
+    for number in range(50):
+        write_hdf5(tmp_path / f"{number}.h5", 1, OLD)
+        vz.virtualize(tmp_path / f"{number}.h5").publish(tmp_path / "refs.json", overwrite=True)
+        forget_versions(tmp_path / "refs.json")
+        parts = json.loads((tmp_path / "refs.json").read_text())["refs"]
+        refs |= {key.replace("v/", f"v{number}/"): value for key, value in parts.items()}
+    (tmp_path / "all.json").write_text(json.dumps({"version": 1, "refs": refs}))
+    group = vz.open(tmp_path / "all.json")
+    unread = len(pickle.dumps(group["v0"]))
+    for number in range(50):
+        assert (group[f"v{number}"][...] == 1).all()
+    assert len(pickle.dumps(group["v0"])) < unread + 200
+
+
+def test_equal_references_have_equal_names_of_tasks(tmp_path):
+    """What was read is not in them."""
+    dask_base = pytest.importorskip("dask.base")
     write_hdf5(tmp_path / "a.h5", 1, OLD)
     vz.virtualize(tmp_path / "a.h5").publish(tmp_path / "refs.json")
     forget_versions(tmp_path / "refs.json")
     one, other = (vz.open(tmp_path / "refs.json")["v"] for _ in range(2))
-    one[...]
     assert pickle.dumps(one) == pickle.dumps(other)
+    one[...]
+    assert dask_base.tokenize(one) == dask_base.tokenize(other)
+    assert to_dask(one).name == to_dask(other).name
+    assert dask_base.tokenize(one) != dask_base.tokenize(one.lazy[1:])
     assert (pickle.loads(pickle.dumps(one))[...] == 1).all()
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -27,6 +27,7 @@ from virtualzarr.stores.files import (
     RemoteFile,
     is_url,
 )
+from virtualzarr.stores.fingerprints import Fingerprint, take_along
 
 
 @dataclass(slots=True, eq=False)
@@ -144,8 +145,18 @@ class ManifestChunks:
         return error
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Open files cannot be pickled.
-        return ManifestChunks, (self.manifest,)
+        # Open files cannot be pickled; what was read of them goes along where it is not noted.
+        read = {
+            row: version
+            for row, pin in self._pins.items()
+            if (version := take_along(pin)) is not None
+            and (source := self.manifest.sources[row]).pins is None
+            and not source.fingerprint.has_version
+        }
+        return ManifestChunks, (self.manifest,), read or None
+
+    def __setstate__(self, read: Mapping[int, Fingerprint]) -> None:
+        self._pins = {row: Pin(version) for row, version in read.items()}
 
     def _file(self, row: int) -> ByteFile:
         file = self._files.get(row)

@@ -162,6 +162,9 @@ class Sliceable:
         # Of which dask makes chunks of a size that it is asked for.
         self.chunks, self.shards = array.chunks, array.shards
 
+    def __dask_tokenize__(self) -> Any:
+        return self.array.__dask_tokenize__()
+
     def __getitem__(self, key: Any) -> Any:
         """Read a selection."""
         return select(self.array, key)

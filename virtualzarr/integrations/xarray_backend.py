@@ -425,6 +425,9 @@ class BackendArrayWrapper(BackendArray):
         # By this mark xarray's writers know text without looking at it.
         self.dtype = array.dtype if kind is None else np.dtype("O", metadata={"element_type": kind})
 
+    def __dask_tokenize__(self) -> Any:
+        return self._array.__dask_tokenize__()
+
     def __getitem__(self, key: indexing.ExplicitIndexer) -> Any:
         """Read what xarray's indexer names."""
         # xarray names three kinds of selections; ours are `vindex`, `oindex` and plain slices, so

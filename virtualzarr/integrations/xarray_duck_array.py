@@ -60,6 +60,9 @@ class VirtualDuckArray(indexing.ImplicitToExplicitIndexingAdapter, NDArrayOperat
     def __reduce__(self) -> tuple[Any, ...]:
         return VirtualDuckArray, (self.array, self.meaning, self.packed)
 
+    def __dask_tokenize__(self) -> tuple[Any, ...]:
+        return self.array.__dask_tokenize__(), repr(self.meaning), repr(self.packed)
+
     def __deepcopy__(self, memo: Any) -> VirtualDuckArray:
         return self.like(self.array)  # which never changes
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from operator import is_
 from typing import Any, overload
 from weakref import ref
@@ -16,7 +16,7 @@ from virtualzarr.errors import UnsupportedError
 from virtualzarr.redaction import hide_in_url
 from virtualzarr.stores.archive import MemberChecksums
 from virtualzarr.stores.files import Fingerprint, take_fingerprint
-from virtualzarr.stores.fingerprints import Pin, Pins, check_unchanged
+from virtualzarr.stores.fingerprints import Pin, Pins, check_unchanged, take_along
 from virtualzarr.stores.location import Location
 
 
@@ -72,6 +72,18 @@ class Source:
     def __repr__(self) -> str:
         version = f"size={self.size}, mtime_ns={self.mtime_ns}, etag={self.etag!r}"
         return f"Source(uri={hide_in_url(self.uri)!r}, {version})"
+
+    def __getstate__(self) -> tuple[Any, ...]:
+        read = None if self.pins is None else take_along(self.pins.get(self.uri))
+        state = tuple(getattr(self, name) for name in _FIELDS)
+        return state if read is None else (*state, read)
+
+    def __setstate__(self, state: tuple[Any, ...]) -> None:
+        for name, value in zip(_FIELDS, state, strict=False):
+            object.__setattr__(self, name, value)
+        if self.pins is not None and len(state) > len(_FIELDS):
+            # Who reads it elsewhere, or here by a copy, reads the same version, or nothing.
+            self.pins.setdefault(self.uri, Pin(state[-1]))
 
     @classmethod
     def from_file(
@@ -161,6 +173,9 @@ class Source:
     def is_inline(self) -> bool:
         """Whether the bytes are here and not in a file."""
         return self.data is not None
+
+
+_FIELDS = tuple(each.name for each in fields(Source))
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
@@ -24,6 +26,7 @@ _LABELS = {"size": "size in bytes", "mtime_ns": "modification time in ns", "etag
 _SECOND = 10**9
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _pinning = ForkSafeLock()
+_are_left_out: ContextVar[bool] = ContextVar("_are_left_out", default=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,8 +143,8 @@ class Pin:
 
     __slots__ = ("fingerprint", "index_read_at")
 
-    def __init__(self) -> None:
-        self.fingerprint: Fingerprint | None = None
+    def __init__(self, fingerprint: Fingerprint | None = None) -> None:
+        self.fingerprint = fingerprint
         self.index_read_at: float | None = None
 
     def check(self, uri: str, current: Fingerprint) -> None:
@@ -172,11 +175,26 @@ class Pins(dict[str, Pin]):
     """
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Whoever unpickles it finds its own versions, and pickles of equal references are equal.
+        # Sources take along their own versions: a document may name very many others.
         return Pins, ()
 
     def __deepcopy__(self, memo: object) -> Self:
         return self
+
+
+def take_along(pin: Pin | None) -> Fingerprint | None:
+    """Return the version of a file that a pickle has, if one has been read."""
+    return None if pin is None or _are_left_out.get() else pin.fingerprint
+
+
+@contextmanager
+def without_read_versions() -> Iterator[None]:
+    """Have pickles not depend on what has been read, within a with statement."""
+    token = _are_left_out.set(True)
+    try:
+        yield
+    finally:
+        _are_left_out.reset(token)
 
 
 @lru_cache(maxsize=256)  # files of one archive have the dates of a few uploads
