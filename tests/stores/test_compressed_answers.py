@@ -32,6 +32,7 @@ def squeeze_in_members(data):
 SQUEEZERS = {
     "gzip": ("gzip", gzip.compress),
     "GZIP": ("GZIP", gzip.compress),
+    "x-gzip": ("x-gzip", gzip.compress),
     "members": ("gzip", squeeze_in_members),
     "deflate": ("deflate", zlib.compress),
     "raw deflate": ("deflate", squeeze_raw),

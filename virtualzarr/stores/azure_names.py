@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from virtualzarr.errors import UnsupportedError
+from virtualzarr.errors import UnsupportedError, error_context
 
 _PROTOCOLS = ("az://", "abfs://", "abfss://")
 _VARIABLE = "AZURE_STORAGE_CONNECTION_STRING"
@@ -193,6 +193,23 @@ def resolve_azure(url: str, options: Mapping[str, Any]) -> AzureNames:
     plain = f"{protocol}://{container}{slash}{path}"
     named = None if endpoint is None else str(endpoint)
     return AzureNames(plain, container, account, named, others, has_string)
+
+
+def at_hosts_of_azure(uri: str, options: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    """Return URL and options by which adlfs asks the hosts that the links of a chain name."""
+    links = uri.split("::")
+    for number, link in enumerate(links):
+        if not is_azure(link):
+            continue
+        protocol = link.partition("://")[0]
+        # As fsspec has it: the first link has all options, and each its own under its protocol.
+        own = dict(options.pop(protocol, None) or {})
+        with error_context(file=link):
+            names = resolve_azure(link, own if number else own | options)
+            given = names.for_adlfs()
+        links[number] = names.url
+        options = {**options, protocol: given} if number else given
+    return "::".join(links), options
 
 
 def _take_members(options: dict[str, Any]) -> tuple[dict[str, str], bool]:

@@ -15,12 +15,11 @@ from virtualzarr.errors import (
     SourceError,
     UnsupportedError,
     VirtualZarrError,
-    error_context,
 )
 from virtualzarr.stores.access import describe_access, login_of
 from virtualzarr.stores.archive_members import open_members
 from virtualzarr.stores.async_transport import AsyncTransport
-from virtualzarr.stores.azure_names import is_azure, name_like, resolve_azure
+from virtualzarr.stores.azure_names import at_hosts_of_azure, is_azure, name_like
 from virtualzarr.stores.credential_providers import (
     Credential,
     Provider,
@@ -98,7 +97,7 @@ def filesystem(location: Location, credential: Credential | None = None) -> tupl
             "without it, with virtualzarr.config.disk_cache",
             file=uri,
         )
-    asked, options = _at_hosts_of_azure(uri, options)
+    asked, options = at_hosts_of_azure(uri, options)
     if _is_s3(uri):
         options = with_region(without_own_retries(options))
     if is_web(uri) and "::" not in uri:
@@ -126,23 +125,6 @@ def _url_to_fs(uri: str, options: Mapping[str, Any]) -> tuple[Any, str]:
 
     fs, path = fsspec.core.url_to_fs(uri, **options)
     return fs, path
-
-
-def _at_hosts_of_azure(uri: str, options: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-    """Return URL and options by which adlfs asks the hosts that the links of a chain name."""
-    links = uri.split("::")
-    for number, link in enumerate(links):
-        if not is_azure(link):
-            continue
-        protocol = link.partition("://")[0]
-        # As fsspec has it: the first link has all options, and each its own under its protocol.
-        own = dict(options.pop(protocol, None) or {})
-        with error_context(file=link):
-            names = resolve_azure(link, own if number else own | options)
-            given = names.for_adlfs()
-        links[number] = names.url
-        options = {**options, protocol: given} if number else given
-    return "::".join(links), options
 
 
 def _is_s3(uri: str) -> bool:

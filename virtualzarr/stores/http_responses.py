@@ -187,7 +187,8 @@ async def read_body(response: Any, url: str, length: int | None, limit: int | No
     if announced is not None:
         content: bytes = await response.read()  # aiohttp reads no more than was announced
         return content
-    encoding = response.headers.get("Content-Encoding", "").lower()
+    # An old name of gzip begins with x- (RFC 9110, 8.4.1.3).
+    encoding = response.headers.get("Content-Encoding", "").lower().removeprefix("x-")
     if encoding in _NOT_UNDONE:
         raise SourceError(
             f"the server compresses what it sends ({encoding}), which it was asked not to", file=url
