@@ -73,7 +73,7 @@ def test_commits_and_a_vacuum(storage):
     with pytest.raises(NodeExistsError):
         storage.run(create())
     assert read_rows(storage) == [0, 1, 10, 11, 12, 13, 14]
-    assert {*storage.list_top()} == {"head", "segments"}
+    assert {*storage.list_top()} == {"head", "segments/"}
     storage.put_root(b"{}")
     report = storage.run(vacuum(storage.run(read_head())))
     assert report.deleted == ()
@@ -694,3 +694,56 @@ def test_creations_after_which_all_is_denied(status, is_stored, is_refused, tmp_
         with pytest.raises(CommitUnknownError):
             vz.create_dataset("s3://bucket/feed", tmp_path / "0.h5", "time", **access)
         assert ("bucket/feed/head" in server.objects) is is_stored
+
+
+@pytest.mark.parametrize("ending", [{"key": "x"}, {"profile": "nobody-has-it"}, {"nonsense": 1}])
+def test_what_nothing_opens_by_is_asked_for_again(ending, monkeypatch):
+    pytest.importorskip("s3fs")
+    with running(Server) as server:
+        endings = [ending]
+        with pytest.raises(VirtualZarrError):
+            open_by_function(server, monkeypatch, endings)
+        options = {"client_kwargs": {"endpoint_url": server.url}}
+        url = f"s3://bucket/{uuid.uuid4().hex}"
+        options["credentials"] = {url: "login_of_clouds:give"}
+        with pytest.raises(VirtualZarrError):
+            open_storage(Location(f"{url}/feed", options))
+        endings.clear()
+        open_storage(Location(f"{url}/feed", options)).run(create())
+
+
+@pytest.mark.parametrize("kind", [Server, SignedAzureServer, GcsServer, AzureServer])
+def test_folders_that_are_called_as_the_head(kind, monkeypatch):
+    """Such as those of another dataset."""
+    pytest.importorskip("s3fs")
+    with running(kind) as server:
+        scheme = getattr(server, "scheme", "s3")
+        open_storage(Location(f"{scheme}://bucket/feed/head", server.options())).run(create())
+        storage = open_storage(Location(f"{scheme}://bucket/feed", server.options()))
+        with pytest.raises(SourceNotFoundError, match="there is no dataset"):
+            storage.run(read_head())
+
+
+@pytest.mark.parametrize("is_late", [False, True])
+def test_a_group_is_no_place_for_a_dataset(is_late, tmp_path):
+    """Also one that is made meanwhile, of which the listing knows nothing."""
+    pytest.importorskip("s3fs")
+    write(tmp_path / "0.h5", 0)
+    with running(Server) as server:
+        access = {"storage_options": server.options()}
+        perform, count = server.perform, iter(range(10**6))
+
+        def make_late(method, path, *request):
+            if is_late and path.endswith("zarr.json") and method == "PUT" and not next(count):
+                server.objects["bucket/feed/zarr.json"] = group
+            return perform(method, path, *request)
+
+        vz.create_group("s3://bucket/feed", attributes={"note": "mine"}, **access)
+        group = server.objects["bucket/feed/zarr.json"]
+        if is_late:
+            del server.objects["bucket/feed/zarr.json"]
+        server.perform = make_late
+        with pytest.raises(NodeExistsError, match="something already"):
+            vz.create_dataset("s3://bucket/feed", tmp_path / "0.h5", "time", allowed="*", **access)
+        assert server.objects["bucket/feed/zarr.json"] == group
+        assert "bucket/feed/head" not in server.objects

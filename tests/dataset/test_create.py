@@ -77,3 +77,17 @@ def test_a_dataset_with_relative_names_moves_with_its_files(tmp_path):
         assert dataset.group["air"][...].tolist() == expected
         moved = tmp_path / "below" / "deeper" / "feed" / "0.h5"
         assert dataset.select_new_files([str(moved)], "skip") == []
+
+
+@pytest.mark.parametrize("members", [[], ["index", "log"]])
+def test_a_group_is_no_place_for_a_dataset(tmp_path, members):
+    """Also one that holds nothing else than a dataset which was not finished does."""
+    write(tmp_path / "0.h5", 0)
+    group = vz.create_group(tmp_path / "g", attributes={"note": "mine"})
+    for name in members:
+        group.create_array(name, shape=(2,), dtype="i4")
+    with pytest.raises(NodeExistsError, match="something already"):
+        create_dataset(tmp_path / "g", tmp_path / "0.h5", "time")
+    assert vz.open(tmp_path / "g").attributes["note"] == "mine"
+    assert sorted(vz.open(tmp_path / "g")) == members
+    assert not (tmp_path / "g" / "head").exists()

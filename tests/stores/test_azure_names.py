@@ -16,8 +16,8 @@ from virtualzarr.dataset.open_obstore import _resolve_az, _translate_az, find_en
 from virtualzarr.dataset.open_storage import open_storage
 from virtualzarr.errors import AccessError, UnsupportedError
 from virtualzarr.ingest.find_files import find_files
-from virtualzarr.stores.azure_names import name_like, resolve_azure
-from virtualzarr.stores.fsspec_connection import Connection, _at_hosts_of_azure, filesystem
+from virtualzarr.stores.azure_names import at_hosts_of_azure, name_like, resolve_azure
+from virtualzarr.stores.fsspec_connection import Connection, filesystem
 from virtualzarr.stores.location import Location
 
 WINDOWS, CHINA = "core.windows.net", "core.chinacloudapi.cn"
@@ -160,7 +160,7 @@ def test_who_commits_asks_there(authority, options, endpoint, account):
 @pytest.mark.parametrize(("authority", "options", "endpoint", "account"), GOOD)
 def test_who_reads_asks_there(authority, options, endpoint, account):
     """By a text that adlfs prefers to all else."""
-    url, given = _at_hosts_of_azure(url_of(authority), dict(options))
+    url, given = at_hosts_of_azure(url_of(authority), dict(options))
     members = dict(part.split("=", 1) for part in given.pop("connection_string").split(";"))
     assert url == url_of("c")
     if "sas_token" in options:
@@ -219,13 +219,13 @@ def test_logins_that_no_text_has():
     where = {"account_name": "acc", "account_host": f"acc.blob.{CHINA}", "connection_string": None}
     url = f"az://c@acc.blob.{CHINA}/a.nc"
     for options in ({}, {"credential": "x"}, {"client_id": "me"}, {"credential": "x"} | KEY):
-        assert _at_hosts_of_azure(url, dict(options)) == ("az://c/a.nc", options | where)
-    _, anonymous = _at_hosts_of_azure(url, {"anon": True})
+        assert at_hosts_of_azure(url, dict(options)) == ("az://c/a.nc", options | where)
+    _, anonymous = at_hosts_of_azure(url, {"anon": True})
     assert anonymous["connection_string"] == f"BlobEndpoint=https://acc.blob.{CHINA}"
     for options in ({"credential": "x", "endpoint": "http://127.0.0.1:1/acc"}, {"client_id": "x"}):
         place = "az://c/a.nc" if "endpoint" in options else "az://c@data.example.org/a.nc"
         with pytest.raises(UnsupportedError, match=r"adlfs asks http|no account_name"):
-            _at_hosts_of_azure(place, dict(options))
+            at_hosts_of_azure(place, dict(options))
 
 
 def test_variables_of_the_environment(monkeypatch):
@@ -237,10 +237,10 @@ def test_variables_of_the_environment(monkeypatch):
     with pytest.raises(UnsupportedError, match="different accounts"):
         resolve_azure("az://c@other/a", {})
     # Beside a secret it is not meant; adlfs would prefer it to all but a text of our own.
-    _, given = _at_hosts_of_azure("az://c@other/a", dict(SAS))
+    _, given = at_hosts_of_azure("az://c@other/a", dict(SAS))
     assert "BlobEndpoint=https://other." in given["connection_string"]
     with pytest.raises(UnsupportedError, match="would prefer"):
-        _at_hosts_of_azure("az://c@acc/a", {"credential": "x"})
+        at_hosts_of_azure("az://c@acc/a", {"credential": "x"})
     monkeypatch.delenv("AZURE_STORAGE_CONNECTION_STRING")
     monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_NAME", "mine")
     assert resolve_azure("az://c/a", SAS).account == "mine"
@@ -249,13 +249,13 @@ def test_variables_of_the_environment(monkeypatch):
 
 def test_chains():
     """Each link has its own options under its protocol."""
-    url, given = _at_hosts_of_azure(f"simplecache::az://c@{HOST}/a", {"az": SAS, "simplecache": {}})
+    url, given = at_hosts_of_azure(f"simplecache::az://c@{HOST}/a", {"az": SAS, "simplecache": {}})
     assert url == "simplecache::az://c/a"
     assert f"BlobEndpoint=https://{HOST}?" in given["az"]["connection_string"]
     with pytest.raises(UnsupportedError, match="different"):
-        _at_hosts_of_azure(f"blockcache::az://c@{HOST}/a", {"az": {"account_name": "other"}})
+        at_hosts_of_azure(f"blockcache::az://c@{HOST}/a", {"az": {"account_name": "other"}})
     with pytest.raises(UnsupportedError, match="different"):
-        _at_hosts_of_azure(f"az://c@{HOST}/a", {"az": {"account_name": "other"}})
+        at_hosts_of_azure(f"az://c@{HOST}/a", {"az": {"account_name": "other"}})
 
 
 def test_names_of_what_is_found():

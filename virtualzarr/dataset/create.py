@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Unpack
@@ -35,11 +36,12 @@ from virtualzarr.dataset.gaps import close_gaps
 from virtualzarr.dataset.head import Head
 from virtualzarr.dataset.joined_changes import join_changes
 from virtualzarr.dataset.open_storage import open_storage
-from virtualzarr.dataset.operations import HEAD, Protocol
+from virtualzarr.dataset.operations import HEAD, Get, Protocol
 from virtualzarr.dataset.scale_out import StagedArchive, is_staged_by_workers, stage_archive
 from virtualzarr.dataset.schema import Schema
 from virtualzarr.dataset.snapshot import Record
 from virtualzarr.dataset.staging import StagedObject
+from virtualzarr.dataset.storage import ROOT, Storage
 from virtualzarr.dataset.values import to_step
 from virtualzarr.dataset.verbs import Rows, Stored, add_rows
 from virtualzarr.errors import (
@@ -140,7 +142,7 @@ def create_dataset(
         dataset = Dataset(folder, single_writer=single_writer, **access)
         if dataset.has_commit(commit_id):
             return dataset
-    _check_empty(present, folder)
+    _check_empty(storage, present)
     check_options(options)
     parameters: dict[str, Any] = dict(options)
     files = list_files(source, access)
@@ -159,15 +161,17 @@ def create_dataset(
         change, uris = _join_first(source, files, folder, dimension, parameters, access, relative,
                                    message, commit_id)  # fmt: skip
     # Other readers refuse the dataset from its first moment on.
-    storage.ask(storage.put_root, build_root())
+    if not storage.ask(storage.create_root, build_root()):
+        _check_root(storage)  # made since by somebody else, or left by a creation that was stopped
     head = storage.run(create(change, commit_id))
     _warn_of_unreachable(uris, Location.of(f"{folder}/", **access))
     try:
         return Dataset(folder, single_writer=single_writer, **access)
-    except VirtualZarrError as error:
-        # It is there, which no error may deny.
+    except Exception as error:
+        # It is there, which no error may deny, also of those who give credentials.
+        problem = error if isinstance(error, VirtualZarrError) else type(error).__name__
         raise CommitUnknownError(
-            f"the dataset was made, but the store does not say what it has: {error}",
+            f"the dataset was made, but the store does not say what it has: {problem}",
             head.snapshot.commit,
             file=folder,
         ) from error
@@ -175,7 +179,8 @@ def create_dataset(
 
 def check_place(location: Location) -> None:
     """Refuse a place for a dataset where there is something already. Raises `NodeExistsError`."""
-    _check_empty(open_storage(location, False).list_top(), location.uri)
+    storage = open_storage(location, False)
+    _check_empty(storage, storage.ask(storage.list_top))
 
 
 def is_created(location: Location, commit_id: str) -> bool:
@@ -189,14 +194,31 @@ def is_created(location: Location, commit_id: str) -> bool:
     return dataset.version == 1 and dataset.has_commit(commit_id)
 
 
-def _check_empty(present: Sequence[str], folder: str) -> None:
+def _check_empty(storage: Storage, present: Sequence[str]) -> None:
     # What a creation left that was stopped before its head was there is in nobody's way.
-    if any(name not in _LEFT_BEHIND and name[-4:] != ".new" for name in present):
-        raise NodeExistsError(
-            "there is something already, and datasets are never overwritten, as they keep their "
-            "history: append to it, or write to another place",
-            file=folder,
-        )
+    if any(name.rstrip("/") not in _LEFT_BEHIND and name[-4:] != ".new" for name in present):
+        raise _exists_error(storage)
+    if ROOT in present:
+        _check_root(storage)
+
+
+def _check_root(storage: Storage) -> None:
+    """Refuse a document of a root that is of something else than a dataset."""
+    answer = storage.ask(storage.get, Get(ROOT))
+    try:
+        document = None if answer is None else json.loads(answer[0])
+    except (ValueError, RecursionError):
+        document = None
+    if not isinstance(document, dict) or _MARKER not in document:
+        raise _exists_error(storage)
+
+
+def _exists_error(storage: Storage) -> NodeExistsError:
+    return NodeExistsError(
+        "there is something already, and datasets are never overwritten, as they keep their "
+        "history: append to it, or write to another place",
+        file=storage.uri,
+    )
 
 
 def _warn_of_unreachable(uris: Iterable[str], location: Location) -> None:

@@ -45,7 +45,7 @@ class ObjectClient(Protocol):
         ...
 
     def list_top(self) -> list[str]:
-        """Return the names of folders and objects right below the folder."""
+        """Return the names of what is right below the folder; those of folders end with a slash."""
         ...
 
     def delete(self, names: Sequence[str]) -> None:

@@ -177,6 +177,16 @@ class ObjectStore(Storage):
         """Store the root's document."""
         self._retry(lambda: self._store(ROOT, data), ROOT)
 
+    def create_root(self, data: bytes) -> bool:
+        """Store the root's document where there is none; whether there was none."""
+        if self.single_writer:
+            return super().create_root(data)
+        try:
+            self._retry(lambda: self.client.put(ROOT, data, ABSENT), ROOT)
+        except ConditionError:
+            return False
+        return True
+
     def replace(self, data: bytes, tag: str | None, has_turn: bool = False) -> str | None:
         """Replace the head, by one request that is not repeated here."""
         if not self.single_writer:
@@ -206,7 +216,7 @@ class ObjectStore(Storage):
         return self._retry(lambda: self.client.list_objects(), "")
 
     def list_top(self) -> list[str]:
-        """List what is right below the dataset's folder."""
+        """List what is right below the dataset's folder: names of folders end with a slash."""
         return self._retry(lambda: self.client.list_top(), "")
 
     def delete(self, names: Sequence[str]) -> None:

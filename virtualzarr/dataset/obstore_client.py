@@ -58,13 +58,20 @@ class ObstoreClient:
 
     def list_objects(self) -> dict[str, int]:
         """Return the sizes of all objects by name."""
-        return {item["path"]: item["size"] for page in self._store.list() for item in page}
+        sizes: dict[str, int] = {}
+        for page in self._store.list():
+            names = {item["path"]: item["size"] for item in page}
+            if page and sizes.keys() >= names.keys():
+                raise ConnectionError("the service shows the same part of a listing again")
+            sizes |= names
+        return sizes
 
     def list_top(self) -> list[str]:
-        """Return the names of folders and objects right below the folder."""
+        """Return the names of what is right below the folder; those of folders end with a slash."""
         result = self._store.list_with_delimiter()
-        names = [*result["common_prefixes"], *(item["path"] for item in result["objects"])]
-        return [name.strip("/") for name in names]
+        folders = [f"{name.strip('/')}/" for name in result["common_prefixes"]]
+        # Consoles leave an empty object for the folder itself.
+        return [*folders, *(item["path"] for item in result["objects"] if item["path"])]
 
     def delete(self, names: Sequence[str]) -> None:
         """Delete objects, by few requests where the store can do that."""

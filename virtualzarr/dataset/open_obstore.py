@@ -175,7 +175,7 @@ class _RenewedKeys:
         if keys is None:
             raise AccessError("its credentials have no keys any more", file=self.location.uri)
         expires_at = min(credential.renew_at, time.time() + _RENEW_SECONDS)
-        return {**keys, "expires_at": datetime.fromtimestamp(expires_at, UTC)}
+        return {**keys, "expires_at": datetime.fromtimestamp(max(expires_at, 0), UTC)}
 
 
 def _client_options(endpoint: object) -> dict[str, Any]:

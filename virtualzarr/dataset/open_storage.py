@@ -6,15 +6,18 @@ open a dataset and the files that it refers to.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 
 from virtualzarr.dataset.directory import Directory
 from virtualzarr.dataset.fsspec_storage import FsspecStorage
+from virtualzarr.dataset.object_client import ObjectClient
 from virtualzarr.dataset.object_store import ObjectStore
 from virtualzarr.dataset.open_obstore import find_endpoint, open_client
 from virtualzarr.dataset.s3_client import S3Client
 from virtualzarr.dataset.storage import Storage
 from virtualzarr.errors import MissingDependencyError, UnsupportedError, VirtualZarrError
+from virtualzarr.stores.credentials import find_keyring
 from virtualzarr.stores.location import Location
 from virtualzarr.stores.obstore import describe_error
 from virtualzarr.stores.uris import protocol_of
@@ -31,17 +34,29 @@ def open_storage(location: Location, single_writer: bool = False) -> Storage:
     if "::" not in location.uri:
         if protocol in _S3:
             reopen = partial(S3Client, location)
-            return ObjectStore(location, reopen(), single_writer, reopen)
+            return ObjectStore(location, _open(location, reopen), single_writer, reopen)
         if protocol in _SERVICES:
             return _open_by_obstore(location, _SERVICES[protocol], single_writer)
     return FsspecStorage(location, single_writer)
+
+
+def _open(location: Location, open_client: Callable[[], ObjectClient]) -> ObjectClient:
+    try:
+        return open_client()
+    except Exception:
+        # What a function gave for credentials is not to stay.
+        keyring = find_keyring(location.storage_options)
+        provider = None if keyring is None else keyring.find(location.uri)
+        if provider is not None:
+            provider.forget()
+        raise
 
 
 def _open_by_obstore(location: Location, service: str, single_writer: bool) -> Storage:
     refusal: VirtualZarrError
     try:
         reopen = partial(open_client, location, service, find_endpoint(location, service))
-        return ObjectStore(location, reopen(), single_writer, reopen)
+        return ObjectStore(location, _open(location, reopen), single_writer, reopen)
     except ImportError:
         refusal = MissingDependencyError(
             "committing to datasets in GCS and Azure needs obstore: "

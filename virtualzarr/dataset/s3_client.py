@@ -72,9 +72,8 @@ class S3Client:
         """Return where the service is. No request is made yet, but for keys."""
         from botocore.exceptions import BotoCoreError
 
-        transport = self._transport()
         try:
-            return transport.connect()
+            return self._transport().connect()
         except BotoCoreError as error:
             raise self.outcome(error, "").__cause__ or error from None
         except (TypeError, ValueError, AttributeError) as error:
@@ -140,13 +139,13 @@ class S3Client:
         }
 
     def list_top(self) -> list[str]:
-        """Return the names of folders and objects right below the folder."""
+        """Return the names of what is right below the folder; those of folders end with a slash."""
         start = len(self._prefix)
         names = []
         for page in self._pages(Delimiter="/"):
             names += [folder["Prefix"] for folder in page.get("CommonPrefixes", ())]
             names += [item["Key"] for item in page.get("Contents", ())]
-        return [name[start:].strip("/") for name in names if name != self._prefix]
+        return [name[start:] for name in names if name != self._prefix]
 
     def _pages(self, **parameters: str) -> Iterator[Mapping[str, Any]]:
         tokens = set()

@@ -147,7 +147,7 @@ class SasClient:
         }
 
     def list_top(self) -> list[str]:
-        """Return the names of folders and objects right below the folder."""
+        """Return the names of what is right below the folder; those of folders end with a slash."""
         start = len(self._prefix)
         names = [
             _text(each, "Name")
@@ -155,7 +155,7 @@ class SasClient:
             for kind in ("BlobPrefix", "Blob")
             for each in page.iter(kind)
         ]
-        return [name[start:].strip("/") for name in names if name != self._prefix]
+        return [name[start:] for name in names if name != self._prefix]
 
     def _pages(self, **parameters: str) -> Iterator[ElementTree.Element]:
         """Yield the pages of a listing (Azure's reference of REST, List Blobs)."""

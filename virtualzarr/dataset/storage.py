@@ -197,6 +197,13 @@ class Storage(ABC):
     def put_root(self, data: bytes) -> None:
         """Store the document of the root, which is the same whoever stores it."""
 
+    def create_root(self, data: bytes) -> bool:
+        """Store the document of the root where there is none; whether there was none."""
+        if self.get(Get(ROOT)) is not None:
+            return False
+        self.put_root(data)
+        return True
+
     @abstractmethod
     def replace(self, data: bytes, tag: str | None, has_turn: bool = False) -> str | None:
         """Replace the head; see `Replace`."""
@@ -207,7 +214,10 @@ class Storage(ABC):
 
     @abstractmethod
     def list_top(self) -> list[str]:
-        """Return the names of folders and objects right below the dataset's folder."""
+        """Return the names of what is right below the dataset's folder.
+
+        Those of folders may end with a slash.
+        """
 
     @abstractmethod
     def delete(self, names: Sequence[str]) -> None:

@@ -244,6 +244,10 @@ class Provider:
             assert self._credential is not None
             return self._credential
 
+    def forget(self) -> None:
+        """Have the credential looked up anew by who needs it next: nothing opens by it."""
+        self._credential = None
+
     def _replace(self, credential: Credential) -> None:
         old, self._credential = self._credential, credential
         self.renewals += old is not None and not credential.is_same(old)
