@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import virtualzarr as vz
 from virtualzarr.dataset import commit
-from virtualzarr.dataset.create import create_dataset
+from virtualzarr.dataset.create import build_root, create_dataset
 from virtualzarr.dataset.dataset import Dataset
 from virtualzarr.dataset.verbs import drop_rows
 from virtualzarr.errors import (
@@ -115,7 +115,7 @@ def test_a_reader_of_an_expired_version_is_told_so(tmp_path, dataset):
 def test_a_creation_that_was_stopped_is_in_nobodys_way(tmp_path):
     write(tmp_path / "0.h5", 0)
     (tmp_path / "d" / "segments").mkdir(parents=True)
-    (tmp_path / "d" / "zarr.json").write_text("{}")
+    (tmp_path / "d" / "zarr.json").write_bytes(build_root())
     assert create_dataset(tmp_path / "d", scan(tmp_path / "0.h5"), "time").version == 1
 
 

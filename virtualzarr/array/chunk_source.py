@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -27,7 +27,7 @@ from virtualzarr.stores.files import (
     RemoteFile,
     is_url,
 )
-from virtualzarr.stores.fingerprints import Fingerprint, take_along
+from virtualzarr.stores.fingerprints import take_along
 
 
 @dataclass(slots=True, eq=False)
@@ -147,16 +147,13 @@ class ManifestChunks:
     def __reduce__(self) -> tuple[Any, ...]:
         # Open files cannot be pickled; what was read of them goes along where it is not noted.
         read = {
-            row: version
+            row: Pin(version)
             for row, pin in self._pins.items()
             if (version := take_along(pin)) is not None
             and (source := self.manifest.sources[row]).pins is None
             and not source.fingerprint.has_version
         }
-        return ManifestChunks, (self.manifest,), read or None
-
-    def __setstate__(self, read: Mapping[int, Fingerprint]) -> None:
-        self._pins = {row: Pin(version) for row, version in read.items()}
+        return ManifestChunks, (self.manifest,), {"_pins": read} if read else None
 
     def _file(self, row: int) -> ByteFile:
         file = self._files.get(row)

@@ -22,15 +22,7 @@ from virtualzarr.nodes.attributes import Attributes
 from virtualzarr.nodes.documents import check_writable
 from virtualzarr.nodes.repair_consolidated import repair_consolidated
 from virtualzarr.stores import Store
-from virtualzarr.stores.fingerprints import without_read_versions
 from virtualzarr.stores.store import is_remote
-
-
-class _Pickled:
-    """What dask tells from others by its pickle."""
-
-    def __init__(self, value: Any) -> None:
-        self.value = value
 
 
 class ArrayProperties:
@@ -50,13 +42,6 @@ class ArrayProperties:
     path: str
     _is_repaired: bool
     """Whether consolidated metadata were found to be up to date, as they have to be to write."""
-
-    def __dask_tokenize__(self) -> Any:
-        # Names of tasks do not depend on which versions of files have been read.
-        from dask.base import normalize_token
-
-        with without_read_versions():
-            return normalize_token(_Pickled(self))
 
     @property
     def manifest(self) -> Manifest:

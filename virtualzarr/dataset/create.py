@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Unpack
 
@@ -48,6 +49,7 @@ from virtualzarr.errors import (
     AccessError,
     CommitUnknownError,
     NodeExistsError,
+    SourceError,
     UnsupportedError,
     VirtualZarrError,
     warn_caller,
@@ -205,10 +207,13 @@ def _check_empty(storage: Storage, present: Sequence[str]) -> None:
 def _check_root(storage: Storage) -> None:
     """Refuse a document of a root that is of something else than a dataset."""
     answer = storage.ask(storage.get, Get(ROOT))
-    try:
-        document = None if answer is None else json.loads(answer[0])
-    except (ValueError, RecursionError):
-        document = None
+    if answer is None:
+        raise SourceError(
+            "the store does not show the document that it says is there", file=storage.uri
+        )
+    document = None
+    with suppress(ValueError, RecursionError):
+        document = json.loads(answer[0])
     if not isinstance(document, dict) or _MARKER not in document:
         raise _exists_error(storage)
 

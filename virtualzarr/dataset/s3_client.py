@@ -73,15 +73,17 @@ class S3Client:
         from botocore.exceptions import BotoCoreError
 
         try:
-            return self._transport().connect()
+            transport = self._transport()
+            try:
+                return transport.connect()
+            except (TypeError, ValueError, AttributeError) as error:
+                options, uri = self._location.storage_options, self._location.uri
+                problem = hide_known(str(error), secrets_of(options, uri))
+                raise UnsupportedError(
+                    f"these options are none to open S3 with: {problem}", file=uri
+                ) from None
         except BotoCoreError as error:
             raise self.outcome(error, "").__cause__ or error from None
-        except (TypeError, ValueError, AttributeError) as error:
-            options, uri = self._location.storage_options, self._location.uri
-            problem = hide_known(str(error), secrets_of(options, uri))
-            raise UnsupportedError(
-                f"these options are none to open S3 with: {problem}", file=uri
-            ) from None
 
     def _transport(self) -> S3Transport:
         """Return what requests are made by, with the keys that there are now."""

@@ -74,7 +74,10 @@ class Source:
         return f"Source(uri={hide_in_url(self.uri)!r}, {version})"
 
     def __getstate__(self) -> tuple[Any, ...]:
-        read = None if self.pins is None else take_along(self.pins.get(self.uri))
+        if self.pins is None or self.fingerprint.has_version:
+            # Names of tasks follow from it, which are the same for the same version.
+            return tuple(None if name == "pins" else getattr(self, name) for name in _FIELDS)
+        read = take_along(self.pins.get(self.uri))
         state = tuple(getattr(self, name) for name in _FIELDS)
         return state if read is None else (*state, read)
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from virtualzarr.stores.fingerprints import without_read_versions
+
 if TYPE_CHECKING:
     from virtualzarr.references.preview import Preview
     from virtualzarr.references.report import PublishReport
@@ -23,3 +25,17 @@ class Publishable:
         from virtualzarr.references.publish import preview
 
         return preview(self, path, **options)
+
+    def __dask_tokenize__(self) -> Any:
+        # Names of tasks do not depend on which versions of files have been read by now.
+        from dask.base import normalize_token
+
+        with without_read_versions():
+            return normalize_token(_Pickled(self))
+
+
+class _Pickled:
+    """What dask tells from others by its pickle."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = value

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import secrets
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -11,6 +12,7 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from functools import lru_cache
 from typing import Any, Self
+from weakref import WeakValueDictionary
 
 from virtualzarr.config import config
 from virtualzarr.errors import SourceChangedError, SourceError, SourceNotFoundError
@@ -174,12 +176,37 @@ class Pins(dict[str, Pin]):
     All that was opened together shares one, so that no file is read in two versions.
     """
 
+    def __init__(self, token: str | None = None) -> None:
+        super().__init__()
+        self._token = token
+
+    @property
+    def token(self) -> str:
+        """What tells it from all others, in all processes."""
+        with _pinning:
+            if self._token is None:  # most are never pickled
+                self._token = secrets.token_hex(8)
+                _shared[self._token] = self
+            return self._token
+
     def __reduce__(self) -> tuple[Any, ...]:
         # Sources take along their own versions: a document may name very many others.
-        return Pins, ()
+        return _find_pins, (self.token,)
 
     def __deepcopy__(self, memo: object) -> Self:
         return self
+
+
+_shared: WeakValueDictionary[str, Pins] = WeakValueDictionary()
+
+
+def _find_pins(token: str) -> Pins:
+    """Return the one that all pickles of one opening have in this process."""
+    with _pinning:
+        pins = _shared.get(token)
+        if pins is None:
+            pins = _shared[token] = Pins(token)
+        return pins
 
 
 def take_along(pin: Pin | None) -> Fingerprint | None:
