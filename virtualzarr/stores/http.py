@@ -37,6 +37,7 @@ from virtualzarr.stores.http_responses import (
     check_range,
     check_status,
     content_length,
+    encoding_of,
     is_html,
     keeps_open,
     parse_content_range,
@@ -198,7 +199,7 @@ class HttpTransport(AsyncTransport):
             data = await read_body(response, url, length, limit)
             if not is_page and not begin:
                 check_no_page(response, url, data)
-            if end is None and "Content-Encoding" not in response.headers:
+            if end is None and not encoding_of(response):
                 size = len(data)
             if headers and response.status != 206:
                 data = data[start:]  # all of it came, where the last bytes were requested

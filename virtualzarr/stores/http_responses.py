@@ -22,8 +22,9 @@ _SPAN = re.compile(r"bytes (?:(-?\d{1,19})-(\d{1,19})|\*)/(\d{1,19}|\*)$")
 PAGE_BYTES = 512
 """So many bytes tell a web page from other files."""
 
-_NOT_UNDONE = ("br", "zstd")
-"""Encodings that are refused: other libraries would have to say whether they are cut off."""
+_UNDONE = ("gzip", "deflate")
+_PLAIN = frozenset(["", "identity", "aws-chunked", "utf-8", "none"])
+"""What servers call answers that are sent as they are, also where it is no name of an encoding."""
 
 _GZIP_OR_ZLIB = zlib.MAX_WBITS | 32
 _PIECE = 1 << 20
@@ -85,10 +86,20 @@ def keeps_open(response: Any) -> bool:
 
 def content_length(response: Any) -> int | None:
     """Return how many bytes a file has by a response with all of it."""
-    if response.headers.get("Content-Encoding", "identity") not in ("identity", ""):
+    if encoding_of(response):
         return None  # the length of what was sent
     text = response.headers.get("Content-Length", "")
     return int(text) if text.isdecimal() else None
+
+
+def encoding_of(response: Any) -> str:
+    """Return how a body is compressed, in lower case; nothing if it is as it is.
+
+    Old names of gzip and others begin with ``x-`` (RFC 9110, 8.4.1.3).
+    """
+    names = response.headers.get("Content-Encoding", "").lower().split(",")
+    names = [name.strip().removeprefix("x-") for name in names]
+    return ", ".join(name for name in names if name not in _PLAIN)
 
 
 def parse_content_range(response: Any, url: str) -> tuple[int, int, int | None]:
@@ -128,11 +139,11 @@ def check_range(
         if is_html(response):
             raise SourceError(_IS_PAGE, file=url)
         raise SourceError(
-            "bytes in the middle were asked for and all of them came: "
+            "some bytes were asked for and all of them came: "
             "the server does not understand byte ranges",
             file=url,
         )
-    if response.headers.get("Content-Encoding", "identity") not in ("identity", ""):
+    if encoding_of(response):
         raise SourceError("the server compresses what it sends: ranges mean nothing", file=url)
     if start < 0:
         right = size is not None and end == size and begin == max(size + start, 0)
@@ -187,24 +198,24 @@ async def read_body(response: Any, url: str, length: int | None, limit: int | No
     if announced is not None:
         content: bytes = await response.read()  # aiohttp reads no more than was announced
         return content
-    # An old name of gzip begins with x- (RFC 9110, 8.4.1.3).
-    encoding = response.headers.get("Content-Encoding", "").lower().removeprefix("x-")
-    if encoding in _NOT_UNDONE:
+    encoding = encoding_of(response)
+    if encoding and encoding not in _UNDONE:
+        # Only other libraries could undo it, and say whether it is cut off.
+        named = quote(encoding)
         raise SourceError(
-            f"the server compresses what it sends ({encoding}), which it was asked not to", file=url
+            f"the server compresses what it sends ({named}), which it was asked not to", file=url
         )
-    is_compressed = encoding in ("gzip", "deflate")
     data = bytearray()
     # Counted as it comes, so that no server fills the memory.
     async for part in response.content.iter_any():
         data += part
         if length is None:
-            _check_unannounced(url, len(data), None if is_compressed else limit)
+            _check_unannounced(url, len(data), None if encoding else limit)
         elif len(data) > length:
             raise _length_error(url, length, "more")
     if length is not None and len(data) != length:
         raise _length_error(url, length, len(data))
-    if is_compressed:
+    if encoding:
         most = config.limits.unannounced_bytes
         data = _decompress(bytes(data), encoding, most if limit is None else min(limit, most), url)
         _check_unannounced(url, len(data), limit)
