@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import secrets
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
@@ -25,6 +26,7 @@ _TAG_NAMES = ("ETag", "etag")
 _DATE_NAMES = ("LastModified", "last_modified", "updated", "mtime", "created")
 _EMPTY_TAGS = (None, "", '""')
 _LABELS = {"size": "size in bytes", "mtime_ns": "modification time in ns", "etag": "entity tag"}
+_DIGEST = re.compile(r'(W/)?"[0-9a-f-]+"')
 _SECOND = 10**9
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _pinning = ForkSafeLock()
@@ -111,6 +113,11 @@ class Fingerprint:
         Fingerprint(size=3, mtime_ns=5, etag='W/"for ***, 1"', not_after_ns=None)
         """
         if self.etag is None or not secrets:
+            return self
+        # Most tags are digests, in which nothing can be escaped.
+        if _DIGEST.fullmatch(self.etag) and not any(
+            each in self.etag or "%" in each for each in secrets
+        ):
             return self
         hidden = hide_known(self.etag, secrets)
         if hidden == hide_known(self.etag, ()):

@@ -16,6 +16,7 @@ from virtualzarr.errors import (
     UnsupportedError,
     VirtualZarrError,
 )
+from virtualzarr.redaction import find_secrets
 from virtualzarr.stores.access import describe_access, login_of
 from virtualzarr.stores.archive_members import open_members
 from virtualzarr.stores.async_transport import AsyncTransport
@@ -38,7 +39,7 @@ from virtualzarr.stores.foreign_errors import hide_requests
 from virtualzarr.stores.ftp_logins import describe_login, log_in, logs_in_at_once
 from virtualzarr.stores.listing import Entry, beneath_caches, glob
 from virtualzarr.stores.location import Location
-from virtualzarr.stores.option_names import check_options
+from virtualzarr.stores.option_names import check_headers, check_options
 from virtualzarr.stores.refusals import Refusals
 from virtualzarr.stores.renewals import RenewedError
 from virtualzarr.stores.request_loop import with_request_loop
@@ -101,7 +102,7 @@ def filesystem(location: Location, credential: Credential | None = None) -> tupl
     if _is_s3(uri):
         options = with_region(without_own_retries(options))
     if is_web(uri) and "::" not in uri:
-        _check_headers(options)
+        check_headers(options)
         options = with_own_session(options, keyring, uri)
     try:
         if any(link.startswith(_S3) for link in uri.split("::")):
@@ -129,17 +130,6 @@ def _url_to_fs(uri: str, options: Mapping[str, Any]) -> tuple[Any, str]:
 
 def _is_s3(uri: str) -> bool:
     return uri.startswith(_S3) and "::" not in uri
-
-
-def _check_headers(options: Mapping[str, Any]) -> None:
-    """Refuse headers that are no texts, without their values: aiohttp would show these."""
-    for mapping in (options, options.get("client_kwargs") or {}):
-        for name, value in dict(mapping.get("headers") or {}).items():
-            if not isinstance(name, str) or not isinstance(value, str):
-                named = f" {name!r}" if isinstance(name, str) else ""
-                raise ValueError(
-                    f"storage_options: the header{named} has to be text, not {type(value).__name__}"
-                )
 
 
 @contextmanager
@@ -192,6 +182,7 @@ class Connection:
 
     def _connect(self) -> None:
         self._keyring = find_keyring(self.location.storage_options)
+        self._secrets = find_secrets(without_keyring(self.location.storage_options))
         self._by_credential: dict[Credential, Transport] = {}
         self._fs, self.path, self.archive = self._open()
         self._guard: AbstractContextManager[Any] = nullcontext()
@@ -497,7 +488,9 @@ class Connection:
         return [(data, version and version.without(secrets)) for data, version in answers]
 
     def _secrets_of(self, uri: str) -> frozenset[str]:
-        return secrets_of(self.location.storage_options, uri)
+        # Asked for at each answer: what options have is looked for once.
+        known = self._secrets | find_secrets({}, uri)
+        return known if self._keyring is None else known | self._keyring.secrets
 
 
 if hasattr(os, "register_at_fork"):

@@ -71,6 +71,17 @@ def check_options(uri: str, options: Mapping[str, Any]) -> None:
     raise ValueError(f"storage_options: {kind} takes no option {listed}; {advice}")
 
 
+def check_headers(options: Mapping[str, Any]) -> None:
+    """Refuse headers that are no texts, without their values: aiohttp would show these."""
+    for mapping in (options, options.get("client_kwargs") or {}):
+        for name, value in dict(mapping.get("headers") or {}).items():
+            if not isinstance(name, str) or not isinstance(value, str):
+                named = f" {name!r}" if isinstance(name, str) else ""
+                raise ValueError(
+                    f"storage_options: the header{named} has to be text, not {type(value).__name__}"
+                )
+
+
 @lru_cache(maxsize=16)
 def _find_names(protocol: str) -> tuple[str | None, frozenset[str]]:
     """Return the kind of a protocol's file system and the names of its options; None for others."""
