@@ -205,12 +205,14 @@ async def read_body(response: Any, url: str, length: int | None, limit: int | No
         raise SourceError(
             f"the server compresses what it sends ({named}), which it was asked not to", file=url
         )
+    # What is compressed is hardly ever larger, and then by little.
+    most_sent = limit + limit // 64 + 65536 if encoding and limit is not None else limit
     data = bytearray()
     # Counted as it comes, so that no server fills the memory.
     async for part in response.content.iter_any():
         data += part
         if length is None:
-            _check_unannounced(url, len(data), None if encoding else limit)
+            _check_unannounced(url, len(data), most_sent)
         elif len(data) > length:
             raise _length_error(url, length, "more")
     if length is not None and len(data) != length:
