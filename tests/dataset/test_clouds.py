@@ -696,7 +696,10 @@ def test_creations_after_which_all_is_denied(status, is_stored, is_refused, tmp_
         assert ("bucket/feed/head" in server.objects) is is_stored
 
 
-@pytest.mark.parametrize("ending", [{"key": "x"}, {"profile": "nobody-has-it"}, {"nonsense": 1}])
+@pytest.mark.parametrize(
+    "ending",
+    [{"key": "x"}, {"profile": "nobody-has-it"}, {"nonsense": 1}, {"key": "a\n", "secret": "b"}],
+)
 def test_what_nothing_opens_by_is_asked_for_again(ending, monkeypatch):
     pytest.importorskip("s3fs")
     with running(Server) as server:

@@ -361,16 +361,20 @@ def forget_openings():
     fingerprints._shared.clear()
 
 
-@pytest.mark.parametrize("form", ["json", "parquet", "native"])
+@pytest.mark.parametrize("form", ["json", "parquet", "native", "dataset"])
 def test_pickles_of_all_forms_are_of_the_version_that_was_read(tmp_path, form):
     write_hdf5(tmp_path / "a.h5", 1, OLD)
     vz.virtualize(tmp_path / "a.h5").publish(tmp_path / "first.json")
     forget_versions(tmp_path / "first.json")
     array = vz.open(tmp_path / "first.json")
-    array.publish(tmp_path / "refs", reference_format=form)
+    if form == "dataset":
+        vz.create_dataset(tmp_path / "refs", array, array["v"].dimension_names[0] or "phony_dim_0")
+    else:
+        array.publish(tmp_path / "refs", reference_format=form)
     array = vz.open(tmp_path / "refs")["v"]
-    halves = pickle.dumps(array)
+    halves, name = pickle.dumps(array), to_dask(array).name
     assert (array[:2] == 1).all()
+    assert to_dask(array).name == name
     pickled = pickle.dumps(array)
     write_hdf5(tmp_path / "a.h5", 2, NEW)
     with pytest.raises(SourceChangedError):

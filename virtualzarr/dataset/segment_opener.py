@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 from typing import Any, TypeVar
 
@@ -10,7 +11,7 @@ from virtualzarr.dataset.entry import Entry
 from virtualzarr.dataset.head import read_head
 from virtualzarr.dataset.named import Named
 from virtualzarr.dataset.open_storage import open_storage
-from virtualzarr.dataset.operations import Protocol
+from virtualzarr.dataset.operations import HEAD, Protocol
 from virtualzarr.dataset.segment import Segment
 from virtualzarr.dataset.storage import Storage
 from virtualzarr.errors import (
@@ -21,6 +22,7 @@ from virtualzarr.errors import (
 )
 from virtualzarr.stores.credentials import find_keyring
 from virtualzarr.stores.files import open_file
+from virtualzarr.stores.fingerprints import Fingerprint
 from virtualzarr.stores.location import Location
 from virtualzarr.stores.lru_cache import LRUCache
 from virtualzarr.stores.renewals import RenewedError, ask_again
@@ -60,7 +62,11 @@ class SegmentOpener:
             raise self.explain_missing(error) from error
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return SegmentOpener, (self.location, self.version)
+        args = self.location, self.version
+        return SegmentOpener, args, self.location.pins.read_versions() or None
+
+    def __setstate__(self, read: Mapping[str, Fingerprint]) -> None:
+        self.location.pins.hold(read)
 
     def run(self, protocol: Protocol[T]) -> T:
         """Run a protocol that reads what the version names.
@@ -83,7 +89,8 @@ class SegmentOpener:
         The error itself is returned if the file is none of the dataset's own, and a `RenewedError`
         if it may have been denied to credentials that were replaced meanwhile.
         """
-        if not (error.file or "").startswith(f"{self.folder}/"):
+        own = f"{self.folder}/"
+        if not (error.file or "").startswith(own) or error.file == f"{own}{HEAD}":
             return error
         keyring = find_keyring(self.location.storage_options)
         renewals = 0 if keyring is None else keyring.renewals

@@ -295,6 +295,8 @@ class Provider:
             if (problem := _find_web_problem(values)) is not None:
                 raise AccessError(f"{problem}: credentials for {self.prefix}")
             values = self._as_basic(values)
+        if not isinstance(values.get("headers", {}), Mapping):
+            raise AccessError(f"headers is no mapping: credentials for {self.prefix}")
         if not _is_text(values.get("sas", "")):
             raise AccessError(f"sas is no text: credentials for {self.prefix}")
         if not _is_timestamp(values.get("expires_at", 0)):

@@ -196,6 +196,16 @@ class Pins(dict[str, Pin]):
                 _shared[self._token] = self
             return self._token
 
+    def read_versions(self) -> dict[str, Fingerprint]:
+        """Return the versions that pickles have of what makes its sources anew."""
+        read = [(uri, take_along(pin)) for uri, pin in [*self.items()]]
+        return {uri: version for uri, version in read if version is not None}
+
+    def hold(self, versions: Mapping[str, Fingerprint]) -> None:
+        """Have files be of versions that were read elsewhere."""
+        for uri, version in versions.items():
+            self.setdefault(uri, Pin(version))
+
     def __reduce__(self) -> tuple[Any, ...]:
         # Sources take along their own versions: a document may name very many others.
         return _find_pins, (self.token,)

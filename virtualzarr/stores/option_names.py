@@ -55,9 +55,11 @@ def check_options(uri: str, options: Mapping[str, Any]) -> None:
             )
     kind, names = _find_names(protocol)
     for name in ("key", "secret", "token") if kind == "S3" else ():
-        if not isinstance(options.get(name), str | None):
-            # Else botocore says what it likes, at some request or other.
+        # Else botocore says what it likes, at some request or other.
+        if not isinstance(value := options.get(name), str | None):
             raise ValueError(f"storage_options: {name} is a text for S3")
+        if value and not value.isprintable():
+            raise ValueError(f"storage_options: {name} has signs in it, such as a newline")
     unknown = [] if kind is None else [name for name in options if name not in names]
     if not unknown:
         return

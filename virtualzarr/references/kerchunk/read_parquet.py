@@ -144,7 +144,9 @@ class Folder:
         return Array(metadata, RecordChunks(shape, self.record_size, records), path)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if name != "_connection"}
+        # What is found again when it is needed: names of tasks do not depend on it.
+        found_again = ("_connection", "fingerprints")
+        return {name: value for name, value in vars(self).items() if name not in found_again}
 
 
 @dataclass

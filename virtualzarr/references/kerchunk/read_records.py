@@ -317,5 +317,7 @@ class RecordChunks(ManifestChunks):
             and (version := take_along(source.pins.get(source.uri))) is not None
         }
         args = self.shape, self.record_size, self._read
-        carried = {**self._carried, **read}
+        # Names of tasks depend on neither.
+        earlier = {u: v for u, v in self._carried.items() if take_along(Pin(v)) is not None}
+        carried = {**earlier, **read}
         return RecordChunks, args, {"_carried": carried} if carried else None

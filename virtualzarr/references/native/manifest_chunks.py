@@ -21,7 +21,7 @@ from virtualzarr.references.native.storage_transformer import Configuration, Str
 from virtualzarr.references.native.written_cells import STORED, Marks
 from virtualzarr.stores import FsspecStore, LocalStore, Store
 from virtualzarr.stores.files import ByteFile, Pin
-from virtualzarr.stores.fingerprints import Fingerprint, take_along
+from virtualzarr.stores.fingerprints import Fingerprint
 from virtualzarr.stores.location import Location
 from virtualzarr.stores.open_store import store_location
 from virtualzarr.stores.read_only import unwrap
@@ -77,16 +77,10 @@ class NativeChunks(ManifestChunks):
 
     def __reduce__(self) -> tuple[Any, ...]:
         args = self.metadata, self.store, self.path, self.location
-        read = {
-            uri: version
-            for uri, pin in [*self.location.pins.items()]
-            if (version := take_along(pin)) is not None
-        }
-        return NativeChunks, args, read or None
+        return NativeChunks, args, self.location.pins.read_versions() or None
 
     def __setstate__(self, read: Mapping[str, Fingerprint]) -> None:
-        for uri, version in read.items():
-            self.location.pins.setdefault(uri, Pin(version))
+        self.location.pins.hold(read)
 
     def part(self, number: int) -> Part | None:
         """Return a part by its place in the configuration; None for one without references."""
