@@ -91,3 +91,15 @@ def test_a_group_is_no_place_for_a_dataset(tmp_path, members):
     assert vz.open(tmp_path / "g").attributes["note"] == "mine"
     assert sorted(vz.open(tmp_path / "g")) == members
     assert not (tmp_path / "g" / "head").exists()
+
+
+@pytest.mark.parametrize("root", ['{"virtualzarr.dataset": {"version": 99}}', "[1]", "{", ""])
+def test_other_documents_are_not_taken_for_what_a_creation_left(tmp_path, root):
+    write(tmp_path / "0.h5", 0)
+    (tmp_path / "d").mkdir()
+    (tmp_path / "d" / "zarr.json").write_text(root)
+    with pytest.raises(NodeExistsError, match="something already"):
+        create_dataset(tmp_path / "d", tmp_path / "0.h5", "time")
+    assert (tmp_path / "d" / "zarr.json").read_text() == root
+    with pytest.raises(NodeExistsError, match="something already"):
+        create_dataset(tmp_path / "0.h5", tmp_path / "0.h5", "time")

@@ -328,3 +328,12 @@ def test_the_command(hierarchy, capsys):
     assert main(["upgrade", str(hierarchy), "--dim", "time"]) == 0
     assert "version 1" in capsys.readouterr().out
     check(Dataset(hierarchy).group)
+
+
+def test_a_member_that_is_called_as_the_head_is_refused(hierarchy):
+    """Before anything is written."""
+    vz.open(hierarchy, mode="r+").create_group("head")
+    before = sorted(os.listdir(hierarchy))
+    with pytest.raises(UnsupportedError, match="rename it"):
+        upgrade(hierarchy, "time")
+    assert sorted(os.listdir(hierarchy)) == before

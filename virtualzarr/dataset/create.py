@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -139,6 +140,8 @@ def create_dataset(
     access: dict[str, Any] = {"storage_options": storage_options, "allowed": allowed}
     storage = open_storage(Location.of(folder, **access), single_writer)
     storage.require_commits()
+    if not is_url(folder) and os.path.lexists(folder) and not os.path.isdir(folder):
+        raise _exists_error(storage)
     present = storage.ask(storage.list_top)
     if commit_id is not None and HEAD in present:
         dataset = Dataset(folder, single_writer=single_writer, **access)
@@ -205,7 +208,7 @@ def _check_empty(storage: Storage, present: Sequence[str]) -> None:
 
 
 def _check_root(storage: Storage) -> None:
-    """Refuse a document of a root that is of something else than a dataset."""
+    """Refuse a document of a root that is not the one which creations leave."""
     answer = storage.ask(storage.get, Get(ROOT))
     if answer is None:
         raise SourceError(
@@ -214,7 +217,7 @@ def _check_root(storage: Storage) -> None:
     document = None
     with suppress(ValueError, RecursionError):
         document = json.loads(answer[0])
-    if not isinstance(document, dict) or _MARKER not in document:
+    if document != json.loads(build_root()):
         raise _exists_error(storage)
 
 

@@ -117,6 +117,11 @@ def upgrade(
         if root is None:
             raise SourceNotFoundError("there is no Zarr v3 hierarchy", file=folder)
         if not is_dataset_root(root):
+            if os.path.isdir(os.path.join(folder, HEAD)):
+                raise UnsupportedError(
+                    f"something in it is called {HEAD!r}, as the head of a dataset: rename it",
+                    file=folder,
+                )
             settle(store)
             _begin(directory, _open(store, directory.location), dimension, message)
         _finish(directory)
