@@ -291,16 +291,12 @@ class Provider:
                 values = _merge(values, {name: headers})
             else:
                 values[name] = self._read(value)
+        # What a function returns may be anything: it is refused here, and not where it is sent.
+        problem = _find_web_problem(values) if is_web(self.prefix) else None
+        if (problem := problem or _find_problem(values)) is not None:
+            raise AccessError(f"{problem}: credentials for {self.prefix}")
         if is_web(self.prefix):
-            if (problem := _find_web_problem(values)) is not None:
-                raise AccessError(f"{problem}: credentials for {self.prefix}")
             values = self._as_basic(values)
-        if not isinstance(values.get("headers", {}), Mapping):
-            raise AccessError(f"headers is no mapping: credentials for {self.prefix}")
-        if not _is_text(values.get("sas", "")):
-            raise AccessError(f"sas is no text: credentials for {self.prefix}")
-        if not _is_timestamp(values.get("expires_at", 0)):
-            raise AccessError(f"expires_at is no date or number: credentials for {self.prefix}")
         return Credential(values, time.time(), Uses(self._uses))
 
     def _read(self, value: Any) -> Any:
@@ -383,6 +379,17 @@ class Provider:
         except (Exception, SystemExit) as error:
             problem = f"the module{named} failed with {type(error).__name__}"
         raise AccessError(f"{problem}: credentials for {self.prefix}")
+
+
+def _find_problem(values: Mapping[str, Any]) -> str | None:
+    """Return why values are none for any protocol, without a secret; None if nothing is wrong."""
+    if not isinstance(values.get("headers", {}), Mapping):
+        return "headers is no mapping"
+    if not _is_text(values.get("sas", "")):
+        return "sas is no text"
+    if not _is_timestamp(values.get("expires_at", 0)):
+        return "expires_at is no date or number"
+    return None
 
 
 def _find_web_problem(values: Mapping[str, Any]) -> str | None:
