@@ -382,6 +382,12 @@ def test_pickles_of_all_forms_are_of_the_version_that_was_read(tmp_path, form):
     forget_openings()
     with pytest.raises(SourceChangedError):
         pickle.loads(pickled)[2:]
+    # A worker that got the one before anything was read, and read it since.
+    forget_openings()
+    unread = pickle.loads(halves)
+    assert (unread[2:] == 2).all()
+    with pytest.raises(SourceChangedError):
+        pickle.loads(pickled)[2:]
 
 
 def test_pickles_of_sources_without_a_document(tmp_path):

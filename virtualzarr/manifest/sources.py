@@ -86,7 +86,7 @@ class Source:
             object.__setattr__(self, name, value)
         if self.pins is not None and len(state) > len(_FIELDS):
             # Who reads it elsewhere, or here by a copy, reads the same version, or nothing.
-            self.pins.setdefault(self.uri, Pin(state[-1]))
+            self.pins.hold({self.uri: state[-1]})
 
     @classmethod
     def from_file(

@@ -202,9 +202,12 @@ class Pins(dict[str, Pin]):
         return {uri: version for uri, version in read if version is not None}
 
     def hold(self, versions: Mapping[str, Fingerprint]) -> None:
-        """Have files be of versions that were read elsewhere."""
+        """Have files be of versions that were read elsewhere.
+
+        Raises `SourceChangedError` if another version was read here, by an earlier pickle.
+        """
         for uri, version in versions.items():
-            self.setdefault(uri, Pin(version))
+            self.setdefault(uri, Pin()).check(uri, version)
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Sources take along their own versions: a document may name very many others.

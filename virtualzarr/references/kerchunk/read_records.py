@@ -300,7 +300,7 @@ class RecordChunks(ManifestChunks):
         row = self._rows.get(source)
         if row is None:
             if source.pins is not None and (version := self._carried.get(source.uri)) is not None:
-                source.pins.setdefault(source.uri, Pin(version))
+                source.pins.hold({source.uri: version})
             self._table.append(source)
             row = self._rows[source] = len(self._table) - 1
         return row
