@@ -11,7 +11,7 @@ import pytest
 import virtualzarr as vz
 from tests.dataset.test_dataset import write
 from virtualzarr.cli import main
-from virtualzarr.dataset.create import create_dataset
+from virtualzarr.dataset.create import build_root, create_dataset
 from virtualzarr.errors import NodeExistsError
 
 
@@ -103,3 +103,59 @@ def test_other_documents_are_not_taken_for_what_a_creation_left(tmp_path, root):
     assert (tmp_path / "d" / "zarr.json").read_text() == root
     with pytest.raises(NodeExistsError, match="something already"):
         create_dataset(tmp_path / "0.h5", tmp_path / "0.h5", "time")
+
+
+def _listed(folder):
+    return {
+        str(path.relative_to(folder)): path.is_file() and path.read_bytes()
+        for path in folder.rglob("*")
+    }
+
+
+@pytest.mark.parametrize(
+    "name", ["head.new", "zarr.json.new", "segments", "schemas", "staged", "log/notes.txt",
+             "index/0", "segments/0-0123456789abcdeg", "head/x", "zarr.json/x", "data/1.nc"],
+)  # fmt: skip
+def test_files_of_others_are_in_the_way(tmp_path, name):
+    """Also those that are called as what a dataset has."""
+    write(tmp_path / "0.h5", 0)
+    (tmp_path / "d" / name).parent.mkdir(parents=True)
+    (tmp_path / "d" / name).write_bytes(b"mine")
+    before = _listed(tmp_path / "d")
+    with pytest.raises(NodeExistsError, match="something already"):
+        create_dataset(tmp_path / "d", tmp_path / "0.h5", "time")
+    assert _listed(tmp_path / "d") == before
+
+
+@pytest.mark.parametrize("name", ["zarr.json", "other"])
+def test_folders_of_others_are_in_the_way(tmp_path, name):
+    write(tmp_path / "0.h5", 0)
+    (tmp_path / "d" / name).mkdir(parents=True)
+    with pytest.raises(NodeExistsError, match="something already"):
+        create_dataset(tmp_path / "d", tmp_path / "0.h5", "time")
+    assert list(_listed(tmp_path / "d")) == [name]
+
+
+def test_what_stopped_creations_leave_is_in_nobodys_way(tmp_path):
+    write(tmp_path / "0.h5", 0)
+    for name in (
+        "zarr.json.0123456789abcdef.new", "log/0-0123456789abcdef", "data/1-0123456789abcdef",
+        "segments/1-0123456789abcdef.0123456789abcdef.new", "schemas/1-0123456789abcdef",
+        "staged/1-0123456789abcdef",
+    ):  # fmt: skip
+        (tmp_path / "d" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "d" / name).write_bytes(b"part")
+    shutil.copytree(tmp_path / "d", tmp_path / "e")
+    (tmp_path / "e" / "zarr.json").write_bytes(build_root())
+    (tmp_path / "e" / "head.new").write_bytes(b"part")
+    for name in ("d", "e"):
+        dataset = create_dataset(tmp_path / name, tmp_path / "0.h5", "time")
+        assert dataset.version == 1
+        assert dataset.group["air"].shape == (4, 2)
+
+
+@pytest.mark.parametrize("name", ["0.h5/d", "0.h5/deeper/d"])
+def test_no_dataset_is_made_below_a_file(tmp_path, name):
+    write(tmp_path / "0.h5", 0)
+    with pytest.raises(vz.errors.SourceError, match=r"Not a directory.*0.h5"):
+        create_dataset(tmp_path / name, tmp_path / "0.h5", "time")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -50,7 +51,6 @@ from virtualzarr.errors import (
     AccessError,
     CommitUnknownError,
     NodeExistsError,
-    SourceError,
     UnsupportedError,
     VirtualZarrError,
     warn_caller,
@@ -63,7 +63,8 @@ from virtualzarr.stores.files import is_url, resolve_uri
 from virtualzarr.stores.location import Location
 
 _MARKER = "virtualzarr.dataset"
-_LEFT_BEHIND = {"zarr.json", "schemas", "segments", "index", "log", "staged"}
+_HEAD_ASIDE = f"{HEAD}.new"
+_ROOT_ASIDE = re.compile(rf"{re.escape(ROOT)}\.[0-9a-f]{{16}}\.new", re.ASCII)
 
 
 @strict_keywords(AppendOptions)
@@ -200,24 +201,31 @@ def is_created(location: Location, commit_id: str) -> bool:
 
 
 def _check_empty(storage: Storage, present: Sequence[str]) -> None:
-    # What a creation left that was stopped before its head was there is in nobody's way.
-    if any(name.rstrip("/") not in _LEFT_BEHIND and name[-4:] != ".new" for name in present):
+    """Refuse a place where there is anything that no creation leaves which is stopped."""
+    if not present:
+        return
+    names = {name.rstrip("/") for name in present} - objects.KINDS
+    names |= storage.ask(storage.list_objects).keys()
+    # A head that was not there before is that of somebody who creates it at the same time.
+    if HEAD in present or not all(name == HEAD or _is_left_behind(name) for name in names):
         raise _exists_error(storage)
-    if ROOT in present:
+    # Creations begin with the root: a file like a new head without it is somebody else's.
+    if names & {ROOT, _HEAD_ASIDE}:
         _check_root(storage)
+
+
+def _is_left_behind(name: str) -> bool:
+    is_known = name in {ROOT, _HEAD_ASIDE} or _ROOT_ASIDE.fullmatch(name) is not None
+    return is_known or objects.epoch_of(name) is not None
 
 
 def _check_root(storage: Storage) -> None:
     """Refuse a document of a root that is not the one which creations leave."""
     answer = storage.ask(storage.get, Get(ROOT))
-    if answer is None:
-        raise SourceError(
-            "the store does not show the document that it says is there", file=storage.uri
-        )
     document = None
     with suppress(ValueError, RecursionError):
-        document = json.loads(answer[0])
-    if document != json.loads(build_root()):
+        document = None if answer is None else json.loads(answer[0])
+    if json.dumps(document, sort_keys=True) != json.dumps(_root_document(), sort_keys=True):
         raise _exists_error(storage)
 
 
@@ -300,8 +308,12 @@ def _name_staged(
 
 def build_root() -> bytes:
     """Return the root's document, by which other readers refuse a dataset."""
+    return dumps_json(_root_document())
+
+
+def _root_document() -> dict[str, Any]:
     marker = {_MARKER: {"must_understand": True, "version": 2}}
-    return dumps_json(to_documents(GroupMetadata({}, 3))["zarr.json"] | marker)
+    return to_documents(GroupMetadata({}, 3))["zarr.json"] | marker
 
 
 def first_change(addition: Addition, files: FileRanges = NO_FILES) -> Change:

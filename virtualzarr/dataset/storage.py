@@ -33,6 +33,7 @@ from virtualzarr.dataset.operations import (
 from virtualzarr.errors import AccessError, SourceError, VirtualZarrError
 from virtualzarr.redaction import hide_in_url
 from virtualzarr.stores.files import ByteFile, is_url, open_file
+from virtualzarr.stores.fingerprints import as_source_error
 from virtualzarr.stores.location import Location
 
 T = TypeVar("T")
@@ -115,6 +116,8 @@ class Storage(ABC):
             return question(*values)
         except (UnreachableError, RefusedError) as error:
             raise self._as_public(error) from None
+        except OSError as error:
+            raise as_source_error(error, self.uri) from error
 
     def _as_public(self, error: UnreachableError | RefusedError) -> SourceError | AccessError:
         """Return the error for users, who know nothing of protocols."""
