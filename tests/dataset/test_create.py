@@ -151,7 +151,7 @@ def test_what_stopped_creations_leave_is_in_nobodys_way(tmp_path):
     for name in ("d", "e"):
         dataset = create_dataset(tmp_path / name, tmp_path / "0.h5", "time")
         assert dataset.version == 1
-        assert dataset.group["air"].shape == (4, 2)
+        assert dataset.group["air"].shape == (4, 5)
 
 
 @pytest.mark.parametrize("name", ["0.h5/d", "0.h5/deeper/d"])
