@@ -51,6 +51,7 @@ from virtualzarr.errors import (
     AccessError,
     CommitUnknownError,
     NodeExistsError,
+    SourceError,
     UnsupportedError,
     VirtualZarrError,
     warn_caller,
@@ -209,9 +210,10 @@ def _check_empty(storage: Storage, present: Sequence[str]) -> None:
     # A head that was not there before is that of somebody who creates it at the same time.
     if HEAD in present or not all(name == HEAD or _is_left_behind(name) for name in names):
         raise _exists_error(storage)
-    # Creations begin with the root: a file like a new head without it is somebody else's.
-    if names & {ROOT, _HEAD_ASIDE}:
+    if ROOT in names:
         _check_root(storage)
+    elif _HEAD_ASIDE in names and storage.ask(storage.get, Get(ROOT)) is None:
+        raise _exists_error(storage)  # somebody else's, as creations begin with the root
 
 
 def _is_left_behind(name: str) -> bool:
@@ -222,9 +224,13 @@ def _is_left_behind(name: str) -> bool:
 def _check_root(storage: Storage) -> None:
     """Refuse a document of a root that is not the one which creations leave."""
     answer = storage.ask(storage.get, Get(ROOT))
+    if answer is None:
+        raise SourceError(
+            "the store does not show the document that it says is there", file=storage.uri
+        )
     document = None
     with suppress(ValueError, RecursionError):
-        document = None if answer is None else json.loads(answer[0])
+        document = json.loads(answer[0])
     if json.dumps(document, sort_keys=True) != json.dumps(_root_document(), sort_keys=True):
         raise _exists_error(storage)
 
