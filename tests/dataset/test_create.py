@@ -114,7 +114,8 @@ def _listed(folder):
 
 @pytest.mark.parametrize(
     "name", ["head.new", "zarr.json.new", "segments", "schemas", "staged", "log/notes.txt",
-             "index/0", "segments/0-0123456789abcdeg", "head/x", "zarr.json/x", "data/1.nc"],
+             "index/0", "segments/0-0123456789abcdeg", "head/x", "zarr.json/x", "data/1.nc",
+             "data/0-0123456789abcdef", "segments/1-0123456789abcdef", "log/00-0123456789abcdef"],
 )  # fmt: skip
 def test_files_of_others_are_in_the_way(tmp_path, name):
     """Also those that are called as what a dataset has."""
@@ -142,9 +143,9 @@ def test_folders_of_others_are_in_the_way(tmp_path, name, error):
 def test_what_stopped_creations_leave_is_in_nobodys_way(tmp_path):
     write(tmp_path / "0.h5", 0)
     for name in (
-        "zarr.json.0123456789abcdef.new", "log/0-0123456789abcdef", "data/1-0123456789abcdef",
-        "segments/1-0123456789abcdef.0123456789abcdef.new", "schemas/1-0123456789abcdef",
-        "staged/1-0123456789abcdef",
+        "zarr.json.0123456789abcdef.new", "log/0-0123456789abcdef", "index/0-0123456789abcdef",
+        "segments/0-0123456789abcdef.0123456789abcdef.new", "schemas/0-0123456789abcdef",
+        "staged/0-0123456789abcdef",
     ):  # fmt: skip
         (tmp_path / "d" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "d" / name).write_bytes(b"part")
@@ -162,3 +163,30 @@ def test_no_dataset_is_made_below_a_file(tmp_path, name):
     write(tmp_path / "0.h5", 0)
     with pytest.raises(vz.errors.SourceError, match=r"Not a directory.*0.h5"):
         create_dataset(tmp_path / name, tmp_path / "0.h5", "time")
+
+
+@pytest.mark.parametrize("kind", ["folder", "link"])
+def test_what_is_called_as_the_lock_is_in_the_way(tmp_path, kind):
+    """It is not listed, and what a link leads to would be made."""
+    write(tmp_path / "0.h5", 0)
+    lock = tmp_path / "d" / ".writer.__lock"
+    lock.parent.mkdir()
+    lock.mkdir() if kind == "folder" else lock.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(NodeExistsError, match="something already"):
+        create_dataset(tmp_path / "d", tmp_path / "0.h5", "time")
+    assert [path.name for path in (tmp_path / "d").iterdir()] == [lock.name]
+    assert not (tmp_path / "elsewhere").exists()
+
+
+@pytest.mark.parametrize("name", ["head", "head.new", "notes"])
+def test_what_comes_while_files_are_scanned_is_in_the_way(tmp_path, name):
+    write(tmp_path / "0.h5", 0)
+
+    def put(dataset):
+        (tmp_path / "d").mkdir()
+        (tmp_path / "d" / name).write_bytes(b"mine")
+        return dataset
+
+    with pytest.raises(NodeExistsError, match="something already"):
+        create_dataset(tmp_path / "d", tmp_path / "0.h5", "time", preprocess=put)
+    assert _listed(tmp_path / "d") == {name: b"mine"}

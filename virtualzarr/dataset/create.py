@@ -62,10 +62,19 @@ from virtualzarr.metadata import GroupMetadata, dumps_json
 from virtualzarr.metadata.node_documents import to_documents
 from virtualzarr.stores.files import is_url, resolve_uri
 from virtualzarr.stores.location import Location
+from virtualzarr.stores.locks import WRITER
+from virtualzarr.stores.store import LOCK_SUFFIX
 
 _MARKER = "virtualzarr.dataset"
 _HEAD_ASIDE = f"{HEAD}.new"
-_ROOT_ASIDE = re.compile(rf"{re.escape(ROOT)}\.[0-9a-f]{{16}}\.new", re.ASCII)
+_KINDS = {"schemas", "segments", "index", "log", "staged"}
+_LEFT_BEHIND = re.compile(
+    rf"{re.escape(ROOT)}(?:\.[0-9a-f]{{16}}\.new)?|{re.escape(_HEAD_ASIDE)}"
+    rf"|(?:{'|'.join(sorted(_KINDS))})/0-[0-9a-f]{{16}}(?:(?:\.[0-9a-f]{{16}})?\.new)?",
+    re.ASCII,
+)
+"""What creations leave that stop before there is a head: written values and later epochs are of a
+dataset whose head was lost."""
 
 
 @strict_keywords(AppendOptions)
@@ -142,14 +151,8 @@ def create_dataset(
     access: dict[str, Any] = {"storage_options": storage_options, "allowed": allowed}
     storage = open_storage(Location.of(folder, **access), single_writer)
     storage.require_commits()
-    if not is_url(folder) and os.path.lexists(folder) and not os.path.isdir(folder):
-        raise _exists_error(storage)
-    present = storage.ask(storage.list_top)
-    if commit_id is not None and HEAD in present:
-        dataset = Dataset(folder, single_writer=single_writer, **access)
-        if dataset.has_commit(commit_id):
-            return dataset
-    _check_empty(storage, present)
+    if (done := _find_done(storage, commit_id)) is not None:
+        return done
     check_options(options)
     parameters: dict[str, Any] = dict(options)
     files = list_files(source, access)
@@ -167,6 +170,9 @@ def create_dataset(
     else:
         change, uris = _join_first(source, files, folder, dimension, parameters, access, relative,
                                    message, commit_id)  # fmt: skip
+    # A scan may take hours, in which others do something with the same place.
+    if (done := _find_done(storage, commit_id)) is not None:
+        return done
     # Other readers refuse the dataset from its first moment on.
     if not storage.ask(storage.create_root, build_root()):
         _check_root(storage)  # made since by somebody else, or left by a creation that was stopped
@@ -186,8 +192,7 @@ def create_dataset(
 
 def check_place(location: Location) -> None:
     """Refuse a place for a dataset where there is something already. Raises `NodeExistsError`."""
-    storage = open_storage(location, False)
-    _check_empty(storage, storage.ask(storage.list_top))
+    _find_done(open_storage(location, False), None)
 
 
 def is_created(location: Location, commit_id: str) -> bool:
@@ -201,24 +206,52 @@ def is_created(location: Location, commit_id: str) -> bool:
     return dataset.version == 1 and dataset.has_commit(commit_id)
 
 
-def _check_empty(storage: Storage, present: Sequence[str]) -> None:
-    """Refuse a place where there is anything that no creation leaves which is stopped."""
-    if not present:
-        return
-    names = {name.rstrip("/") for name in present} - objects.KINDS
+def _find_done(storage: Storage, commit_id: str | None) -> Dataset | None:
+    """Return the dataset that this very creation has made; refuse a place with anything else."""
+    if not is_url(storage.uri):
+        _check_files(storage)
+    present = storage.ask(storage.list_top)
+    if commit_id is not None and HEAD in present:
+        dataset = _open(storage)
+        if dataset.has_commit(commit_id):
+            return dataset
+    if present:
+        _check_leftovers(storage, present)
+    return None
+
+
+def _open(storage: Storage) -> Dataset:
+    location = storage.location
+    return Dataset(
+        storage.uri,
+        allowed=location.allowed,
+        storage_options=location.storage_options,
+        single_writer=storage.single_writer,
+    )
+
+
+def _check_files(storage: Storage) -> None:
+    """Refuse what is not listed: a file at the path, and what is called as the lock and is none."""
+    folder = storage.uri
+    if os.path.lexists(folder) and not os.path.isdir(folder):
+        raise _exists_error(storage)
+    lock = os.path.join(folder, WRITER + LOCK_SUFFIX)
+    # What a link leads to would be made, or locked.
+    if os.path.lexists(lock) and (os.path.islink(lock) or not os.path.isfile(lock)):
+        raise _exists_error(storage)
+
+
+def _check_leftovers(storage: Storage, present: Sequence[str]) -> None:
+    """Refuse anything that is not what a creation leaves which stops before there is a head."""
+    names = {name.rstrip("/") for name in present} - _KINDS
     names |= storage.ask(storage.list_objects).keys()
     # A head that was not there before is that of somebody who creates it at the same time.
-    if HEAD in present or not all(name == HEAD or _is_left_behind(name) for name in names):
+    if HEAD in present or not all(name == HEAD or _LEFT_BEHIND.fullmatch(name) for name in names):
         raise _exists_error(storage)
     if ROOT in names:
         _check_root(storage)
     elif _HEAD_ASIDE in names and storage.ask(storage.get, Get(ROOT)) is None:
         raise _exists_error(storage)  # somebody else's, as creations begin with the root
-
-
-def _is_left_behind(name: str) -> bool:
-    is_known = name in {ROOT, _HEAD_ASIDE} or _ROOT_ASIDE.fullmatch(name) is not None
-    return is_known or objects.epoch_of(name) is not None
 
 
 def _check_root(storage: Storage) -> None:

@@ -17,11 +17,9 @@ from virtualzarr.metadata.json_documents import dumps_json, loads_json
 
 _LARGEST = 1 << 28
 
-KINDS = frozenset({"log", "schemas", "index", "segments", "data", "staged"})
-"""Folders that objects lie in."""
-
 _NAME = re.compile(
-    rf"(?:{'|'.join(sorted(KINDS))})/(\d+)-[0-9a-f]{{16}}(?:(?:\.[0-9a-f]{{16}})?\.new)?", re.ASCII
+    r"(?:log|schemas|index|segments|data|staged)/(\d+)-[0-9a-f]{16}(?:(?:\.[0-9a-f]{16})?\.new)?",
+    re.ASCII,
 )
 """Names of objects, also of files that are being written: nothing else is of a dataset."""
 

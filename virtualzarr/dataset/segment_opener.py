@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import partial
 from typing import Any, TypeVar
 
@@ -22,7 +21,6 @@ from virtualzarr.errors import (
 )
 from virtualzarr.stores.credentials import find_keyring
 from virtualzarr.stores.files import open_file
-from virtualzarr.stores.fingerprints import Fingerprint
 from virtualzarr.stores.location import Location
 from virtualzarr.stores.lru_cache import LRUCache
 from virtualzarr.stores.renewals import RenewedError, ask_again
@@ -62,11 +60,7 @@ class SegmentOpener:
             raise self.explain_missing(error) from error
 
     def __reduce__(self) -> tuple[Any, ...]:
-        args = self.location, self.version
-        return SegmentOpener, args, self.location.pins.read_versions() or None
-
-    def __setstate__(self, read: Mapping[str, Fingerprint]) -> None:
-        self.location.pins.hold(read)
+        return SegmentOpener, (self.location, self.version)
 
     def run(self, protocol: Protocol[T]) -> T:
         """Run a protocol that reads what the version names.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -24,7 +24,6 @@ from virtualzarr.errors import (
 from virtualzarr.manifest import Manifest, Source, Sources
 from virtualzarr.references.kerchunk.columns import squeeze_constant
 from virtualzarr.stores.files import ByteFile
-from virtualzarr.stores.fingerprints import Fingerprint, Pin, take_along
 from virtualzarr.stores.forks import ForkSafeLock
 from virtualzarr.stores.lru_cache import LRUCache
 
@@ -221,7 +220,6 @@ class RecordChunks(ManifestChunks):
         self._read = read
         self._whole: Manifest | None = None
         self._files, self._pins = {}, {}
-        self._carried: Mapping[str, Fingerprint] = {}
         self._table: list[Source] = []
         self._rows: dict[Source, int] = {}
         self._lock = ForkSafeLock()
@@ -299,8 +297,6 @@ class RecordChunks(ManifestChunks):
     def _row(self, source: Source) -> int:
         row = self._rows.get(source)
         if row is None:
-            if source.pins is not None and (version := self._carried.get(source.uri)) is not None:
-                source.pins.hold({source.uri: version})
             self._table.append(source)
             row = self._rows[source] = len(self._table) - 1
         return row
@@ -309,15 +305,4 @@ class RecordChunks(ManifestChunks):
         return open_source(self._table[row])
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Sources are made anew where it is unpickled, of the versions that were read.
-        read = {
-            source.uri: version
-            for source in self._table
-            if source.pins is not None
-            and (version := take_along(source.pins.get(source.uri))) is not None
-        }
-        args = self.shape, self.record_size, self._read
-        # Names of tasks depend on neither.
-        earlier = {u: v for u, v in self._carried.items() if take_along(Pin(v)) is not None}
-        carried = {**earlier, **read}
-        return RecordChunks, args, {"_carried": carried} if carried else None
+        return RecordChunks, (self.shape, self.record_size, self._read)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +21,6 @@ from virtualzarr.references.native.storage_transformer import Configuration, Str
 from virtualzarr.references.native.written_cells import STORED, Marks
 from virtualzarr.stores import FsspecStore, LocalStore, Store
 from virtualzarr.stores.files import ByteFile, Pin
-from virtualzarr.stores.fingerprints import Fingerprint
 from virtualzarr.stores.location import Location
 from virtualzarr.stores.open_store import store_location
 from virtualzarr.stores.read_only import unwrap
@@ -76,11 +75,7 @@ class NativeChunks(ManifestChunks):
         )
 
     def __reduce__(self) -> tuple[Any, ...]:
-        args = self.metadata, self.store, self.path, self.location
-        return NativeChunks, args, self.location.pins.read_versions() or None
-
-    def __setstate__(self, read: Mapping[str, Fingerprint]) -> None:
-        self.location.pins.hold(read)
+        return NativeChunks, (self.metadata, self.store, self.path, self.location)
 
     def part(self, number: int) -> Part | None:
         """Return a part by its place in the configuration; None for one without references."""
