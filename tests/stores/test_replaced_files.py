@@ -390,6 +390,32 @@ def test_pickles_of_all_forms_are_of_the_version_that_was_read(tmp_path, form):
         pickle.loads(pickled)[2:]
 
 
+@pytest.mark.parametrize("copied", ["group", "copy made before"])
+@pytest.mark.parametrize("form", ["json", "parquet", "native", "dataset"])
+def test_pickles_of_groups_of_all_forms(tmp_path, form, copied):
+    """What was read by arrays of a group is in its own pickle, and in those of its copies."""
+    write_hdf5(tmp_path / "a.h5", 1, OLD)
+    vz.virtualize(tmp_path / "a.h5").publish(tmp_path / "first.json")
+    forget_versions(tmp_path / "first.json")
+    first = vz.open(tmp_path / "first.json")
+    if form == "dataset":
+        vz.create_dataset(tmp_path / "refs", first, first["v"].dimension_names[0] or "phony_dim_0")
+    else:
+        first.publish(tmp_path / "refs", reference_format=form)
+    del first
+    group = vz.open(tmp_path / "refs")
+    taken = group if copied == "group" else copy.deepcopy(group)
+    assert (group["v"][:2] == 1).all()
+    pickled = pickle.dumps(taken)
+    write_hdf5(tmp_path / "a.h5", 2, NEW)
+    forget_openings()
+    with pytest.raises(SourceChangedError):
+        pickle.loads(pickled)["v"][2:]
+    forget_openings()
+    write_hdf5(tmp_path / "a.h5", 1, OLD)
+    assert (pickle.loads(pickled)["v"][2:] == 1).all()
+
+
 def test_pickles_of_sources_without_a_document(tmp_path):
     write_npy(tmp_path / "a.npy", 1, OLD)
     with web_server(tmp_path) as server:
