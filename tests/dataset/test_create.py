@@ -12,6 +12,7 @@ import virtualzarr as vz
 from tests.dataset.test_dataset import write
 from virtualzarr.cli import main
 from virtualzarr.dataset.create import build_root, create_dataset
+from virtualzarr.dataset.directory import Directory
 from virtualzarr.errors import NodeExistsError
 
 
@@ -190,3 +191,32 @@ def test_what_comes_while_files_are_scanned_is_in_the_way(tmp_path, name):
     with pytest.raises(NodeExistsError, match="something already"):
         create_dataset(tmp_path / "d", tmp_path / "0.h5", "time", preprocess=put)
     assert _listed(tmp_path / "d") == {name: b"mine"}
+
+
+@pytest.mark.parametrize("is_seen", [True, False])
+def test_the_same_creation_that_another_process_finishes_during_the_scan(
+    tmp_path, monkeypatch, is_seen
+):
+    """And that has changed the dataset since; its head may come between two listings."""
+    for number in range(3):
+        write(tmp_path / f"{number}.h5", 4 * number)
+    list_top = Directory.list_top
+
+    def finish(dataset):
+        made = create_dataset(tmp_path / "d", tmp_path / "0.h5", "time", commit_id="job")
+        made.append(tmp_path / "1.h5")
+        made.vacuum(keep=1, grace="0s")
+        made.append(tmp_path / "2.h5")
+        if not is_seen:
+            monkeypatch.setattr(
+                Directory, "list_top", lambda self: [n for n in list_top(self) if n != "head"]
+            )
+        return dataset
+
+    dataset = create_dataset(
+        tmp_path / "d", tmp_path / "0.h5", "time", commit_id="job", preprocess=finish
+    )
+    assert dataset.group["air"].shape[0] == 12
+    # One creation, one append, and what the vacuum needed; nothing was added by the second.
+    assert dataset.version == vz.Dataset(tmp_path / "d").version > 1
+    assert any(name.name[:2] == "1-" for name in (tmp_path / "d").glob("*/*"))

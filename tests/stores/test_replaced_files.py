@@ -361,17 +361,22 @@ def forget_openings():
     fingerprints._shared.clear()
 
 
+def open_form(folder, form):
+    """Return references of a form, of a file of which no version is noted."""
+    write_hdf5(folder / "a.h5", 1, OLD)
+    vz.virtualize(folder / "a.h5").publish(folder / "first.json")
+    forget_versions(folder / "first.json")
+    group = vz.open(folder / "first.json")
+    if form == "dataset":
+        vz.create_dataset(folder / "refs", group, group["v"].dimension_names[0] or "phony_dim_0")
+    else:
+        group.publish(folder / "refs", reference_format=form)
+    return vz.open(folder / "refs")
+
+
 @pytest.mark.parametrize("form", ["json", "parquet", "native", "dataset"])
 def test_pickles_of_all_forms_are_of_the_version_that_was_read(tmp_path, form):
-    write_hdf5(tmp_path / "a.h5", 1, OLD)
-    vz.virtualize(tmp_path / "a.h5").publish(tmp_path / "first.json")
-    forget_versions(tmp_path / "first.json")
-    array = vz.open(tmp_path / "first.json")
-    if form == "dataset":
-        vz.create_dataset(tmp_path / "refs", array, array["v"].dimension_names[0] or "phony_dim_0")
-    else:
-        array.publish(tmp_path / "refs", reference_format=form)
-    array = vz.open(tmp_path / "refs")["v"]
+    array = open_form(tmp_path, form)["v"]
     halves, name = pickle.dumps(array), to_dask(array).name
     assert (array[:2] == 1).all()
     assert to_dask(array).name == name
@@ -394,16 +399,7 @@ def test_pickles_of_all_forms_are_of_the_version_that_was_read(tmp_path, form):
 @pytest.mark.parametrize("form", ["json", "parquet", "native", "dataset"])
 def test_pickles_of_groups_of_all_forms(tmp_path, form, copied):
     """What was read by arrays of a group is in its own pickle, and in those of its copies."""
-    write_hdf5(tmp_path / "a.h5", 1, OLD)
-    vz.virtualize(tmp_path / "a.h5").publish(tmp_path / "first.json")
-    forget_versions(tmp_path / "first.json")
-    first = vz.open(tmp_path / "first.json")
-    if form == "dataset":
-        vz.create_dataset(tmp_path / "refs", first, first["v"].dimension_names[0] or "phony_dim_0")
-    else:
-        first.publish(tmp_path / "refs", reference_format=form)
-    del first
-    group = vz.open(tmp_path / "refs")
+    group = open_form(tmp_path, form)
     taken = group if copied == "group" else copy.deepcopy(group)
     assert (group["v"][:2] == 1).all()
     pickled = pickle.dumps(taken)

@@ -179,7 +179,7 @@ def create_dataset(
     head = storage.run(create(change, commit_id))
     _warn_of_unreachable(uris, Location.of(f"{folder}/", **access))
     try:
-        return Dataset(folder, single_writer=single_writer, **access)
+        return _open(storage)
     except Exception as error:
         # It is there, which no error may deny, also of those who give credentials.
         problem = error if isinstance(error, VirtualZarrError) else type(error).__name__
@@ -197,12 +197,10 @@ def check_place(location: Location) -> None:
 
 def is_created(location: Location, commit_id: str) -> bool:
     """Tell whether there is a dataset of which the only commit has this name."""
-    if HEAD not in open_storage(location, False).list_top():
+    storage = open_storage(location, False)
+    if HEAD not in storage.list_top():
         return False
-    access: dict[str, Any] = {
-        "storage_options": location.storage_options, "allowed": location.allowed,
-    }  # fmt: skip
-    dataset = Dataset(location.uri, **access)
+    dataset = _open(storage)
     return dataset.version == 1 and dataset.has_commit(commit_id)
 
 
@@ -221,6 +219,7 @@ def _find_done(storage: Storage, commit_id: str | None) -> Dataset | None:
 
 
 def _open(storage: Storage) -> Dataset:
+    """Return the dataset that is there, opened as its storage is."""
     location = storage.location
     return Dataset(
         storage.uri,
@@ -243,10 +242,13 @@ def _check_files(storage: Storage) -> None:
 
 def _check_leftovers(storage: Storage, present: Sequence[str]) -> None:
     """Refuse anything that is not what a creation leaves which stops before there is a head."""
+    if HEAD in present:
+        raise _exists_error(storage)
     names = {name.rstrip("/") for name in present} - _KINDS
     names |= storage.ask(storage.list_objects).keys()
-    # A head that was not there before is that of somebody who creates it at the same time.
-    if HEAD in present or not all(name == HEAD or _LEFT_BEHIND.fullmatch(name) for name in names):
+    if HEAD in names:
+        return  # of somebody who creates it at the same time: the commit finds out who it is
+    if not all(map(_LEFT_BEHIND.fullmatch, names)):
         raise _exists_error(storage)
     if ROOT in names:
         _check_root(storage)
