@@ -64,6 +64,8 @@ class Disk:
             file = self.current[path]
             self.change("name", more[0], file)
             self.change("unname", path)
+        elif kind == "link":
+            self.change("name", more[0], self.current[path])
         elif kind == "unlink":
             self.change("unname", path)
         elif kind == "mkdir":
@@ -124,6 +126,12 @@ def record_calls(root: Path) -> Iterator[list[tuple[Any, ...]]]:
             written.discard(os.fspath(source))
         real["replace"](source, target)
 
+    def link(source: Any, target: Any) -> None:
+        real["link"](source, target)
+        if is_inside(source):
+            write(os.fspath(source))
+            events.append(("link", os.fspath(source), os.fspath(target)))
+
     def unlink(path: Any, *arguments: Any, **options: Any) -> None:
         real["unlink"](path, *arguments, **options)
         if is_inside(path):
@@ -134,10 +142,11 @@ def record_calls(root: Path) -> Iterator[list[tuple[Any, ...]]]:
         if is_inside(path):
             events.append(("mkdir", os.fspath(path)))
 
-    real = {name: getattr(os, name) for name in ("replace", "unlink", "mkdir")}
+    real = {name: getattr(os, name) for name in ("replace", "link", "unlink", "mkdir")}
     with (
         mock.patch("os.fsync", fsync),
         mock.patch("os.replace", rename),
+        mock.patch("os.link", link),
         mock.patch("os.unlink", unlink),
         mock.patch("os.mkdir", mkdir),
     ):

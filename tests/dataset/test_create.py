@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -220,3 +221,42 @@ def test_the_same_creation_that_another_process_finishes_during_the_scan(
     # One creation, one append, and what the vacuum needed; nothing was added by the second.
     assert dataset.version == vz.Dataset(tmp_path / "d").version > 1
     assert any(name.name[:2] == "1-" for name in (tmp_path / "d").glob("*/*"))
+
+
+def test_a_root_that_comes_at_the_last_moment_stays(tmp_path, monkeypatch):
+    write(tmp_path / "0.h5", 0)
+    create_root = Directory.create_root
+
+    def put_first(self, data):
+        (tmp_path / "d").mkdir()
+        (tmp_path / "d" / "zarr.json").write_bytes(b"mine")
+        return create_root(self, data)
+
+    monkeypatch.setattr(Directory, "create_root", put_first)
+    with pytest.raises(NodeExistsError, match="something already"):
+        create_dataset(tmp_path / "d", tmp_path / "0.h5", "time")
+    assert _listed(tmp_path / "d") == {"zarr.json": b"mine"}
+
+
+@pytest.mark.parametrize("code", [errno.EPERM, errno.ENOTSUP])
+def test_file_systems_without_hard_links(tmp_path, monkeypatch, code):
+    write(tmp_path / "0.h5", 0)
+
+    def refuse(source, target):
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(os, "link", refuse)
+    assert create_dataset(tmp_path / "d", tmp_path / "0.h5", "time").version == 1
+    assert (tmp_path / "d" / "zarr.json").read_bytes() == build_root()
+    assert not [*(tmp_path / "d").glob("*.new")]
+
+
+@pytest.mark.parametrize("name", ["segments/0-0123456789abcdef", "zarr.json.0123456789abcdef.new"])
+def test_source_files_are_not_taken_for_leftovers(tmp_path, name):
+    """A vacuum would delete them."""
+    (tmp_path / "d" / name).parent.mkdir(parents=True)
+    write(tmp_path / "d" / name, 0)
+    before = _listed(tmp_path / "d")
+    with pytest.raises(NodeExistsError, match="something already"):
+        create_dataset(tmp_path / "d", tmp_path / "d" / name, "time")
+    assert _listed(tmp_path / "d") == before

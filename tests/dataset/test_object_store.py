@@ -35,7 +35,7 @@ from virtualzarr.dataset.limits import LIMITS
 from virtualzarr.dataset.object_store import ObjectStore
 from virtualzarr.dataset.obstore_client import ObstoreClient
 from virtualzarr.dataset.open_storage import open_storage
-from virtualzarr.dataset.operations import HEAD
+from virtualzarr.dataset.operations import HEAD, Put
 from virtualzarr.dataset.s3_client import S3Client
 from virtualzarr.dataset.verbs import set_tag
 from virtualzarr.errors import (
@@ -432,6 +432,18 @@ def test_whatever_is_refused_while_a_dataset_is_made_is_an_error_of_this_package
     server.fault = choose
     with pytest.raises((SourceError, AccessError), match=r"\w{3}"):
         create_dataset(url, tmp_path / "0.h5", "time", storage_options=server.options())
+
+
+def test_a_place_that_is_refused_is_not_written_to(server, url, tmp_path):
+    """Also not to find out whether the store keeps conditions."""
+    storage = open_storage(Location(url, server.options()))
+    storage.put([Put("notes.txt", b"mine")])
+    server.requests.clear()
+    write(tmp_path / "0.h5", 0)
+    with pytest.raises(NodeExistsError, match="something already"):
+        create_dataset(url, tmp_path / "0.h5", "time", storage_options=server.options())
+    assert {method for method, *_ in server.requests} == {"GET"}
+    assert list(storage.list_objects()) == ["notes.txt"]
 
 
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])

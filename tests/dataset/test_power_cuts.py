@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import shutil
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -12,6 +13,7 @@ from tests.dataset.power_cuts import Disk, record_calls
 from tests.dataset.simulation import rows_of
 from tests.dataset.test_directory import append
 from virtualzarr.dataset.commit import create
+from virtualzarr.dataset.create import build_root
 from virtualzarr.dataset.directory import Directory
 from virtualzarr.dataset.head import read_head, read_records, read_version
 from virtualzarr.dataset.vacuum import vacuum
@@ -29,6 +31,7 @@ def story(tmp_path_factory):
     place = Directory(Location(str(folder)))
     reported = []
     with record_calls(folder) as events:
+        assert place.create_root(build_root())
         place.run(create(commit="row-none"))
         for number in range(12):
             append(place, number, name=f"row{number}")
@@ -49,6 +52,9 @@ def check(folder, rows):
             state = place.run(read_version(head, version))
             assert [row[0] for row in place.run(rows_of(state))] == [*range(count)]
     assert count >= rows, "what was reported is not there"
+    root = Path(folder) / "zarr.json"
+    assert root.is_file(), "other readers see a folder of files"
+    assert root.read_bytes() == build_root()
     append(place, count, name=f"row{count}")
     place.run(vacuum(place.run(read_head()), 2))
     return count
@@ -84,6 +90,9 @@ def test_what_was_reported_is_there(story, tmp_path, monkeypatch):
         pytest.param(lambda event, root: event[0] != "sync", id="files"),
         pytest.param(
             lambda event, root: event[0] != "sync" or not event[1].endswith("head.new"), id="head"
+        ),
+        pytest.param(
+            lambda event, root: event[0] != "sync" or "zarr.json" not in event[1], id="root"
         ),
         pytest.param(lambda event, root: event[0] != "sync folder", id="folders"),
         pytest.param(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import threading
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -14,7 +15,7 @@ import virtualzarr as vz
 from tests.dataset.files import write
 from tests.dataset.native_fixture import expected, unpack, write_source
 from virtualzarr.cli.parser import main
-from virtualzarr.dataset import directory
+from virtualzarr.dataset import directory, objects
 from virtualzarr.dataset.dataset import Dataset
 from virtualzarr.dataset.upgrade import upgrade
 from virtualzarr.errors import (
@@ -337,3 +338,14 @@ def test_a_member_that_is_called_as_the_head_is_refused(hierarchy):
     with pytest.raises(UnsupportedError, match="rename it"):
         upgrade(hierarchy, "time")
     assert sorted(os.listdir(hierarchy)) == before
+
+
+@pytest.mark.parametrize("content", [b"mine", b"", objects.encode({"version": 1})])
+def test_a_file_that_is_called_as_the_head_is_refused(hierarchy, content):
+    """Only what an upgrade left that was stopped is replaced."""
+    (Path(hierarchy) / "head").write_bytes(content)
+    before = sorted(os.listdir(hierarchy))
+    with pytest.raises(UnsupportedError, match="rename it"):
+        upgrade(hierarchy, "time")
+    assert sorted(os.listdir(hierarchy)) == before
+    assert (Path(hierarchy) / "head").read_bytes() == content

@@ -105,7 +105,8 @@ def create_dataset(
     message : str, optional
         For the history.
     commit_id : str, optional
-        A name of the commit that no other has: repeated with the same one, it is done once.
+        A name of the commit that no other has: repeated with the same one, it is done once, until
+        a vacuum forgets the history.
     allowed, storage_options, single_writer
         As for `Dataset`. Source files that its readers may not open by default, such as local ones
         of a dataset at a URL, are warned of.
@@ -150,12 +151,13 @@ def create_dataset(
     folder = resolve_uri(path).rstrip("/")
     access: dict[str, Any] = {"storage_options": storage_options, "allowed": allowed}
     storage = open_storage(Location.of(folder, **access), single_writer)
-    storage.require_commits()
     if (done := _find_done(storage, commit_id)) is not None:
         return done
+    storage.require_commits()
     check_options(options)
     parameters: dict[str, Any] = dict(options)
     files = list_files(source, access)
+    _check_sources(storage, files or ())
     staged = None
     if files is not None and is_staged_by_workers(files, parameters):
         with note_repeats(commit_id):
@@ -163,13 +165,14 @@ def create_dataset(
                 folder, files, dimension, parameters | access,
                 relative=relative, single_writer=single_writer,
             )  # fmt: skip
-    uris: Iterable[str]
+    uris: Sequence[str]
     if staged is not None:
         uris = [uri for rows in staged.rows for uri in rows.files]
         change = _name_staged(staged, folder, parameters, uris, message)
     else:
         change, uris = _join_first(source, files, folder, dimension, parameters, access, relative,
                                    message, commit_id)  # fmt: skip
+    _check_sources(storage, uris)
     # A scan may take hours, in which others do something with the same place.
     if (done := _find_done(storage, commit_id)) is not None:
         return done
@@ -254,6 +257,12 @@ def _check_leftovers(storage: Storage, present: Sequence[str]) -> None:
         _check_root(storage)
     elif _HEAD_ASIDE in names and storage.ask(storage.get, Get(ROOT)) is None:
         raise _exists_error(storage)  # somebody else's, as creations begin with the root
+
+
+def _check_sources(storage: Storage, uris: Iterable[str]) -> None:
+    """Refuse source files that are called as what creations leave: a vacuum would delete them."""
+    if any(uri.startswith(f"{storage.uri}/") for uri in uris):
+        raise _exists_error(storage)
 
 
 def _check_root(storage: Storage) -> None:

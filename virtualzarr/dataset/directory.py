@@ -6,6 +6,7 @@ aside, synced, renamed, and their folder synced: a power cut keeps them whole or
 
 from __future__ import annotations
 
+import errno
 import os
 import secrets
 from collections.abc import Callable, Sequence
@@ -32,6 +33,9 @@ from virtualzarr.stores.store import LOCK_SUFFIX
 
 _ASIDE = ".new"
 """The suffix of files that are being written; what a dead process left is deleted by the vacuum."""
+
+_NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK}
+"""What file systems without hard links answer."""
 
 
 class Directory(Storage):
@@ -79,6 +83,27 @@ class Directory(Storage):
         path = self.store.to_uri(ROOT)
         _write(path, data, f"{path}.{secrets.token_hex(8)}{_ASIDE}")
         _sync_folder(self.uri)
+
+    def create_root(self, data: bytes) -> bool:
+        """Write the root's document where there is none; whether there was none."""
+        self._make_folder(self.uri)
+        path = self.store.to_uri(ROOT)
+        aside = f"{path}.{secrets.token_hex(8)}{_ASIDE}"
+        _write_aside(aside, data, "xb")
+        try:
+            # A rename would replace what somebody else has put there since it was looked for.
+            os.link(aside, path)
+        except (FileExistsError, FileNotFoundError):
+            return False  # a vacuum of a dataset that is there takes what lies aside
+        except OSError as error:
+            if error.errno not in _NO_LINKS:
+                raise
+            return super().create_root(data)
+        finally:
+            with suppress(FileNotFoundError):
+                os.unlink(aside)
+        _sync_folder(self.uri)
+        return True
 
     def wait_turn(self) -> Callable[[], None] | None:
         """Wait for the lock of the writers."""

@@ -29,7 +29,7 @@ from virtualzarr.dataset.schema import Schema, read_schema
 from virtualzarr.dataset.segment import Cells, list_own_objects
 from virtualzarr.dataset.snapshot import Snapshot
 from virtualzarr.dataset.storage import ROOT
-from virtualzarr.errors import SourceNotFoundError, UnsupportedError
+from virtualzarr.errors import MetadataError, SourceNotFoundError, UnsupportedError
 from virtualzarr.hierarchy.group import Group
 from virtualzarr.hierarchy.inventory import iter_arrays
 from virtualzarr.hierarchy.open_node import open_hierarchy
@@ -117,11 +117,7 @@ def upgrade(
         if root is None:
             raise SourceNotFoundError("there is no Zarr v3 hierarchy", file=folder)
         if not is_dataset_root(root):
-            if os.path.isdir(os.path.join(folder, HEAD)):
-                raise UnsupportedError(
-                    f"something in it is called {HEAD!r}, as the head of a dataset: rename it",
-                    file=folder,
-                )
+            _check_head(directory)
             settle(store)
             _begin(directory, _open(store, directory.location), dimension, message)
         _finish(directory)
@@ -133,6 +129,22 @@ def _open(store: LocalStore, location: Location) -> Group:
     if not isinstance(node, Group):
         raise UnsupportedError("an array cannot be upgraded, but a group with it", file=store.uri)
     return node
+
+
+def _check_head(directory: Directory) -> None:
+    """Refuse a hierarchy with a head that no upgrade has left which was stopped."""
+    path = os.path.join(directory.uri, HEAD)
+    if not os.path.lexists(path):
+        return
+    if os.path.isfile(path):
+        with suppress(MetadataError):
+            document = objects.decode((directory.get(Get(HEAD)) or (b"",))[0])
+            if isinstance(document, dict) and document.get(_PENDING) is True:
+                return
+    raise UnsupportedError(
+        f"something in it is called {HEAD!r}, as the head of a dataset: rename it",
+        file=directory.uri,
+    )
 
 
 def _is_relative(node: Group) -> bool:
