@@ -79,6 +79,11 @@ class AnswerStream:
         """Request more reads; they are numbered in the order in which they were added."""
         self._loop.call_soon_threadsafe(self._add, reads, last)
 
+    @property
+    def has_answers(self) -> bool:
+        """Whether answers have come that no thread has taken up."""
+        return not self._answers.empty()
+
     def close(self) -> None:
         """Cancel what is under way, and end all iterations."""
         self._answers.put(None)

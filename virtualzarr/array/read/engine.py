@@ -105,7 +105,7 @@ def _read(
             metadata, located, projection, output, fill, variable, fill_missing, cache_lookup,
             is_nested, partial(read, is_nested=True),
         )  # fmt: skip
-        request.run()
+        request.run(is_new=out is None and len(located) == len(projection))
         if request.missing:
             request.confirm_missing()
     if out is None:

@@ -24,6 +24,7 @@ from virtualzarr.array.read.cached_blocks import CachedBlocks, CacheLookup
 from virtualzarr.array.read.output import (
     format_cell,
     is_all_slices,
+    plan_touching,
     shift_selection,
 )
 from virtualzarr.array.read.partial_shards import plan_partial_shards
@@ -178,8 +179,14 @@ class ReadRequest:
         uri = self.located.open_file(int(self.located.file[i])).uri
         return {"file": uri, "variable": self.variable, "chunk": format_cell(cell)}
 
-    def run(self) -> None:
-        """Read all chunks, those of files that are replaced meanwhile again."""
+    def run(self, *, is_new: bool = False) -> None:
+        """Read all chunks, those of files that are replaced meanwhile again.
+
+        Parameters
+        ----------
+        is_new : bool
+            Whether the output is new memory, of which all will be written.
+        """
         request = self
         for _ in range(MAX_RETRIES):
             if len(request.located):
@@ -189,7 +196,9 @@ class ReadRequest:
                     tasks = []
                 large = request.decoded_nbytes > config.batch_bytes
                 if request.remote:
-                    tasks = run_streamed(tasks)
+                    is_new = is_new and request is self and request.cached is None
+                    preparations = plan_touching(request.output) if is_new else []
+                    tasks = run_streamed(tasks, preparations)
                 run_tasks(tasks, request.remote, large, io_bound=request.is_io_bound)
             if not request.replaced:
                 return

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from functools import partial
+from itertools import islice
 from operator import itemgetter
 from typing import TypeAlias
 
@@ -18,10 +19,15 @@ _ADDED_AT_ONCE = 64
 _Streamed: TypeAlias = tuple[CoalescedReads, StreamedRead]
 
 
-def run_streamed(tasks: Sequence[Task]) -> list[Task]:
+def run_streamed(tasks: Sequence[Task], preparations: Sequence[Task] = ()) -> list[Task]:
     """Run those of some tasks whose bytes an event loop requests, and return all others.
 
     Of several that fail, the error of the first is raised.
+
+    Parameters
+    ----------
+    preparations : sequence of callables
+        What makes the tasks faster, and is done before any of them while no answer has come.
     """
     loop = next(filter(None, map(_loop_of, tasks)), None)
     if len(tasks) < 2 or loop is None:
@@ -29,6 +35,7 @@ def run_streamed(tasks: Sequence[Task]) -> list[Task]:
     stream, errors = AnswerStream(loop), []
     others: list[Task] = []
     begun: list[_Streamed] = []
+    batches = iter(range(0, len(tasks), _ADDED_AT_ONCE))
 
     def work() -> None:
         for number, outcome in stream:
@@ -41,21 +48,31 @@ def run_streamed(tasks: Sequence[Task]) -> list[Task]:
                 stream.close()
                 return
 
-    def start() -> None:
+    def add(count: int | None) -> None:
         # Here, and not in the event loop: connecting to another file system may wait for it.
-        try:
-            for first in range(0, len(tasks), _ADDED_AT_ONCE):
-                added, remaining = _split(tasks[first : first + _ADDED_AT_ONCE], loop)
-                others.extend(remaining)
-                begun.extend(added)
-                stream.add([read for _, read in added], last=False)
-            stream.add([], last=True)
-        except BaseException:
-            stream.close()
-            raise
+        for first in islice(batches, count):
+            added, remaining = _split(tasks[first : first + _ADDED_AT_ONCE], loop)
+            others.extend(remaining)
+            begun.extend(added)
+            stream.add([read for _, read in added], last=False)
+
+    def start() -> None:
+        add(None)
+        stream.add([], last=True)
         work()
 
-    run_shared([start, *[work] * (min(config.threads, len(tasks)) - 1)])
+    try:
+        if preparations:
+            add(1)
+        # By this thread alone: the event loop has requests to send.
+        for prepare in preparations:
+            if stream.has_answers:
+                break
+            prepare()
+        run_shared([start, *[work] * (min(config.threads, len(tasks)) - 1)])
+    except BaseException:
+        stream.close()
+        raise
     if errors:
         raise min(errors, key=itemgetter(0))[1]
     return others
