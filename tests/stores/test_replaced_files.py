@@ -395,6 +395,34 @@ def test_pickles_of_all_forms_are_of_the_version_that_was_read(tmp_path, form):
         pickle.loads(pickled)[2:]
 
 
+@pytest.mark.parametrize("form", ["json", "parquet", "native", "dataset"])
+def test_pickles_of_two_versions_are_refused_as_they_are_read(tmp_path, form):
+    """And can be unpickled: a worker of Dask ends where that fails, and its client waits on."""
+    group = open_form(tmp_path, form)
+    unread = pickle.dumps(group)
+    assert (group["v"][:2] == 1).all()
+    pickled = pickle.dumps(group), pickle.dumps(group["v"])
+    write_hdf5(tmp_path / "a.h5", 2, NEW)
+    forget_openings()
+    here = pickle.loads(unread)
+    assert (here["v"][2:] == 2).all()
+    later = pickle.loads(pickled[0])["v"], pickle.loads(pickled[1])
+    refused = [here["v"], *later, *map(pickle.loads, map(pickle.dumps, later))]
+    pickled = pickle.dumps(later)
+    forget_openings()
+    refused += pickle.loads(pickled)
+    for value, date in ((2, NEW), (1, OLD)):
+        write_hdf5(tmp_path / "a.h5", value, date)
+        for array in refused:
+            with pytest.raises(SourceChangedError):
+                array[2:]
+            with pytest.raises(SourceChangedError):
+                to_dask(array)[2:].compute()
+    with pytest.raises(SourceChangedError):
+        here.publish(tmp_path / "published.json")
+    assert not (tmp_path / "published.json").exists()
+
+
 @pytest.mark.parametrize("copied", ["group", "copy made before"])
 @pytest.mark.parametrize("form", ["json", "parquet", "native", "dataset"])
 def test_pickles_of_groups_of_all_forms(tmp_path, form, copied):

@@ -16,7 +16,7 @@ from virtualzarr.errors import UnsupportedError
 from virtualzarr.redaction import hide_in_url
 from virtualzarr.stores.archive import MemberChecksums
 from virtualzarr.stores.files import Fingerprint, take_fingerprint
-from virtualzarr.stores.fingerprints import Pin, Pins, check_unchanged, take_along
+from virtualzarr.stores.fingerprints import Pin, Pins, check_read_once, check_unchanged, take_along
 from virtualzarr.stores.location import Location
 
 
@@ -131,6 +131,7 @@ class Source:
     def with_read_version(self) -> Source:
         """Return the file with the version that was read of it, where none was noted."""
         pin = None if self.pins is None else self.pins.get(self.uri)
+        check_read_once(self.uri, pin)
         read = None if pin is None else pin.fingerprint
         if read is None or self.fingerprint.has_version:
             return self

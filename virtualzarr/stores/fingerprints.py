@@ -140,6 +140,10 @@ class Fingerprint:
         return self.etag is not None or self.mtime_ns is not None
 
 
+_TWO_VERSIONS = Fingerprint(-1, None, 'W/"two versions"')
+"""What is noted of a file that was read in two versions, so that no answer fits."""
+
+
 class Pin:
     """The version of a file that all of its handles read, once the first has told it.
 
@@ -167,6 +171,7 @@ class Pin:
             pinned = self.fingerprint
         if pinned is None or not config.verify_sources:
             return
+        check_read_once(uri, self)
         changes = differences(pinned, current)
         # An answer without a version may be of any, also before those that have one.
         is_told = is_comparable(pinned, current) if pinned.has_version else not current.has_version
@@ -204,10 +209,15 @@ class Pins(dict[str, Pin]):
     def hold(self, versions: Mapping[str, Fingerprint]) -> None:
         """Have files be of versions that were read elsewhere.
 
-        Raises `SourceChangedError` if another version was read here, by an earlier pickle.
+        If another one was read here, by an earlier pickle, nothing of that file is read any more.
         """
         for uri, version in versions.items():
-            self.setdefault(uri, Pin()).check(uri, version)
+            pin = self.setdefault(uri, Pin())
+            try:
+                pin.check(uri, version)
+            except SourceChangedError:
+                # Raised where it is read: workers of Dask do not outlive what cannot be unpickled.
+                pin.fingerprint = _TWO_VERSIONS
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Sources take along their own versions: a document may name very many others.
@@ -227,6 +237,13 @@ def _find_pins(token: str) -> Pins:
         if pins is None:
             pins = _shared[token] = Pins(token)
         return pins
+
+
+def check_read_once(uri: str, pin: Pin | None) -> None:
+    """Raise `SourceChangedError` if a file was read in two versions."""
+    if pin is not None and pin.fingerprint == _TWO_VERSIONS:
+        message = "the file was read in two versions, by processes that share what was opened"
+        raise SourceChangedError(f"{message}; open it again", file=uri)
 
 
 def take_along(pin: Pin | None) -> Fingerprint | None:
