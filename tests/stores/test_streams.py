@@ -9,7 +9,7 @@ import zarr
 
 import virtualzarr as vz
 from tests.stores.webserver import web_server
-from virtualzarr.errors import SourceError
+from virtualzarr.errors import SourceError, UnsupportedError
 from virtualzarr.stores.streams import AnswerStream
 
 pytest.importorskip("aiohttp")
@@ -109,6 +109,53 @@ def test_an_error_names_its_chunk_and_ends_the_rest(server, threads):
             array[...]
         assert len(server.requests) < 40
         server.rewrite = None
+        assert np.array_equal(array[...], VALUES)
+
+
+@pytest.mark.parametrize("threads", [1, 2, 8])
+@pytest.mark.parametrize("bad", [0, 80])
+def test_places_that_cannot_be_asked_end_the_read(tmp_path, server, threads, bad):
+    """Also if they come after others have been requested: nobody waits for them."""
+    values = np.arange(100 * 16, dtype="i4").reshape(100, 16)
+    (tmp_path / "all.bin").write_bytes(values.tobytes())
+    refs = {".zgroup": '{"zarr_format": 2}', "v/.zattrs": "{}"}
+    refs["v/.zarray"] = {
+        "zarr_format": 2, "shape": [100, 16], "chunks": [1, 16], "dtype": "<i4", "order": "C",
+        "fill_value": -1, "compressor": None, "filters": None,
+    }  # fmt: skip
+    for i in range(100):
+        refs[f"v/{i}.0"] = [f"{server.url}/all.bin?{i}", 64 * i, 64]
+    array = vz.open({"version": 1, "refs": refs}, allowed="*")["v"]
+    refs[f"v/{bad}.0"] = ["nosuch://all.bin", 0, 64]
+    broken = vz.open({"version": 1, "refs": refs}, allowed="*")["v"]
+    with vz.config.set(threads=threads):
+        assert np.array_equal(array[...], values)
+        with pytest.raises(UnsupportedError, match="nosuch"):
+            broken[...]
+        out = np.empty_like(values)
+        with pytest.raises(UnsupportedError, match="nosuch"):
+            broken.read(out=out)
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_an_interrupt_ends_the_rest(server, monkeypatch, threads):
+    with vz.config.set(threads=threads, requests=2):
+        array = vz.open(f"{server.url}/a")
+        iterate, main = AnswerStream.__iter__, threading.current_thread()
+
+        def interrupted(stream):
+            for answer in iterate(stream):
+                yield answer
+                if threading.current_thread() is main:
+                    raise KeyboardInterrupt
+
+        monkeypatch.setattr(AnswerStream, "__iter__", interrupted)
+        server.requests.clear()
+        server.before = lambda *asked: threading.Event().wait(0.02)
+        with pytest.raises(KeyboardInterrupt):
+            array[...]
+        assert len(server.requests) < 30
+        monkeypatch.undo()
         assert np.array_equal(array[...], VALUES)
 
 

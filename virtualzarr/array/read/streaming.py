@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from itertools import islice
 from operator import itemgetter
@@ -37,16 +38,25 @@ def run_streamed(tasks: Sequence[Task], preparations: Sequence[Task] = ()) -> li
     begun: list[_Streamed] = []
     batches = iter(range(0, len(tasks), _ADDED_AT_ONCE))
 
+    @contextmanager
+    def closed_on_error() -> Iterator[None]:
+        try:
+            yield
+        except BaseException:
+            stream.close()  # or else others would wait for its answers
+            raise
+
     def work() -> None:
-        for number, outcome in stream:
-            task, read = begun[number]
-            try:
-                task.finish(partial(read.accept, outcome))
-            # Interrupts, too: lost in a helper thread, they would leave gaps in the output unseen.
-            except BaseException as error:
-                errors.append((number, error))
-                stream.close()
-                return
+        with closed_on_error():  # as where waiting is interrupted
+            for number, outcome in stream:
+                task, read = begun[number]
+                try:
+                    task.finish(partial(read.accept, outcome))
+                # Interrupts, too: lost in a helper thread, they would leave gaps unseen.
+                except BaseException as error:
+                    errors.append((number, error))
+                    stream.close()
+                    return
 
     def add(count: int | None) -> None:
         # Here, and not in the event loop: connecting to another file system may wait for it.
@@ -57,11 +67,12 @@ def run_streamed(tasks: Sequence[Task], preparations: Sequence[Task] = ()) -> li
             stream.add([read for _, read in added], last=False)
 
     def start() -> None:
-        add(None)
-        stream.add([], last=True)
+        with closed_on_error():
+            add(None)
+            stream.add([], last=True)
         work()
 
-    try:
+    with closed_on_error():
         if preparations:
             add(1)
         # By this thread alone: the event loop has requests to send.
@@ -69,10 +80,7 @@ def run_streamed(tasks: Sequence[Task], preparations: Sequence[Task] = ()) -> li
             if stream.has_answers:
                 break
             prepare()
-        run_shared([start, *[work] * (min(config.threads, len(tasks)) - 1)])
-    except BaseException:
-        stream.close()
-        raise
+    run_shared([start, *[work] * (min(config.threads, len(tasks)) - 1)])
     if errors:
         raise min(errors, key=itemgetter(0))[1]
     return others
