@@ -15,6 +15,7 @@ import virtualzarr as vz
 from tests.dataset.s3_server import running
 from tests.stores.webserver import web_server
 from virtualzarr import ChunkCache
+from virtualzarr.errors import CodecError, SourceError
 
 pytest.importorskip("aiohttp")
 VALUES = np.arange(1, 1025, dtype="i4").reshape(32, 32)
@@ -343,3 +344,33 @@ def test_missing_shards_of_which_the_array_needs_little(compressors):
         array = vz.open_array(url)
         np.testing.assert_array_equal(array[...], theirs[...])
         np.testing.assert_array_equal(array[2:2099], theirs[2:2099])
+
+
+@pytest.mark.parametrize("selection", [np.s_[18, 3], np.s_[14:18, 2:9], np.s_[...], np.s_[::9]])
+def test_errors_name_the_shard(folder, selection):
+    """By its place on the grid of shards, as one that is read whole."""
+    with web_server(folder) as server:
+        array = vz.open(f"{server.url}/a")
+        server.rewrite = lambda request, *answer: (
+            (403, {}, b"") if request.path.endswith("/c/1/0") else answer
+        )
+        with pytest.raises(SourceError) as caught:
+            array[selection]
+        assert caught.value.file.endswith("/a/c/1/0")
+        assert caught.value.chunk == "1.0"
+
+
+@pytest.mark.parametrize("selection", [np.s_[18, 3], np.s_[14:18, 2:9]])
+def test_errors_of_damaged_indexes_name_the_shard(folder, selection):
+    path = folder / "a/c/1/0"
+    path.write_bytes(bytes(path.stat().st_size))
+    for array in (vz.open(folder / "a"), zarr_of(folder)):
+        with pytest.raises(CodecError, match="index is corrupt") as caught:
+            array[selection]
+        assert caught.value.chunk == "1.0"
+
+
+def zarr_of(folder):
+    """Return the array through references."""
+    vz.virtualize(folder / "a").publish(folder / "refs.json")
+    return next(array for _, array in vz.open(folder / "refs.json").members())

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple
 
+from grids import Projection
 from virtualzarr.array.chunk_source import LocatedChunks
 from virtualzarr.array.read.chunk_cache import (
     FileCache,
@@ -17,6 +18,7 @@ from virtualzarr.array.read.chunk_cache import (
     is_distinct,
     stat_version,
 )
+from virtualzarr.array.read.output import format_cell
 from virtualzarr.codecs.core.base import Buffer, as_view
 from virtualzarr.codecs.sharding import Index, Shard
 from virtualzarr.config import config
@@ -63,8 +65,9 @@ class CachedIndex:
 
 @dataclass
 class ShardIndexReader:
-    """Reads the indexes of some located shards."""
+    """Reads the indexes of some shards, which are located on their grid."""
 
+    projection: Projection
     located: LocatedChunks
     shards: list[Shard]
     since: float
@@ -129,7 +132,7 @@ class ShardIndexReader:
         except SourceChangedError as error:
             # A shard within a shard is located again with its outer one.
             if not located.may_be_missing or not tries or located.relocate is not None:
-                error.at(file=located.open_file(row).uri)
+                error.at(**self._context(j))
                 raise
             self._files.pop(row, None)
             file = located.open_file(row)
@@ -141,11 +144,17 @@ class ShardIndexReader:
         except SourceNotFoundError as error:
             if located.may_be_missing and not located.must_exist:
                 return None
-            error.at(file=located.open_file(row).uri)
+            error.at(**self._context(j))
             raise
         except VirtualZarrError as error:
-            error.at(file=located.open_file(row).uri)
+            error.at(**self._context(j))
             raise
+
+    def _context(self, j: int) -> dict[str, str]:
+        """Return where a shard is, for errors; as a chunk it is one of the grid of shards."""
+        located = self.located
+        cell = self.projection.cells(located.cell[j : j + 1])[0]
+        return {"file": located.open_file(int(located.file[j])).uri, "chunk": format_cell(cell)}
 
     def _fetch(self, row: int, j: int) -> ByteFile:
         """Return a file, with bytes in memory if no other request is needed to know its length."""

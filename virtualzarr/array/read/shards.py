@@ -224,13 +224,14 @@ class ShardedChunks:
         if len(cells) == 1 and not may_guess:
             return self._locate_one(projection, cells[0].tolist(), chunk_numbers, since)
         grouped = self.group_by_shard(cells)
-        located = self._locate_shards(_project_cells(self.grid, grouped.shards), since)
+        touched = _project_cells(self.grid, grouped.shards)
+        located = self._locate_shards(touched, since)
         # Missing shards are left out of `located`, or have no index: their sub-chunks keep the
         # offset -1.
         shapes = self.grid.cell_shapes(grouped.shards[located.cell]).tolist()
         shards = [self.codec.shard(shape) for shape in shapes]
         fetches = self._plan_fetches(grouped, located, shards) if may_guess else {}
-        reader = ShardIndexReader(located, shards, since, fetches)
+        reader = ShardIndexReader(touched, located, shards, since, fetches)
         indexes = reader.read_all(alone=positions is not None)
         offset, length = np.full(len(cells), -1), np.zeros(len(cells), np.int64)
         row = np.zeros(len(cells), np.int64)
@@ -305,7 +306,8 @@ class ShardedChunks:
         for i in self.codec.order:
             entry = entry * layout.counts[i] + cell[i] - layout.first[i]
         located, empty = self._locate_shards(layout.projection, since), position[:0]
-        reader = ShardIndexReader(located, [layout.shard] * len(located), since)
+        shards = [layout.shard] * len(located)
+        reader = ShardIndexReader(layout.projection, located, shards, since)
         index = reader.read_first() if len(located) else None
         if index is None or index.offset[entry] < 0:
             return self._make_located(projection, reader, empty, empty, Index(empty, empty))
