@@ -55,6 +55,32 @@ def test_sharing_needs_no_thread_of_the_pool(monkeypatch):
     assert [find_result() for find_result in results] == [(True, None)] * 4
 
 
+@pytest.mark.parametrize("may_leave", [False, True])
+@pytest.mark.parametrize("error", [KeyboardInterrupt, ValueError])
+def test_interrupts_wait_for_tasks_unless_these_may_be_left(monkeypatch, may_leave, error):
+    """As requests that nobody may answer for a long time, and that write to nothing of others."""
+    monkeypatch.setattr(virtualzarr.config, "requests", 4)
+    begun, ended, go = threading.Event(), threading.Event(), threading.Event()
+
+    def linger():
+        begun.set()
+        go.wait(20)
+        ended.set()
+
+    def fail():
+        if threading.current_thread() is not main:
+            return linger()
+        begun.wait(20)
+        threading.Timer(0.2, go.set).start()
+        raise error
+
+    main = threading.current_thread()
+    with pytest.raises(error):
+        run_shared([fail, fail], remote=True, may_leave=may_leave)
+    assert ended.is_set() is not (may_leave and error is KeyboardInterrupt)
+    assert ended.wait(20)
+
+
 def test_results_and_errors_of_work_that_was_submitted(monkeypatch):
     monkeypatch.setattr(virtualzarr.config, "threads", 3)
     results = [submit(partial(divmod, 7, n)) for n in (1, 2, 0) * 30]

@@ -169,11 +169,17 @@ def _take(tickets: list[None]) -> bool:
     return True
 
 
-def run_shared(tasks: list[Task], remote: bool = False) -> None:
+def run_shared(tasks: list[Task], remote: bool = False, *, may_leave: bool = False) -> None:
     """Run tasks in this thread, with the help of others that are idle.
 
     It may be called by a task, and while a lock is held: it waits for nothing but tasks that have
     been begun. Of several that fail, the error of the first is raised.
+
+    Parameters
+    ----------
+    may_leave : bool
+        Whether those that have been begun may go on once this thread is interrupted: they write to
+        nothing that is anybody else's.
     """
     pending = deque(enumerate(tasks))
     errors: list[tuple[int, BaseException]] = []
@@ -211,7 +217,8 @@ def run_shared(tasks: list[Task], remote: bool = False) -> None:
         pending.clear()
         while _take(tickets):
             count -= 1
-        for _ in range(count):
+        is_left = may_leave and any(not isinstance(error, Exception) for _, error in errors)
+        for _ in range(0 if is_left else count):
             ended.get()
     if errors:
         raise min(errors, key=itemgetter(0))[1]

@@ -22,7 +22,7 @@ from virtualzarr.array.read.chunk_cache import (
 from virtualzarr.codecs import BlockCodec
 from virtualzarr.stores import invalidation
 from virtualzarr.stores.files import Buffer, ByteFile, InlineFile, LocalFile, RemoteFile
-from virtualzarr.stores.thread_pools import run_shared
+from virtualzarr.stores.thread_pools import Task, run_shared
 
 
 class CachedBlocks:
@@ -73,7 +73,8 @@ class CachedBlocks:
 
         # One request for each file to revalidate: side by side, they take the time of one.
         if self.since == math.inf and any(file.remote for file in files.values()):
-            run_shared([partial(check, row, file) for row, file in files.items()], remote=True)
+            checks: list[Task] = [partial(check, row, file) for row, file in files.items()]
+            run_shared(checks, remote=True, may_leave=True)
             return
         for row, file in files.items():
             check(row, file)

@@ -102,7 +102,7 @@ class ShardIndexReader:
             tasks: list[Task] = [partial(read, j) for j in numbers]
             first = self.located.open_file(int(self.located.file[0])) if tasks else None
             if len(tasks) > 1 and not alone and first is not None and first.remote:
-                run_shared(tasks, remote=True)
+                run_shared(tasks, remote=True, may_leave=True)
             else:
                 for task in tasks:
                     task()
