@@ -30,7 +30,7 @@ def folder(tmp_path, request):
 @pytest.fixture
 def touched(monkeypatch):
     """Have all of a result overwritten by nonsense where it would be touched, and say how often."""
-    count = []
+    count = []  # appended to by the thread that reads, and looked at by those that answer
 
     def overwrite(output):
         count.append(1)
@@ -40,8 +40,20 @@ def touched(monkeypatch):
     return count
 
 
+def answer_once_touched(server, touched):
+    """Have a server answer requests for chunks once something was touched, or never will be."""
+
+    def wait(method, path):
+        give_up = time.monotonic() + 5
+        while "/c/" in path and not touched and time.monotonic() < give_up:
+            time.sleep(0.005)
+
+    server.before = wait
+
+
 def test_results_are_what_they_were(folder, touched):
     with web_server(folder) as server:
+        answer_once_touched(server, touched)
         array = vz.open(f"{server.url}/a")
         for selection in (np.s_[...], np.s_[3:37:2, 1:], np.s_[::-1, 7], (slice(None), [3, 9, 3])):
             assert np.array_equal(array[selection], VALUES[selection])
@@ -52,6 +64,7 @@ def test_results_are_what_they_were(folder, touched):
 def test_missing_chunks_are_filled(folder, touched):
     (folder / "a/c/1/2").unlink()
     with web_server(folder) as server:
+        answer_once_touched(server, touched)
         array = vz.open(f"{server.url}/a")
         height, width = array.shards or array.chunks
         expected = VALUES.copy()
@@ -82,6 +95,7 @@ def test_files_that_are_replaced_are_read_again(folder, touched):
         array = vz.open(f"{server.url}/a")
         array[0, 0]
         zarr.open_array(folder / "a")[...] = -VALUES
+        answer_once_touched(server, touched)
         assert np.array_equal(array[...], -VALUES)
     assert touched
 
