@@ -8,8 +8,9 @@ import pytest
 import zarr
 
 import virtualzarr as vz
-from tests.stores.webserver import web_server
+from tests.stores.webserver import FAULTS, web_server
 from virtualzarr.errors import SourceError, UnsupportedError
+from virtualzarr.stores import http_responses
 from virtualzarr.stores.streams import AnswerStream
 
 pytest.importorskip("aiohttp")
@@ -25,6 +26,12 @@ def server(tmp_path):
         array[...] = VALUES
     with web_server(tmp_path) as server:
         yield server
+
+
+@pytest.fixture(autouse=True, params=[1 << 20, 1])
+def large(request, monkeypatch):
+    """From how many bytes on bodies are copied to where they stay as they come."""
+    monkeypatch.setattr(http_responses, "_LARGE", request.param)
 
 
 class FakeRead:
@@ -110,6 +117,39 @@ def test_an_error_names_its_chunk_and_ends_the_rest(server, threads):
         assert len(server.requests) < 40
         server.rewrite = None
         assert np.array_equal(array[...], VALUES)
+
+
+@pytest.mark.parametrize("name", ["a", "raw"])
+@pytest.mark.parametrize("faults", [("cut",), ("reset", 503), FAULTS])
+def test_bodies_that_are_cut_off_are_asked_for_again(server, name, faults):
+    array = vz.open(f"{server.url}/{name}")
+    server.faults, server.rate = faults, 0.15
+    with vz.config.set(threads=2, requests=4, retries=10):
+        for seed in range(3):
+            server.seed = seed
+            assert np.array_equal(array[...], VALUES)
+
+
+@pytest.mark.parametrize("length", [-1, 0, 1, 100])
+def test_bodies_of_another_length_are_errors(tmp_path, server, length):
+    """As these chunks are ranges of a file, how long they are is known."""
+    (tmp_path / "all.bin").write_bytes(VALUES.tobytes())
+    refs = {".zgroup": '{"zarr_format": 2}', "v/.zattrs": "{}"}
+    refs["v/.zarray"] = {
+        "zarr_format": 2, "shape": [40, 10], "chunks": [10, 10], "dtype": "<i4", "order": "C",
+        "fill_value": -1, "compressor": None, "filters": None,
+    }  # fmt: skip
+    refs |= {f"v/{i}.0": [f"{server.url}/all.bin", 400 * i, 400] for i in range(4)}
+    array = vz.open({"version": 1, "refs": refs}, allowed="*")["v"]
+    with vz.config.set(retries=2, remote_gap=0):
+        server.rewrite = lambda request, status, headers, body: (
+            status, headers, body[:length] if length < 0 else body + bytes(length),
+        )  # fmt: skip
+        if length:
+            with pytest.raises(SourceError):
+                array[...]
+        else:
+            assert np.array_equal(array[...], VALUES)
 
 
 @pytest.mark.parametrize("threads", [1, 2, 8])

@@ -6,6 +6,7 @@ from abc import abstractmethod
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any
 
+from virtualzarr.stores.files_in_memory import Buffer
 from virtualzarr.stores.fingerprints import Fingerprint
 from virtualzarr.stores.listing import Listings
 from virtualzarr.stores.request_loop import LoopTask
@@ -54,6 +55,12 @@ class AsyncTransport(Listings):
     ) -> tuple[bytes, Fingerprint]:
         """Do what `fetch` does in the event loop of the file system."""
         return await retry(lambda: self._attempt(path, start, stop, limit))
+
+    async def fetch_body_in_loop(
+        self, path: str, start: int, stop: int | None, limit: int | None
+    ) -> tuple[Buffer, Fingerprint]:
+        """Do what `fetch_in_loop` does, where any buffer will do."""
+        return await self.fetch_in_loop(path, start, stop, limit)
 
     def as_transient(self, error: Exception) -> TransientError | None:
         """Return what another attempt may put right; of requests for bytes, these were made."""

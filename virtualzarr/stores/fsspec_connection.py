@@ -34,6 +34,7 @@ from virtualzarr.stores.credentials import (
     secrets_of,
     without_keyring,
 )
+from virtualzarr.stores.files_in_memory import Buffer
 from virtualzarr.stores.fingerprints import Fingerprint, as_source_error, check_unchanged
 from virtualzarr.stores.foreign_errors import hide_requests
 from virtualzarr.stores.ftp_logins import describe_login, log_in, logs_in_at_once
@@ -46,11 +47,18 @@ from virtualzarr.stores.request_loop import with_request_loop
 from virtualzarr.stores.retry import retry_blocking
 from virtualzarr.stores.s3 import is_login_missing
 from virtualzarr.stores.s3_sessions import note_environment, with_region, without_own_retries
-from virtualzarr.stores.transport import Answer, MemberTransport, Transport, transport_for
+from virtualzarr.stores.transport import (
+    Answer,
+    BufferAnswer,
+    MemberTransport,
+    Transport,
+    transport_for,
+)
 from virtualzarr.stores.uris import is_cached, is_web, parse_url, split_archives
 from virtualzarr.stores.web_sessions import with_own_session
 
 T = TypeVar("T")
+B = TypeVar("B", bound=Buffer)
 
 _UNKNOWN = b"?"
 
@@ -374,6 +382,15 @@ class Connection:
         )
         return self._clean([answer], uri)[0]
 
+    async def fetch_body_in_loop(
+        self, path: str, uri: str, start: int, stop: int | None, limit: int | None
+    ) -> BufferAnswer:
+        """Do what `fetch_in_loop` does, where any buffer will do."""
+        answer: BufferAnswer = await self._ask_in_loop(
+            lambda transport: transport.fetch_body_in_loop(path, start, stop, limit), uri
+        )
+        return self._clean([answer], uri)[0]
+
     async def fingerprint_in_loop(self, path: str, uri: str) -> Fingerprint:
         """Do what `fingerprint` does in the event loop."""
         ask = self._ask_in_loop(lambda transport: transport.fingerprint_in_loop(path), uri)
@@ -483,7 +500,9 @@ class Connection:
         """Take out of an error what was sent, and what of it the service repeats."""
         hide_requests(error, self._secrets_of(uri))
 
-    def _clean(self, answers: Sequence[Answer], uri: str) -> list[Answer]:
+    def _clean(
+        self, answers: Sequence[tuple[B, Fingerprint | None]], uri: str
+    ) -> list[tuple[B, Fingerprint | None]]:
         secrets = self._secrets_of(uri)
         return [(data, version and version.without(secrets)) for data, version in answers]
 

@@ -23,6 +23,7 @@ from virtualzarr.stores.credential_providers import (
     renew_credential,
 )
 from virtualzarr.stores.credentials import Keyring, advise_login, split_url
+from virtualzarr.stores.files_in_memory import Buffer
 from virtualzarr.stores.fingerprints import (
     Fingerprint,
     as_source_error,
@@ -175,12 +176,31 @@ class HttpTransport(AsyncTransport):
         size = head.size or None if answer.size is None else answer.size
         return replace(answer if answer.has_version else head, size=size)
 
+    async def fetch_body_in_loop(
+        self, url: str, start: int, stop: int | None, limit: int | None
+    ) -> tuple[Buffer, Fingerprint]:
+        """Do what `fetch_in_loop` does; large bodies are views of memory."""
+        return await retry(lambda: self._attempt_body(url, start, stop, limit, as_buffer=True))
+
     async def _attempt(
         self, url: str, start: int, stop: int | None, limit: int | None, is_page: bool = False
     ) -> tuple[bytes, Fingerprint]:
+        data, fingerprint = await self._attempt_body(url, start, stop, limit, is_page=is_page)
+        return bytes(data), fingerprint
+
+    async def _attempt_body(
+        self,
+        url: str,
+        start: int,
+        stop: int | None,
+        limit: int | None,
+        *,
+        is_page: bool = False,
+        as_buffer: bool = False,
+    ) -> tuple[Buffer, Fingerprint]:
         headers = range_header(start, stop)
 
-        async def read(response: Any) -> tuple[bytes, Fingerprint]:
+        async def read(response: Any) -> tuple[Buffer, Fingerprint]:
             if response.status == 416:
                 size = parse_content_range(response, url)[2]
                 if start < 0 and size == 0:
@@ -196,7 +216,7 @@ class HttpTransport(AsyncTransport):
             # The length is checked before the body is read: a server may announce any.
             if length is not None:
                 check_length(url, length, limit)
-            data = await read_body(response, url, length, limit)
+            data = await read_body(response, url, length, limit, as_buffer=as_buffer)
             if not is_page and not begin:
                 check_no_page(response, url, data)
             if end is None and not encoding_of(response):

@@ -9,8 +9,11 @@ from gzip import GzipFile
 from io import BytesIO
 from typing import Any
 
+import numpy as np
+
 from virtualzarr.config import config
 from virtualzarr.errors import SourceError, SourceNotFoundError
+from virtualzarr.stores.files_in_memory import Buffer
 from virtualzarr.stores.fingerprints import check_length
 from virtualzarr.stores.retry import TRANSIENT_STATUSES, TransientError, parse_retry_after
 
@@ -27,7 +30,7 @@ _PLAIN = frozenset(["", "identity", "aws-chunked", "utf-8", "none"])
 """What servers call answers that are sent as they are, also where it is no name of an encoding."""
 
 _GZIP_OR_ZLIB = zlib.MAX_WBITS | 32
-_PIECE = 1 << 20
+_PIECE = _LARGE = 1 << 20
 
 _IS_PAGE = (
     "the server answered with a web page, as it does where a login is missing or has expired, and "
@@ -161,13 +164,13 @@ def is_html(response: Any) -> bool:
     return bool(response.headers.get("Content-Type", "").lower().startswith("text/html"))
 
 
-def check_no_page(response: Any, url: str, data: bytes) -> None:
+def check_no_page(response: Any, url: str, data: Buffer) -> None:
     """Refuse a web page, such as one to log in, in the place of a file.
 
     Parameters
     ----------
-    data : bytes
-        The first ones of the answer.
+    data : bytes-like
+        The answer, or the first bytes of it.
     """
     is_wanted = url.partition("?")[0].lower().endswith((".html", ".htm"))
     is_said = is_html(response) or not response.headers.get("Content-Type")
@@ -184,19 +187,26 @@ async def read_start(response: Any) -> bytes:
     return data
 
 
-async def read_body(response: Any, url: str, length: int | None, limit: int | None) -> bytes:
+async def read_body(
+    response: Any, url: str, length: int | None, limit: int | None, *, as_buffer: bool = False
+) -> Buffer:
     """Return the body, which must have the length that is known, and at most limit bytes.
 
     Parameters
     ----------
     response : aiohttp.ClientResponse
         To a request with ``auto_decompress=False``: aiohttp does not look whether gzip is cut off.
+    as_buffer : bool
+        Whether a large one may be a view of memory, which is filled sooner.
     """
     announced = content_length(response)
     if length is not None and announced not in (None, length):
         raise _length_error(url, length, announced)
+    # Of what was announced, aiohttp reads no more, and raises an error for less.
+    if announced is not None and as_buffer and announced >= _LARGE:
+        return await _read_into_buffer(response, announced)
     if announced is not None:
-        content: bytes = await response.read()  # aiohttp reads no more than was announced
+        content: bytes = await response.read()
         return content
     encoding = encoding_of(response)
     if encoding and encoding not in _UNDONE:
@@ -222,6 +232,18 @@ async def read_body(response: Any, url: str, length: int | None, limit: int | No
         data = _decompress(bytes(data), encoding, most if limit is None else min(limit, most), url)
         _check_unannounced(url, len(data), limit)
     return bytes(data)
+
+
+async def _read_into_buffer(response: Any, length: int) -> memoryview:
+    """Return a body, copied piece by piece to where it stays.
+
+    To collect all pieces and then join them takes the memory twice, mostly anew from the system.
+    """
+    data, end = np.empty(length, np.uint8).data, 0
+    async for piece in response.content.iter_any():
+        begin, end = end, end + len(piece)
+        data[begin:end] = piece
+    return data[:end]
 
 
 def _check_unannounced(url: str, length: int, limit: int | None) -> None:

@@ -15,7 +15,7 @@ from virtualzarr.stores.file_heads import find_bytes
 from virtualzarr.stores.fingerprints import Fingerprint, Pin, check_length
 from virtualzarr.stores.fsspec_connection import Connection
 from virtualzarr.stores.location import Location
-from virtualzarr.stores.transport import Answer
+from virtualzarr.stores.transport import Answer, BufferAnswer
 
 if TYPE_CHECKING:
     from virtualzarr.stores.files import Buffer, ByteFile
@@ -84,7 +84,7 @@ class RemoteFile:
 
     async def fetch(
         self, start: int, stop: int | None, limit: int | None = None
-    ) -> Answer | CachedRead:
+    ) -> BufferAnswer | CachedRead:
         """Request bytes in the event loop of the connection; `accept` returns them, checked."""
         self._check_inside(start, stop)
         if stop is not None and start >= stop:
@@ -94,11 +94,11 @@ class RemoteFile:
         cached = self._through_cache([(start, stop)], limit)
         if cached is not None:
             return await cached.run_in_loop()
-        return await self.connection.fetch_in_loop(self.path, self.uri, start, stop, limit)
+        return await self.connection.fetch_body_in_loop(self.path, self.uri, start, stop, limit)
 
     def accept(
-        self, answer: Answer | CachedRead, start: int, stop: int | None, limit: int | None
-    ) -> bytes:
+        self, answer: BufferAnswer | CachedRead, start: int, stop: int | None, limit: int | None
+    ) -> Buffer:
         """Return the bytes of an answer, which must be of the file's version. Raises as `read`."""
         if isinstance(answer, CachedRead):
             data = self.accept(answer.complete()[0], start, stop, limit)

@@ -15,10 +15,10 @@ from typing import TypeAlias
 
 from virtualzarr.config import config
 from virtualzarr.stores.cached_reads import CachedRead
-from virtualzarr.stores.files import RemoteFile
-from virtualzarr.stores.transport import Answer
+from virtualzarr.stores.files import Buffer, RemoteFile
+from virtualzarr.stores.transport import BufferAnswer
 
-Outcome: TypeAlias = Answer | CachedRead | BaseException
+Outcome: TypeAlias = BufferAnswer | CachedRead | BaseException
 """An answer, or why there is none."""
 
 
@@ -45,7 +45,7 @@ class StreamedRead:
         except Exception as error:
             return error
 
-    def accept(self, outcome: Outcome) -> bytes:
+    def accept(self, outcome: Outcome) -> Buffer:
         """Return the bytes of an answer after all checks; raise what it is instead of one."""
         if isinstance(outcome, BaseException):
             self.file.explain(outcome)

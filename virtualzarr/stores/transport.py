@@ -12,6 +12,7 @@ from typing import Any, Protocol
 from virtualzarr.stores.changed_methods import is_unchanged
 from virtualzarr.stores.conditional import Replaced
 from virtualzarr.stores.credentials import Keyring
+from virtualzarr.stores.files_in_memory import Buffer
 from virtualzarr.stores.fingerprints import Fingerprint, check_length
 from virtualzarr.stores.ftp import FtpTransport
 from virtualzarr.stores.http import HttpTransport
@@ -22,6 +23,9 @@ from virtualzarr.stores.s3 import S3Transport
 
 Answer = tuple[bytes, Fingerprint | None]
 """Bytes, and what tells the version of the file that they are of; None if nothing does."""
+
+BufferAnswer = tuple[Buffer, Fingerprint | None]
+"""An answer whose bytes may be in memory that is filled sooner."""
 
 
 class Transport(Protocol):
