@@ -154,3 +154,11 @@ def test_only_so_much_is_touched(monkeypatch):
     assert np.array_equal(np.flatnonzero(array == 0), np.arange(0, 5 << 20, 4096))
     assert output.plan_touching(np.empty(2 << 20, object)) == []
     assert output.plan_touching(np.empty((), "f8")) == []
+
+
+def test_many_requests_leave_no_time_for_it(tmp_path, touched):
+    array = zarr.create_array(tmp_path / "a", shape=(40, 30), chunks=(2, 5), dtype="i4")
+    array[...] = VALUES
+    with web_server(tmp_path) as server:
+        assert np.array_equal(vz.open(f"{server.url}/a")[...], VALUES)
+    assert not touched

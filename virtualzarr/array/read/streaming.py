@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from itertools import islice
 from operator import itemgetter
 from typing import TypeAlias
 
@@ -28,7 +27,8 @@ def run_streamed(tasks: Sequence[Task], preparations: Sequence[Task] = ()) -> li
     Parameters
     ----------
     preparations : sequence of callables
-        What makes the tasks faster, and is done before any of them while no answer has come.
+        What makes the tasks faster, done before any of them while no answer has come: unless there
+        are so many that requesting them takes all the time.
     """
     loop = next(filter(None, map(_loop_of, tasks)), None)
     if len(tasks) < 2 or loop is None:
@@ -36,7 +36,6 @@ def run_streamed(tasks: Sequence[Task], preparations: Sequence[Task] = ()) -> li
     stream, errors = AnswerStream(loop), []
     others: list[Task] = []
     begun: list[_Streamed] = []
-    batches = iter(range(0, len(tasks), _ADDED_AT_ONCE))
 
     @contextmanager
     def closed_on_error() -> Iterator[None]:
@@ -58,29 +57,34 @@ def run_streamed(tasks: Sequence[Task], preparations: Sequence[Task] = ()) -> li
                     stream.close()
                     return
 
-    def add(count: int | None) -> None:
+    def add_all() -> None:
         # Here, and not in the event loop: connecting to another file system may wait for it.
-        for first in islice(batches, count):
-            added, remaining = _split(tasks[first : first + _ADDED_AT_ONCE], loop)
-            others.extend(remaining)
-            begun.extend(added)
-            stream.add([read for _, read in added], last=False)
+        with closed_on_error():
+            for first in range(0, len(tasks), _ADDED_AT_ONCE):
+                added, remaining = _split(tasks[first : first + _ADDED_AT_ONCE], loop)
+                others.extend(remaining)
+                begun.extend(added)
+                stream.add([read for _, read in added], last=False)
+            stream.add([], last=True)
 
     def start() -> None:
-        with closed_on_error():
-            add(None)
-            stream.add([], last=True)
+        add_all()
         work()
 
-    with closed_on_error():
-        if preparations:
-            add(1)
-        # By this thread alone: the event loop has requests to send.
-        for prepare in preparations:
-            if stream.has_answers:
-                break
-            prepare()
-    run_shared([start, *[work] * (min(config.threads, len(tasks)) - 1)])
+    def prepare() -> None:
+        # By one thread: the event loop has requests to send.
+        with closed_on_error():
+            for preparation in preparations:
+                if stream.has_answers:
+                    return
+                preparation()
+
+    first = start
+    if preparations and len(tasks) <= _ADDED_AT_ONCE:  # or else there is enough to do
+        add_all()
+        prepare()
+        first = work
+    run_shared([first, *[work] * (min(config.threads, len(tasks)) - 1)])
     if errors:
         raise min(errors, key=itemgetter(0))[1]
     return others
