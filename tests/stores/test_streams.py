@@ -130,17 +130,23 @@ def test_bodies_that_are_cut_off_are_asked_for_again(server, name, faults):
             assert np.array_equal(array[...], VALUES)
 
 
+def open_references(chunks, shape):
+    """Return an array of references to chunks of a shape, one below the other."""
+    document = {
+        "zarr_format": 2, "shape": [len(chunks) * shape[0], shape[1]], "chunks": shape,
+        "dtype": "<i4", "order": "C", "fill_value": -1, "compressor": None, "filters": None,
+    }  # fmt: skip
+    refs = {".zgroup": {"zarr_format": 2}, "v/.zattrs": {}, "v/.zarray": document}
+    refs |= {f"v/{i}.0": chunk for i, chunk in enumerate(chunks)}
+    return vz.open({"version": 1, "refs": refs}, allowed="*")["v"]
+
+
 @pytest.mark.parametrize("length", [-1, 0, 1, 100])
 def test_bodies_of_another_length_are_errors(tmp_path, server, length):
     """As these chunks are ranges of a file, how long they are is known."""
     (tmp_path / "all.bin").write_bytes(VALUES.tobytes())
-    refs = {".zgroup": '{"zarr_format": 2}', "v/.zattrs": "{}"}
-    refs["v/.zarray"] = {
-        "zarr_format": 2, "shape": [40, 10], "chunks": [10, 10], "dtype": "<i4", "order": "C",
-        "fill_value": -1, "compressor": None, "filters": None,
-    }  # fmt: skip
-    refs |= {f"v/{i}.0": [f"{server.url}/all.bin", 400 * i, 400] for i in range(4)}
-    array = vz.open({"version": 1, "refs": refs}, allowed="*")["v"]
+    chunks = [[f"{server.url}/all.bin", 400 * i, 400] for i in range(4)]
+    array = open_references(chunks, (10, 10))
     with vz.config.set(retries=2, remote_gap=0):
         server.rewrite = lambda request, status, headers, body: (
             status, headers, body[:length] if length < 0 else body + bytes(length),
@@ -158,16 +164,10 @@ def test_places_that_cannot_be_asked_end_the_read(tmp_path, server, threads, bad
     """Also if they come after others have been requested: nobody waits for them."""
     values = np.arange(100 * 16, dtype="i4").reshape(100, 16)
     (tmp_path / "all.bin").write_bytes(values.tobytes())
-    refs = {".zgroup": '{"zarr_format": 2}', "v/.zattrs": "{}"}
-    refs["v/.zarray"] = {
-        "zarr_format": 2, "shape": [100, 16], "chunks": [1, 16], "dtype": "<i4", "order": "C",
-        "fill_value": -1, "compressor": None, "filters": None,
-    }  # fmt: skip
-    for i in range(100):
-        refs[f"v/{i}.0"] = [f"{server.url}/all.bin?{i}", 64 * i, 64]
-    array = vz.open({"version": 1, "refs": refs}, allowed="*")["v"]
-    refs[f"v/{bad}.0"] = ["nosuch://all.bin", 0, 64]
-    broken = vz.open({"version": 1, "refs": refs}, allowed="*")["v"]
+    chunks = [[f"{server.url}/all.bin?{i}", 64 * i, 64] for i in range(100)]
+    array = open_references(chunks, (1, 16))
+    chunks[bad] = ["nosuch://all.bin", 0, 64]
+    broken = open_references(chunks, (1, 16))
     with vz.config.set(threads=threads):
         assert np.array_equal(array[...], values)
         with pytest.raises(UnsupportedError, match="nosuch"):
