@@ -196,13 +196,13 @@ def open_source(source: Source) -> ByteFile:
     if is_url(source.uri):
         file = RemoteFile(source.location, fingerprint)
         if source.pins is not None and fingerprint.etag is None:
-            file.version = source.pins.setdefault(source.uri, file.version)
+            file.version = source.pins.at(source.uri)
         return file
     if source.checksums is not None:
         return ArchiveFile(source.uri, fingerprint, source.checksums)
     if source.pins is None or fingerprint.mtime_ns is not None:
         return LocalFile(source.uri, fingerprint)
-    return LocalFile(source.uri, fingerprint, source.pins.setdefault(source.uri, Pin()))
+    return LocalFile(source.uri, fingerprint, source.pins.at(source.uri))
 
 
 class StoreChunks(StoredKeys):

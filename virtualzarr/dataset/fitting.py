@@ -49,6 +49,7 @@ from virtualzarr.hierarchy.inventory import iter_arrays, list_arrays
 from virtualzarr.manifest import Manifest, Source
 from virtualzarr.metadata import ArrayMetadata
 from virtualzarr.references.dataset_data import DatasetData
+from virtualzarr.references.materialize import note_read_versions
 from virtualzarr.references.native.manifest_growth import check_alike
 from virtualzarr.references.native.save import COPY
 from virtualzarr.virtual.inline import inline_array
@@ -97,6 +98,14 @@ class Addition:
     grids: Mapping[str, tuple[ChunkRuns, ...]] = field(default_factory=dict)
     folder: str = ""
     is_gap: bool = False
+
+    def __post_init__(self) -> None:
+        # Coordinates have been read by now: rows and what is read of them are of one version.
+        for name in ("cells", "fixed"):
+            cells: Mapping[str, Cells] = getattr(self, name)
+            noted = note_read_versions({path: each.manifest for path, each in cells.items()})
+            changed = {path: replace(each, manifest=noted[path]) for path, each in cells.items()}
+            object.__setattr__(self, name, changed)
 
     @property
     def chunks(self) -> tuple[Any, ...]:

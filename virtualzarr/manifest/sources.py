@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from operator import is_
 from typing import Any, overload
 from weakref import ref
 
@@ -16,7 +15,7 @@ from virtualzarr.errors import UnsupportedError
 from virtualzarr.redaction import hide_in_url
 from virtualzarr.stores.archive import MemberChecksums
 from virtualzarr.stores.files import Fingerprint, take_fingerprint
-from virtualzarr.stores.fingerprints import Pin, Pins, check_read_once, check_unchanged, take_along
+from virtualzarr.stores.fingerprints import Pins, check_read_once, check_unchanged, take_along
 from virtualzarr.stores.location import Location
 
 
@@ -124,7 +123,7 @@ class Source:
         """Note of which version a file is now, if none was noted, and none of it has been read."""
         if self.pins is None or self.fingerprint.has_version or not config.verify_sources:
             return
-        pin = self.pins.setdefault(self.uri, Pin())
+        pin = self.pins.at(self.uri)
         if pin.fingerprint is None:
             pin.check(self.uri, take_fingerprint(self.location).as_recorded())
 
@@ -238,20 +237,27 @@ class Sources(Sequence[Source]):
         rows: Source | Sequence[Source] = self._rows[index]
         return rows
 
-    def with_read_versions(self) -> Sources:
-        """Return the sources with the versions that were read of them, where none was noted."""
+    def with_read_versions(self, is_used: NDArray[np.bool_] | None = None) -> Sources:
+        """Return the sources with the versions that were read of those used, if none was noted."""
+        noted = {}
+        for row in range(len(self)) if is_used is None else np.flatnonzero(is_used).tolist():
+            source = self[row]
+            if source.pins and (known := source.with_read_version()) is not source:
+                noted[row] = known
         # Tables are large, and arrays share them: most stay the same object.
-        if not any(source.pins for source in self):
-            return self
-        sources = tuple(source.with_read_version() for source in self)
-        return self if all(map(is_, sources, self)) else Sources(sources)
+        return Sources(noted.get(i, row) for i, row in enumerate(self)) if noted else self
 
     def select(self, rows: NDArray[Any]) -> list[Source]:
         """Return the sources of some rows, each once and in the order of the table."""
+        return [self[row] for row in np.flatnonzero(self.find_used(rows)).tolist()]
+
+    def find_used(self, *rows: NDArray[Any]) -> NDArray[np.bool_]:
+        """Tell of each source whether any of some rows is its."""
         # One entry more than there are sources: missing chunks have the row -1.
         is_used = np.zeros(len(self) + 1, bool)
-        is_used[rows] = True
-        return [self[row] for row in np.flatnonzero(is_used[:-1]).tolist()]
+        for each in rows:
+            is_used[each] = True
+        return is_used[:-1]
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -296,9 +302,27 @@ class Sources(Sequence[Source]):
             np.array([rows.setdefault(row, len(rows)) for row in table] + [-1], dtype=np.int32)
             for table in tables
         ]
-        merged = Sources(rows)
+        merged = Sources(_unite_pins([*rows], tables, remaps))
         _last_merge[:] = [_Merge([*map(ref, tables)], ref(merged), remaps)]
         return merged, remaps
+
+
+def _unite_pins(
+    rows: list[Source], tables: Sequence[Sources], remaps: Sequence[NDArray[np.int32]]
+) -> list[Source]:
+    """Have files of which several openings know no version be read in one by all of them."""
+    if len({id(row.pins) for table in tables for row in table}) < 2:
+        return rows
+    for table, remap in zip(tables, remaps, strict=True):
+        for row, number in zip(table, remap.tolist(), strict=False):
+            first = rows[number]
+            if first.pins is row.pins or row.pins is None or row.etag is not None:
+                continue
+            if first.pins is None:
+                rows[number] = row
+            else:
+                first.pins.at(row.uri).unite(row.uri, row.pins.at(row.uri))
+    return rows
 
 
 @dataclass(frozen=True)

@@ -271,8 +271,15 @@ def with_copies(
 def note_read_versions(manifests: Mapping[str, Manifest]) -> dict[str, Manifest]:
     """Return manifests whose sources have the version that was read of them, if none was noted."""
     # Arrays share tables, which are large, and go on sharing them.
-    tables = {id(each.sources): each.sources for each in manifests.values()}
-    noted = {key: table.with_read_versions() for key, table in tables.items()}
+    tables: dict[int, list[Manifest]] = {}
+    for each in manifests.values():
+        tables.setdefault(id(each.sources), []).append(each)
+    noted = {}
+    for key, sharing in tables.items():
+        table = sharing[0].sources
+        # What arrays were cut from, or joined with, may have others that do not matter here.
+        is_used = table.find_used(*(np.asarray(each.source) for each in sharing))
+        noted[key] = table.with_read_versions(is_used)
     return {path: each.replace(sources=noted[id(each.sources)]) for path, each in manifests.items()}
 
 

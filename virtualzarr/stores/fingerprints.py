@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import re
 import secrets
 from collections.abc import Collection, Iterator, Mapping
@@ -20,6 +21,8 @@ from virtualzarr.errors import SourceChangedError, SourceError, SourceNotFoundEr
 from virtualzarr.redaction import hide_known
 from virtualzarr.stores.foreign_errors import hide_requests
 from virtualzarr.stores.forks import ForkSafeLock
+from virtualzarr.stores.invalidation import notify_change
+from virtualzarr.stores.uris import is_url
 
 # Each file system of fsspec has names of its own for the same things.
 _TAG_NAMES = ("ETag", "etag")
@@ -154,32 +157,94 @@ class Pin:
         When by `time.monotonic` it was current, if it is that of an index of a shard.
     """
 
-    __slots__ = ("fingerprint", "index_read_at")
+    __slots__ = ("_fingerprint", "_same", "index_read_at")
 
     def __init__(self, fingerprint: Fingerprint | None = None) -> None:
-        self.fingerprint = fingerprint
+        self._fingerprint = fingerprint
+        self._same: Pin | None = None
         self.index_read_at: float | None = None
+
+    def _find(self) -> Pin:
+        """Return the one that has the version of all that are one with it."""
+        one = self
+        while one._same is not None:
+            one = one._same
+        return one
+
+    @property
+    def fingerprint(self) -> Fingerprint | None:  # noqa: D102
+        return self._find()._fingerprint
+
+    @fingerprint.setter
+    def fingerprint(self, fingerprint: Fingerprint | None) -> None:
+        self._find()._fingerprint = fingerprint
 
     def check(self, uri: str, current: Fingerprint) -> None:
         """Pin a version if none is, and raise `SourceChangedError` if another one is."""
-        if self.fingerprint == current:
+        if self.fingerprint == current or not config.verify_sources:
             return
-        with _pinning:  # of threads that read at the same time, one is the first
-            if self.fingerprint is None and config.verify_sources:
-                self.fingerprint = current.as_recorded()
-                return
-            pinned = self.fingerprint
-        if pinned is None or not config.verify_sources:
-            return
-        check_read_once(uri, self)
-        changes = differences(pinned, current)
-        # An answer without a version may be of any, also before those that have one.
-        is_told = is_comparable(pinned, current) if pinned.has_version else not current.has_version
-        if not changes and not is_told:
-            changes = "answers tell its version by something else than before, or only some do"
+        changes = _find_changes(uri, self._note(current), current)
         if changes:
+            # What caches keep of either version must not be what it is opened again with.
+            notify_change(uri)
+            check_read_once(uri, self)
             message = f"the file changed since it was first read; open it again ({changes})"
             raise SourceChangedError(message, file=uri)
+
+    def fits(self, uri: str, kept: Fingerprint | None) -> bool:
+        """Tell whether what was kept of a version may be used, which is pinned then if none is."""
+        if kept is None:
+            return self.fingerprint != _TWO_VERSIONS
+        try:
+            self.check(uri, kept)
+        except SourceChangedError:
+            return False
+        return True
+
+    def hold(self, uri: str, version: Fingerprint) -> None:
+        """Note a version that was read elsewhere.
+
+        If another one was read here, nothing of the file is read any more.
+        """
+        # Raised where it is read: workers of Dask do not outlive what cannot be unpickled.
+        if _find_changes(uri, self._note(version), version):
+            self.fingerprint = _TWO_VERSIONS
+
+    def unite(self, uri: str, other: Pin) -> None:
+        """Be one with another from now on: what is read by either is of one version.
+
+        Raises
+        ------
+        SourceChangedError
+            If two versions have been read.
+        """
+        one, two = self._find(), other._find()
+        if one is two:
+            return
+        check_read_once(uri, one)
+        check_read_once(uri, two)
+        if (read := two._fingerprint) is not None:
+            one.check(uri, read)
+            one.hold(uri, read)  # also where nothing is verified now
+        two._same = one
+
+    def _note(self, version: Fingerprint) -> Fingerprint:
+        """Return the version that is read: this one, if none has been."""
+        with _pinning:  # of threads that read at the same time, one is the first
+            one = self._find()
+            if one._fingerprint is None:
+                one._fingerprint = version.as_recorded()
+            return one._fingerprint
+
+
+def _find_changes(uri: str, pinned: Fingerprint, current: Fingerprint) -> str:
+    """Return why two versions are not the same, in words; "" if they are."""
+    changes = differences(pinned, current, is_exact=not is_url(uri))
+    # An answer without a version may be of any, also before those that have one.
+    is_told = is_comparable(pinned, current) if pinned.has_version else not current.has_version
+    if not changes and not is_told:
+        return "answers tell its version by something else than before, or only some do"
+    return changes
 
 
 class Pins(dict[str, Pin]):
@@ -191,6 +256,24 @@ class Pins(dict[str, Pin]):
     def __init__(self, token: str | None = None) -> None:
         super().__init__()
         self._token = token
+        self._folders: dict[str, str] = {}
+
+    def at(self, uri: str) -> Pin:
+        """Return the pin of a file; a local one has the same under all of its names."""
+        pin = self.get(uri)
+        if pin is None:
+            pin = self.setdefault(uri, self.setdefault(self._resolve(uri), Pin()))
+        return pin
+
+    def _resolve(self, uri: str) -> str:
+        """Return the path of a local file without links; other URIs as they are."""
+        if is_url(uri):
+            return uri
+        folder, name = os.path.split(uri)
+        if (real := self._folders.get(folder)) is None:  # most files share one with others
+            real = self._folders[folder] = os.path.realpath(folder)
+        path = os.path.join(real, name)
+        return os.path.realpath(path) if os.path.islink(path) else path
 
     @property
     def token(self) -> str:
@@ -212,12 +295,7 @@ class Pins(dict[str, Pin]):
         If another one was read here, by an earlier pickle, nothing of that file is read any more.
         """
         for uri, version in versions.items():
-            pin = self.setdefault(uri, Pin())
-            try:
-                pin.check(uri, version)
-            except SourceChangedError:
-                # Raised where it is read: workers of Dask do not outlive what cannot be unpickled.
-                pin.fingerprint = _TWO_VERSIONS
+            self.at(uri).hold(uri, version)
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Sources take along their own versions: a document may name very many others.
@@ -296,8 +374,13 @@ def count_nanoseconds(date: datetime) -> int:
     return ((elapsed.days * 86_400 + elapsed.seconds) * 10**6 + elapsed.microseconds) * 1000
 
 
-def differences(scanned: Fingerprint, current: Fingerprint) -> str:
+def differences(scanned: Fingerprint, current: Fingerprint, *, is_exact: bool = False) -> str:
     """Return what of two fingerprints differs, in words; "" if nothing that both have does.
+
+    Parameters
+    ----------
+    is_exact : bool
+        Whether both dates are of one local file, and no whole seconds of a server.
 
     Examples
     --------
@@ -314,12 +397,12 @@ def differences(scanned: Fingerprint, current: Fingerprint) -> str:
     return "; ".join(
         f"{label} {a} is now {b}"
         for name, label, a, b in pairs
-        if a is not None and b is not None and not _is_same(name, a, b)
+        if a is not None and b is not None and not _is_same(name, a, b, is_exact)
     )
 
 
-def _is_same(name: str, a: Any, b: Any) -> bool:
-    if name == "mtime_ns" and (a % _SECOND == 0 or b % _SECOND == 0):
+def _is_same(name: str, a: Any, b: Any, is_exact: bool) -> bool:
+    if name == "mtime_ns" and not is_exact and (a % _SECOND == 0 or b % _SECOND == 0):
         # HTTP dates are whole seconds; the same file has nanoseconds in a directory.
         return bool(a // _SECOND == b // _SECOND)
     return bool(a == b)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Hashable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -21,7 +22,16 @@ from virtualzarr.array.read.chunk_cache import (
 )
 from virtualzarr.codecs import BlockCodec
 from virtualzarr.stores import invalidation
-from virtualzarr.stores.files import Buffer, ByteFile, InlineFile, LocalFile, RemoteFile
+from virtualzarr.stores.files import (
+    Buffer,
+    ByteFile,
+    Fingerprint,
+    InlineFile,
+    LocalFile,
+    Pin,
+    RemoteFile,
+    is_url,
+)
 from virtualzarr.stores.thread_pools import Task, run_shared
 
 
@@ -50,13 +60,13 @@ class CachedBlocks:
         codecs: Sequence[BlockCodec],
         codec_index: NDArray[np.int64],
     ) -> None:
-        self.cache = cache
+        self.cache, self.located = cache, located
         self.since = since
         self.tick = invalidation.next_tick()
         self.versions: dict[int, SourceVersion | None] = {}
         rows = located.file.tolist()
         # Once for each file, not for each chunk: versions cost a system call or a request.
-        files = {row: located.open_file(row) for row in dict.fromkeys(rows)}
+        files = self.files = {row: located.open_file(row) for row in dict.fromkeys(rows)}
         self._check_versions(files)
         fits = [cache.fits(codec) for codec in codecs]
         columns = located.offset.tolist(), located.length.tolist(), codec_index.tolist()
@@ -104,7 +114,7 @@ class CachedBlocks:
         else:
             return None
         last = self.cache.last_version(file.uri, connection, self.since)
-        if last is not None:
+        if last is not None and _fits(_pin_of(file), file.uri, last[0]):
             return SourceVersion(file.uri, connection, *last)
         # Taken before the request: what changes during it must look newer than the check.
         checked_at = time.monotonic()
@@ -143,12 +153,33 @@ class CachedBlocks:
         block.flags.writeable = False
         # The key of inline bytes keeps them in memory, too.
         encoded = len(data) if key[0] is None else 0
-        self.cache.put_of(*key, block, block.nbytes + encoded, self.tick)
+        self.cache.put_of(self._version_read(i), key[1], block, block.nbytes + encoded, self.tick)
         return block
+
+    def _version_read(self, i: int) -> SourceVersion | None:
+        """Return the version that a chunk was read of: answers say more than was asked for."""
+        row = int(self.located.file[i])
+        version, pin = self.versions.get(row), _pin_of(self.files[row])
+        if version is None or version.version is not None or pin is None:
+            return version
+        read = pin.fingerprint
+        is_known = read is not None and read.has_version and is_distinct(read)
+        return version._replace(version=read) if is_known else version
 
 
 CacheLookup = Callable[[LocatedChunks, Sequence[BlockCodec], NDArray[np.int64]], CachedBlocks]
 """Looks up the chunks of a read: `CachedBlocks` with its cache and age already given."""
+
+
+def _pin_of(file: ByteFile) -> Pin | None:
+    return file.version if isinstance(file, RemoteFile) else getattr(file, "pin", None)
+
+
+def _fits(pin: Pin | None, uri: str, kept: Fingerprint | None) -> bool:
+    """Tell whether what is kept of a version may be used beside what has been read of a file."""
+    if kept is not None and not is_url(uri):
+        kept = replace(kept, etag=None)  # which is ours: pins have none of local files
+    return pin is None or pin.fits(uri, kept)
 
 
 def _inline_key(file: InlineFile, offset: int, length: int) -> Hashable:

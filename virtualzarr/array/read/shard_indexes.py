@@ -203,13 +203,14 @@ def _read_index(
     """
     checked_at, version = time.monotonic(), _index_version(file, since)
     key, pin = (offset, length, shard), getattr(file, "version", None)
-    if version is not None and (cached := shard_indexes.get_of(version, key)) is not None:
-        if isinstance(pin, Pin):
+    cached = None if version is None else shard_indexes.get_of(version, key)
+    if version is not None and cached is not None:
+        if not isinstance(pin, Pin):
+            return cached.index
+        # Sub-chunks have to be of the version that the index was read from.
+        if cached.fingerprint is None or pin.fits(file.uri, cached.fingerprint):
             pin.index_read_at = version.checked_at
-            if pin.fingerprint is None:
-                # Sub-chunks have to be of the version that the index was read from.
-                pin.fingerprint = cached.fingerprint
-        return cached.index
+            return cached.index
     if isinstance(pin, Pin):
         pin.index_read_at = checked_at
     file = file if fetch is None else fetch()

@@ -1,0 +1,344 @@
+"""Versions of files that several openings, names, caches or datasets share: one, or an error."""
+
+import json
+import os
+import pickle
+import zipfile
+from functools import partial
+
+import numpy as np
+import pytest
+
+import virtualzarr as vz
+from tests.stores.webserver import web_server
+from virtualzarr.errors import SourceChangedError
+from virtualzarr.manifest import Source, Sources
+from virtualzarr.stores import fingerprints
+from virtualzarr.stores.fingerprints import Fingerprint, Pins
+
+OLD, NEW = 1_000_000_000, 1_000_000_060
+COUNT, CHUNK = 64, 16
+
+
+def write(path, value, when=None):
+    """Put a file of one value in the place of another."""
+    when = OLD + 60 * value if when is None else when
+    new = path.with_name(f"{path.name}.new")
+    new.write_bytes(np.full(COUNT, value, "<i4").tobytes())
+    os.utime(new, ns=(when * 10**9,) * 2 if isinstance(when, int) else (int(when[0]),) * 2)
+    os.replace(new, path)
+
+
+def write_references(path, files):
+    """Write references that note no versions: an array for each file."""
+    metadata = {"shape": [COUNT], "chunks": [CHUNK], "dtype": "<i4", "fill_value": None,
+                "order": "C", "filters": None, "compressor": None, "zarr_format": 2}  # fmt: skip
+    refs = {".zgroup": '{"zarr_format": 2}'}
+    for name, file in files.items():
+        refs[f"{name}/.zarray"] = json.dumps(metadata)
+        refs[f"{name}/.zattrs"] = json.dumps({"_ARRAY_DIMENSIONS": ["time"]})
+        for i in range(COUNT // CHUNK):
+            refs[f"{name}/{i}"] = [str(file), i * CHUNK * 4, CHUNK * 4]
+    path.write_text(json.dumps({"version": 1, "refs": refs}))
+
+
+@pytest.fixture(params=["local", "remote"])
+def place(request, tmp_path):
+    """A file of ones, and what opens references to it that note no version."""
+    path = tmp_path / "a.bin"
+    write(path, 1)
+    with web_server(tmp_path) as server:
+        uri = path if request.param == "local" else f"{server.url}/a.bin"
+        write_references(tmp_path / "refs.json", {"a": uri})
+        yield path, partial(vz.open, tmp_path / "refs.json", allowed="*")
+
+
+def read(array, selection=...):
+    """Return the different values, or None if they are refused."""
+    try:
+        return set(np.asarray(array[selection]).tolist())
+    except SourceChangedError:
+        return None
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_parts_of_several_openings_are_of_one_version(place, when, is_first):
+    path, open_it = place
+    one, other = open_it()["a"], open_it()["a"]
+    parts = [one, other] if is_first else [other, one]
+    if when == "before":
+        assert read(one, slice(CHUNK)) == {1}
+    joined = vz.concat(parts, axis=0)
+    if when == "after":
+        assert read(one, slice(CHUNK)) == {1}
+    write(path, 2)
+    assert read(joined, slice(COUNT)) is None
+    assert read(joined, slice(COUNT, None)) is None
+    assert read(one) is None
+    # Neither is what is joined of it later, nor what is made of it elsewhere.
+    again = vz.concat([joined, open_it()["a"]], axis=0)
+    assert read(again, slice(-CHUNK, None)) is None
+    pickled = pickle.dumps(joined)
+    fingerprints._shared.clear()
+    assert read(pickle.loads(pickled)) is None
+    write(path, 1)
+    assert read(joined) == {1}
+
+
+def test_openings_that_were_joined_unread_read_one_version(place):
+    path, open_it = place
+    one, other, third = (open_it()["a"] for _ in range(3))
+    joined = vz.concat([vz.concat([one, other], axis=0), third], axis=0)
+    assert read(third, slice(CHUNK)) == {1}
+    write(path, 2)
+    assert [read(array) for array in (one, other, third, joined)] == [None] * 4
+    # What was joined with none of them is another matter.
+    assert read(open_it()["a"]) == {2}
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+def test_what_was_read_in_two_versions_is_not_joined(place, is_first):
+    path, open_it = place
+    one, other = open_it()["a"], open_it()["a"]
+    assert read(one, slice(CHUNK)) == {1}
+    write(path, 2)
+    assert read(other, slice(CHUNK)) == {2}
+    with pytest.raises(SourceChangedError, match=r"since it was first read.*a\.bin"):
+        vz.concat([one, other] if is_first else [other, one], axis=0)
+    assert read(other) == {2}
+    assert read(one) is None
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+def test_what_processes_read_in_two_versions_is_not_joined(place, is_first):
+    path, open_it = place
+    torn = make_torn(path, open_it)["a"]
+    fresh = open_it()["a"]
+    with pytest.raises(SourceChangedError, match="in two versions"):
+        vz.concat([torn, fresh] if is_first else [fresh, torn], axis=0)
+    assert read(fresh) == {2}
+
+
+def make_torn(path, open_it, forget=lambda: None):
+    """Return an opening that read ones here, and twos in another process; they are twos now."""
+    here = open_it()
+    pins = here["a"].manifest.sources[0].pins
+    unread = pickle.dumps(here)
+    assert read(here["a"], slice(CHUNK)) == {1}
+    write(path, 2)
+    fingerprints._shared.clear()
+    forget()
+    there = pickle.loads(unread)
+    assert read(there["a"], slice(CHUNK)) == {2}
+    pickled = pickle.dumps(there)
+    fingerprints._shared.clear()
+    fingerprints._shared[pins.token] = pins
+    pickle.loads(pickled)
+    return here
+
+
+def test_a_version_that_was_noted_needs_no_pins(tmp_path):
+    noted = Source("/x/a.nc", 3, 5)
+    tables = [Sources([Source("/x/a.nc", 3, 5, pins=pins)]) for pins in (None, Pins(), Pins())]
+    merged, remaps = Sources.merge(tables)
+    assert [*merged] == [noted]
+    assert [remap.tolist() for remap in remaps] == [[0, -1]] * 3
+    unnoted = [Sources([Source("/x/a.nc", pins=pins)]) for pins in (None, Pins())]
+    merged, _ = Sources.merge(unnoted)
+    assert merged[0].pins is unnoted[1][0].pins
+
+
+@pytest.mark.parametrize("setting", [True, False])
+def test_versions_of_pickles_are_kept_whatever_is_verified(place, monkeypatch, setting):
+    path, open_it = place
+    group = open_it()
+    assert read(group["a"], slice(CHUNK)) == {1}
+    pickled = pickle.dumps(group)
+    write(path, 2)
+    fingerprints._shared.clear()
+    monkeypatch.setattr(vz.config, "verify_sources", setting)
+    again = pickle.loads(pickled)
+    monkeypatch.setattr(vz.config, "verify_sources", True)
+    assert read(again["a"]) is None
+    write(path, 1)
+    torn = pickle.dumps(make_torn(path, open_it))
+    fingerprints._shared.clear()
+    monkeypatch.setattr(vz.config, "verify_sources", setting)
+    again = pickle.loads(torn)
+    monkeypatch.setattr(vz.config, "verify_sources", True)
+    assert read(again["a"]) is None
+
+
+def test_whole_seconds_of_local_files_are_exact(tmp_path):
+    path = tmp_path / "a.bin"
+    write(path, 1, (OLD * 10**9,))
+    write_references(tmp_path / "refs.json", {"a": path})
+    array = vz.open(tmp_path / "refs.json")["a"]
+    assert read(array, slice(CHUNK)) == {1}
+    write(path, 2, (OLD * 10**9 + 999_999_999,))
+    assert read(array) is None
+
+
+SPELLINGS = ["{folder}/./a.bin", "/{folder}/a.bin", "{folder}/../{name}/a.bin",
+             "file://{folder}/a.bin", "{folder}/link.bin", "{folder}/folder/a.bin",
+             "{folder}/folder/../{name}/link.bin"]  # fmt: skip
+
+
+@pytest.mark.skipif(os.name == "nt", reason="links take rights there")
+@pytest.mark.parametrize("name", SPELLINGS)
+def test_a_local_file_is_of_one_version_under_all_its_names(tmp_path, name):
+    path = tmp_path / "a.bin"
+    (tmp_path / "link.bin").symlink_to(path)
+    (tmp_path / "folder").symlink_to(tmp_path)
+    other = name.format(folder=tmp_path, name=tmp_path.name)
+    for first, then in ("ab", "ba"):
+        write(path, 1)
+        write_references(tmp_path / "refs.json", {"a": path, "b": other})
+        group = vz.open(tmp_path / "refs.json", allowed="*")
+        assert read(group[first], slice(CHUNK)) == {1}
+        write(path, 2)
+        assert read(group[then]) is None
+    # A link that leads elsewhere is another file, also where a path goes back behind it.
+    (tmp_path / "apart").mkdir()
+    write(tmp_path / "apart" / "a.bin", 3)
+    (tmp_path / "folder").unlink()
+    (tmp_path / "folder").symlink_to(tmp_path / "apart")
+    write_references(
+        tmp_path / "refs.json", {"a": path, "b": tmp_path / "folder" / "a.bin", "c": other}
+    )
+    group = vz.open(tmp_path / "refs.json", allowed="*")
+    assert read(group["a"]) == {2}
+    assert read(group["b"]) == {3}
+
+
+@pytest.mark.parametrize("recheck", [True, "open", 60, "never"])
+def test_cached_blocks_of_another_version_are_not_used(place, recheck):
+    path, open_it = place
+    open_it = partial(open_it, cache=vz.ChunkCache(10**6), recheck_cached_data=recheck)
+    one = open_it()["a"]
+    assert read(one, slice(2 * CHUNK)) == {1}
+    write(path, 2)
+    # What was read first is gone on with, from memory, and nothing of another version.
+    assert read(one, slice(2 * CHUNK)) in ({1}, None)
+    assert read(one) is None
+    other = open_it()["a"]
+    found = read(other)
+    assert found == {2} or (found is None and recheck in (60, "never"))
+    assert read(open_it()["a"]) == {2}  # what was kept was dropped as that was noticed
+    assert read(one, slice(2 * CHUNK)) is None
+    assert read(one, slice(2 * CHUNK, None)) is None
+
+
+@pytest.mark.parametrize("recheck", [True, "open", 60, "never"])
+def test_cached_blocks_are_not_used_of_what_was_read_in_two_versions(place, recheck):
+    path, open_it = place
+    cache = vz.ChunkCache(10**6)
+    open_it = partial(open_it, cache=cache, recheck_cached_data=recheck)
+    torn = make_torn(path, open_it, cache.clear)["a"]
+    assert read(open_it()["a"]) == {2}
+    assert read(torn) is None
+
+
+@pytest.mark.parametrize("recheck", [True, "open", 60, "never"])
+def test_indexes_of_shards_of_another_version_are_not_used(tmp_path, recheck):
+    zarr = pytest.importorskip("zarr", minversion="3")
+
+    def write_shards(first, when):
+        """Write two shards of which every other sub-chunk is stored, from the first or second."""
+        store = zarr.storage.MemoryStore()
+        array = zarr.create_array(
+            store, name="a", shape=(64,), shards=(32,), chunks=(8,), dtype="i4",
+            compressors=None, fill_value=-1,
+        )  # fmt: skip
+        for start in range(first, 64, 16):
+            array[start : start + 8] = start
+        shards = [store._store_dict[f"a/c/{i}"].to_bytes() for i in range(2)]
+        (tmp_path / "a.bin").write_bytes(b"".join(shards))
+        os.utime(tmp_path / "a.bin", (when, when))
+        return array[...], len(shards[0]), store._store_dict["a/zarr.json"].to_bytes().decode()
+
+    _, end, document = write_shards(0, OLD)
+    with web_server(tmp_path) as server:
+        url = f"{server.url}/a.bin"
+        refs = {"zarr.json": '{"zarr_format": 3, "node_type": "group"}', "a/zarr.json": document,
+                "a/c/0": [url, 0, end], "a/c/1": [url, end, end]}  # fmt: skip
+        (tmp_path / "refs.json").write_text(json.dumps({"version": 1, "refs": refs}))
+        open_it = partial(vz.open, tmp_path / "refs.json", recheck_cached_data=recheck)
+        assert open_it()["a"][:2].tolist() == [0, 0]  # the first index is kept
+        new, *_ = write_shards(8, NEW)
+        array = open_it()["a"]
+        assert np.array_equal(array[40:48], new[40:48])  # by the second, of the new version
+        assert np.array_equal(array[:8], new[:8])
+        assert np.array_equal(array[...], new)
+
+
+@pytest.mark.parametrize("verb", ["create", "append", "publish"])
+def test_datasets_note_the_versions_that_were_read(place, tmp_path, verb):
+    path, open_it = place
+    group = open_it()
+    if verb == "append":
+        write_references(tmp_path / "other.json", {"a": tmp_path / "b.bin"})
+        write(tmp_path / "b.bin", 1)
+        vz.create_dataset(tmp_path / "d", vz.open(tmp_path / "other.json"), "time", allowed="*")
+    assert read(group["a"], slice(CHUNK)) == {1}
+    if verb == "create":
+        vz.create_dataset(tmp_path / "d", group, "time", allowed="*")
+    elif verb == "append":
+        vz.Dataset(tmp_path / "d", allowed="*").append(group)
+    else:
+        group.publish(tmp_path / "d", reference_format="native")
+    assert read(vz.open(tmp_path / "d", allowed="*")["a"]) == {1}
+    write(path, 2)
+    assert read(vz.open(tmp_path / "d", allowed="*")["a"], slice(-CHUNK, None)) is None
+
+
+def test_datasets_are_not_made_of_what_was_read_in_two_versions(place, tmp_path):
+    path, open_it = place
+    torn = make_torn(path, open_it)
+    with pytest.raises(SourceChangedError, match="in two versions"):
+        vz.create_dataset(tmp_path / "d", torn, "time", allowed="*")
+    assert not (tmp_path / "d").exists()
+
+
+def test_parts_without_the_file_that_was_read_in_two_versions_are_published(tmp_path):
+    write(tmp_path / "a.bin", 1)
+    write(tmp_path / "b.bin", 5)
+    write_references(tmp_path / "first.json", {"a": tmp_path / "a.bin"})
+    write_references(tmp_path / "second.json", {"a": tmp_path / "b.bin"})
+    first = partial(vz.open, tmp_path / "first.json")
+    torn = make_torn(tmp_path / "a.bin", first)["a"]
+    second = vz.open(tmp_path / "second.json")["a"]
+    joined = vz.concat([torn, second], axis=0)
+    with pytest.raises(SourceChangedError, match="in two versions"):
+        joined.publish(tmp_path / "all.json")
+    joined.lazy[COUNT:].publish(tmp_path / "part.json")
+    assert read(vz.open(tmp_path / "part.json")["part"]) == {5}
+
+
+def test_fingerprints_of_pins_that_are_one():
+    one, two, three = fingerprints.Pin(), fingerprints.Pin(), fingerprints.Pin()
+    one.unite("/x", two)
+    three.unite("/x", one)
+    one.unite("/x", three)  # they are one already
+    two.check("/x", Fingerprint(3, 5))
+    assert one.fingerprint == two.fingerprint == three.fingerprint == Fingerprint(3, 5)
+    with pytest.raises(SourceChangedError):
+        three.check("/x", Fingerprint(3, 6))
+
+
+def test_members_of_zip_files_are_of_the_version_that_was_read(tmp_path):
+    path = tmp_path / "a.zip"
+
+    def write_zip(value):
+        with zipfile.ZipFile(f"{path}.new", "w") as archive:
+            archive.writestr("m.bin", np.full(COUNT, value, "<i4").tobytes())
+        os.utime(f"{path}.new", (OLD + value, OLD + value))
+        os.replace(f"{path}.new", path)
+
+    write_zip(1)
+    write_references(tmp_path / "refs.json", {"a": f"zip://m.bin::{path}"})
+    array = vz.open(tmp_path / "refs.json", allowed="*")["a"]
+    assert read(array, slice(CHUNK)) == {1}
+    write_zip(2)
+    assert read(array) in ({1}, None)
