@@ -23,8 +23,9 @@ from virtualzarr.codecs.core.base import (
     nbytes_of,
 )
 from virtualzarr.codecs.core.fill_value import full_block, is_filled
-from virtualzarr.codecs.core.pipeline import BatchDecoder, Pipeline
+from virtualzarr.codecs.core.pipeline import Pipeline
 from virtualzarr.codecs.core.scratch import allocate
+from virtualzarr.codecs.shard_decoder import ShardDecoder
 from virtualzarr.codecs.transpose import Transpose, inverse
 from virtualzarr.errors import CodecError, UnsupportedError, VirtualZarrError
 
@@ -35,7 +36,6 @@ MAX_ENTRIES = 1 << 30
 """A shard with more sub-chunks is refused: its index alone has 16 bytes for each."""
 
 _MEMBERS = ("chunk_shape", "codecs", "index_codecs", "index_location")
-_BOX_BYTES = 512 * 1024  # more of fresh memory takes longer than it saves
 _EMPTY = np.uint64(2**64 - 1)
 _FURTHEST = 2**62
 
@@ -169,7 +169,7 @@ class Sharding(ArrayBytes):
             block = full_block(spec.shape, default_fill(spec), spec.dtype)
         else:
             block = allocate(spec.shape, spec.dtype)
-        self._decode_stored(shard, index, view, spec, block)
+        ShardDecoder(shard, index, spec, block).decode(view)
         return block
 
     def decode_into(self, data: Buffer, spec: ChunkSpec, out: Block) -> None:
@@ -178,49 +178,7 @@ class Sharding(ArrayBytes):
         index = shard.read_index(shard.slice_index(view), len(view))
         if (index.offset < 0).any():
             out[...] = default_fill(spec)
-        self._decode_stored(shard, index, view, spec, out)
-
-    def _decode_stored(
-        self, shard: Shard, index: Index, view: memoryview, spec: ChunkSpec, out: Block
-    ) -> None:
-        """Decode the sub-chunks that are stored."""
-        stored = np.flatnonzero(index.offset >= 0)
-        starts, stops = index.offset[stored], (index.offset + index.length)[stored]
-        encoded = [view[i:j] for i, j in zip(starts.tolist(), stops.tolist(), strict=True)]
-        inner = self.pipeline.for_block(self.chunk_shape, spec.dtype, spec.fill)
-        batches = self.pipeline.batch_decoder(self.chunk_shape, spec.dtype, spec.fill)
-        is_full = len(stored) == shard.entries
-        if is_full and batches is not None and self._decode_boxes(shard, batches, encoded, out):
-            return
-        steps = zip(repeat(False), encoded) if batches is None else batches.decode(encoded)
-        places = zip(stored.tolist(), shard.iter_slices(stored), steps, strict=True)
-        for i, target, (is_begun, data) in places:
-            codec = batches.others if batches and is_begun else inner
-            try:
-                codec.decode_into(data, out[target])
-            except CodecError as error:
-                raise self.error(f"sub-chunk {shard.coordinates(i)}: {error.message}") from error
-
-    def _decode_boxes(
-        self, shard: Shard, batches: BatchDecoder, encoded: Sequence[Buffer], out: Block
-    ) -> bool:
-        """Decode all sub-chunks, several at once, if they decode to elements; tell whether it did.
-
-        They are copied in one go then: threads that copy many small blocks take turns for each.
-        """
-        if batches.others.raw is None:
-            return False
-        dtype, order = batches.others.raw
-        if not [*order] == [*self.order] == [*range(len(order))]:
-            return False
-        blocks = shard.view_subchunks(out)
-        for entries, box in shard.iter_boxes(_BOX_BYTES // max(batches.others.nbytes, 1)):
-            decoded = batches.decode_last(encoded[entries])
-            if decoded is None:
-                return False
-            part = blocks[box]
-            part[...] = np.frombuffer(b"".join(decoded), dtype).reshape(part.shape)
-        return True
+        ShardDecoder(shard, index, spec, out).decode(view)
 
     def encode(self, block: Block, spec: ChunkSpec) -> Buffer:
         """Return a shard with the sub-chunks that hold more than the fill value."""
