@@ -9,10 +9,9 @@ from gzip import GzipFile
 from io import BytesIO
 from typing import Any
 
-import numpy as np
-
 from virtualzarr.config import config
 from virtualzarr.errors import SourceError, SourceNotFoundError
+from virtualzarr.stores.body_memory import body_memory
 from virtualzarr.stores.files_in_memory import Buffer
 from virtualzarr.stores.fingerprints import check_length
 from virtualzarr.stores.retry import TRANSIENT_STATUSES, TransientError, parse_retry_after
@@ -239,7 +238,7 @@ async def _read_into_buffer(response: Any, length: int) -> memoryview:
 
     To collect all pieces and then join them takes the memory twice, mostly anew from the system.
     """
-    data, end = np.empty(length, np.uint8).data, 0
+    data, end = body_memory.take(length), 0
     async for piece in response.content.iter_any():
         begin, end = end, end + len(piece)
         data[begin:end] = piece
