@@ -13,7 +13,7 @@ import pytest
 from tests.stores.webserver import Handler, web_server
 from virtualzarr.config import config
 from virtualzarr.errors import SourceError
-from virtualzarr.stores import web_connections
+from virtualzarr.stores import s3_sessions, web_connections
 from virtualzarr.stores.files import RemoteFile
 from virtualzarr.stores.location import Location
 from virtualzarr.stores.web_connections import BodyWatch, _Connect
@@ -54,7 +54,8 @@ def content_of(number):
 
 def read(server, name, **options):
     """Return all of a file, as a new opening reads it; connections are shared."""
-    file = RemoteFile(Location(f"{server.url}/{name}", options or None), None)
+    url = name if "://" in name else f"{server.url}/{name}"
+    file = RemoteFile(Location(url, options or None), None)
     return bytes(file.connection.fetch(file.connection.path, file.uri, 0, None)[0])
 
 
@@ -157,10 +158,37 @@ def test_an_answer_that_nobody_asked_for(server, monkeypatch, is_given):
     server.odd = odd
     assert read(server, "0.short", **options) == content_of(0)[:100]
     answered[0]()
-    idle = [protocol for each in sessions[0].connector._conns.values() for protocol, _ in each]
-    wait_until(lambda: idle[0].should_close)
+    wait_until(lambda: idle_connections(sessions)[0].should_close)
     assert read(server, "1.short", **options) == content_of(1)[:100]
     assert len(sessions) == 1
+
+
+def test_an_answer_of_s3_that_nobody_asked_for(server, monkeypatch):
+    pytest.importorskip("s3fs")
+    sessions, answered, direct = [], [], s3_sessions._Direct
+
+    def note(session):
+        sessions.append(session)
+        return direct(session)
+
+    def odd(request):
+        number = int(request.path[8])
+        answer = head("Content-Length: 100") + content_of(number)[:100]
+        request.wfile.write(answer)
+        answered.append(lambda: request.wfile.write(answer))
+
+    monkeypatch.setattr(s3_sessions, "_Direct", note)
+    server.odd = odd
+    options = {"anon": True, "client_kwargs": {"endpoint_url": server.url}}
+    assert read(server, "s3://bucket/0.bin", **options) == content_of(0)[:100]
+    answered[0]()
+    wait_until(lambda: idle_connections(sessions)[0].should_close)
+    assert read(server, "s3://bucket/1.bin", **options) == content_of(1)[:100]
+
+
+def idle_connections(sessions):
+    [connector] = {session.connector for session in sessions}
+    return [protocol for each in connector._conns.values() for protocol, _ in each]
 
 
 def wait_until(is_so):
