@@ -60,6 +60,7 @@ from virtualzarr.stores.retry import (
     retry,
 )
 from virtualzarr.stores.uris import expand_address, is_below, origin_of, without_query
+from virtualzarr.stores.web_connections import BodyWatch
 from virtualzarr.stores.web_sessions import SessionMaker, without_unseen_retries
 
 T = TypeVar("T")
@@ -415,7 +416,8 @@ async def _read_answer(
 ) -> T:
     """Return what is read of a response; the window takes note of failures."""
     try:
-        return await read(response)
+        with BodyWatch(response):
+            return await read(response)
     except Exception:
         is_busy = response.status in BUSY_STATUSES
         with window.note_failures(is_busy=is_busy), _translate_errors(url, window):

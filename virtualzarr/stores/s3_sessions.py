@@ -9,6 +9,7 @@ from inspect import signature
 from typing import Any
 
 from virtualzarr.stores.forks import ForkSafeLock
+from virtualzarr.stores.web_connections import watch_connections
 
 _environment: list[dict[str, str | None]] = []
 _noting = ForkSafeLock()
@@ -45,7 +46,9 @@ def _session_kind() -> type | None:
 
     class Session(AIOHTTPSession):  # type: ignore[misc, unused-ignore]
         async def _get_session(self, proxy_url: str | None) -> Any:
-            return _Direct(await super()._get_session(proxy_url))
+            session = await super()._get_session(proxy_url)
+            watch_connections(session)
+            return _Direct(session)
 
     return Session
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from virtualzarr.stores.access import login_of, name_login
 from virtualzarr.stores.credentials import Keyring
+from virtualzarr.stores.web_connections import watch_connections
 
 
 class SessionMaker:
@@ -37,8 +38,12 @@ class SessionMaker:
         return f"SessionMaker({self._login}, {self._make!r})"
 
     async def __call__(self, **options: Any) -> Any:  # noqa: D102
-        if self._make is not None:
-            return await self._make(**options)
+        make = self._make_plain if self._make is None else self._make
+        session = await make(**options)
+        watch_connections(session)
+        return session
+
+    async def _make_plain(self, **options: Any) -> Any:
         from fsspec.implementations.http import get_client
 
         from virtualzarr.stores.cookies import BoundCookieJar
