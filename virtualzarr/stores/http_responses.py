@@ -12,6 +12,7 @@ from typing import Any
 from virtualzarr.config import config
 from virtualzarr.errors import SourceError, SourceNotFoundError
 from virtualzarr.stores.body_memory import body_memory
+from virtualzarr.stores.direct_bodies import receive_body
 from virtualzarr.stores.files_in_memory import Buffer
 from virtualzarr.stores.fingerprints import check_length
 from virtualzarr.stores.retry import TRANSIENT_STATUSES, TransientError, parse_retry_after
@@ -203,7 +204,7 @@ async def read_body(
         raise _length_error(url, length, announced)
     # Of what was announced, aiohttp reads no more, and raises an error for less.
     if announced is not None and as_buffer and announced >= _LARGE:
-        return await _read_into_buffer(response, announced)
+        return await _read_into_buffer(response, url, announced)
     if announced is not None:
         content: bytes = await response.read()
         return content
@@ -233,16 +234,16 @@ async def read_body(
     return bytes(data)
 
 
-async def _read_into_buffer(response: Any, length: int) -> memoryview:
-    """Return a body, copied piece by piece to where it stays.
+async def _read_into_buffer(response: Any, url: str, length: int) -> memoryview:
+    """Return a body in memory that may be used again after it.
 
     To collect all pieces and then join them takes the memory twice, mostly anew from the system.
     """
-    data, end = body_memory.take(length), 0
-    async for piece in response.content.iter_any():
-        begin, end = end, end + len(piece)
-        data[begin:end] = piece
-    return data[:end]
+    data = body_memory.take(length)
+    received = await receive_body(response, data)
+    if received != length:
+        raise _length_error(url, length, received)
+    return data
 
 
 def _check_unannounced(url: str, length: int, limit: int | None) -> None:
