@@ -11,10 +11,10 @@ import pytest
 import virtualzarr as vz
 from tests.dataset.s3_server import running
 from virtualzarr.errors import AccessError
-from virtualzarr.stores.fsspec_connection import filesystem
 from virtualzarr.stores.location import Location
 from virtualzarr.stores.s3 import S3Transport
 from virtualzarr.stores.s3_sessions import note_environment
+from virtualzarr.stores.url_file_systems import filesystem
 
 pytest.importorskip("obstore")
 pytest.importorskip("s3fs")

@@ -17,8 +17,9 @@ from virtualzarr.dataset.open_storage import open_storage
 from virtualzarr.errors import AccessError, UnsupportedError
 from virtualzarr.ingest.find_files import find_files
 from virtualzarr.stores.azure_names import at_hosts_of_azure, name_like, resolve_azure
-from virtualzarr.stores.fsspec_connection import Connection, filesystem
+from virtualzarr.stores.fsspec_connection import Connection
 from virtualzarr.stores.location import Location
+from virtualzarr.stores.url_file_systems import filesystem
 
 WINDOWS, CHINA = "core.windows.net", "core.chinacloudapi.cn"
 KEY, SAS = {"account_key": "YWJj"}, {"sas_token": "sv=1&sig=s3cret"}

@@ -22,7 +22,6 @@ from virtualzarr.redaction import hide_known
 from virtualzarr.stores.credential_providers import Credential
 from virtualzarr.stores.credentials import advise_login, find_keyring, secrets_of
 from virtualzarr.stores.fingerprints import as_source_error
-from virtualzarr.stores.fsspec_connection import filesystem
 from virtualzarr.stores.location import Location
 from virtualzarr.stores.retry import TransientError
 from virtualzarr.stores.s3 import (
@@ -34,6 +33,7 @@ from virtualzarr.stores.s3 import (
     status_of,
 )
 from virtualzarr.stores.transport import transport_for
+from virtualzarr.stores.url_file_systems import filesystem
 
 _DELETED_AT_ONCE = 1000
 """Names that one request may have (S3's API reference, DeleteObjects)."""

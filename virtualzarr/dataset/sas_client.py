@@ -24,12 +24,12 @@ from virtualzarr.errors import AccessError, SourceError
 from virtualzarr.redaction import hide_known
 from virtualzarr.stores.async_transport import AsyncTransport
 from virtualzarr.stores.credentials import secrets_of
-from virtualzarr.stores.fsspec_connection import filesystem
 from virtualzarr.stores.location import Location
 from virtualzarr.stores.obstore import describe_error
 from virtualzarr.stores.request_loop import LoopTask
 from virtualzarr.stores.retry import TransientError, parse_retry_after
 from virtualzarr.stores.transport import transport_for
+from virtualzarr.stores.url_file_systems import filesystem
 from virtualzarr.stores.web_sessions import without_unseen_retries
 
 _CODE = re.compile(rb"<Code>(\w{1,99})</Code>")

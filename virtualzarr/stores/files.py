@@ -21,13 +21,13 @@ from virtualzarr.stores.fingerprints import Fingerprint as Fingerprint
 from virtualzarr.stores.fingerprints import Pin as Pin
 from virtualzarr.stores.fingerprints import check_length as check_length
 from virtualzarr.stores.fsspec_connection import Connection as Connection
-from virtualzarr.stores.fsspec_connection import filesystem as filesystem
 from virtualzarr.stores.location import Location as Location
 from virtualzarr.stores.remote_file import FileWithEnd as FileWithEnd
 from virtualzarr.stores.remote_file import RemoteFile as RemoteFile
 from virtualzarr.stores.scratch import ScratchBuffer
 from virtualzarr.stores.uris import is_url as is_url
 from virtualzarr.stores.uris import resolve_uri as resolve_uri
+from virtualzarr.stores.url_file_systems import filesystem as filesystem
 
 Buffer = bytes | bytearray | memoryview
 

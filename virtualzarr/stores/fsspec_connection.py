@@ -5,22 +5,20 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from collections.abc import Awaitable, Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, ClassVar, NoReturn, TypeVar
 from weakref import WeakKeyDictionary
 
 from virtualzarr.errors import (
-    MissingDependencyError,
     SourceError,
-    UnsupportedError,
     VirtualZarrError,
 )
 from virtualzarr.redaction import find_secrets
 from virtualzarr.stores.access import describe_access, login_of
 from virtualzarr.stores.archive_members import open_members
 from virtualzarr.stores.async_transport import AsyncTransport
-from virtualzarr.stores.azure_names import at_hosts_of_azure, is_azure, name_like
+from virtualzarr.stores.azure_names import is_azure, name_like
 from virtualzarr.stores.credential_providers import (
     Credential,
     Provider,
@@ -31,22 +29,18 @@ from virtualzarr.stores.credentials import (
     advise_login,
     find_keyring,
     names_of,
-    secrets_of,
     without_keyring,
 )
 from virtualzarr.stores.files_in_memory import Buffer
 from virtualzarr.stores.fingerprints import Fingerprint, as_source_error, check_unchanged
 from virtualzarr.stores.foreign_errors import hide_requests
-from virtualzarr.stores.ftp_logins import describe_login, log_in, logs_in_at_once
+from virtualzarr.stores.ftp_logins import logs_in_at_once
 from virtualzarr.stores.listing import Entry, beneath_caches, glob
 from virtualzarr.stores.location import Location
-from virtualzarr.stores.option_names import check_headers, check_options
 from virtualzarr.stores.refusals import Refusals
 from virtualzarr.stores.renewals import RenewedError
-from virtualzarr.stores.request_loop import with_request_loop
 from virtualzarr.stores.retry import retry_blocking
 from virtualzarr.stores.s3 import is_login_missing
-from virtualzarr.stores.s3_sessions import note_environment, with_region, without_own_retries
 from virtualzarr.stores.transport import (
     Answer,
     BufferAnswer,
@@ -54,90 +48,16 @@ from virtualzarr.stores.transport import (
     Transport,
     transport_for,
 )
-from virtualzarr.stores.uris import is_cached, is_web, parse_url, split_archives
-from virtualzarr.stores.web_sessions import with_own_session
+from virtualzarr.stores.uris import is_web, parse_url, split_archives
+from virtualzarr.stores.url_file_systems import filesystem, is_s3
 
 T = TypeVar("T")
 B = TypeVar("B", bound=Buffer)
 
 _UNKNOWN = b"?"
 
-_S3 = ("s3://", "s3a://")
-
 _TRANSPORTS = 16
 """Transports of one connection, each by a credential of its own."""
-
-
-def filesystem(location: Location, credential: Credential | None = None) -> tuple[Any, str]:
-    """Return fsspec's file system for a location, and the path within it.
-
-    Parameters
-    ----------
-    location : Location
-    credential : Credential, optional
-        By default that of its prefix, if the file system logs in when it is made.
-
-    Raises
-    ------
-    ValueError
-        If it takes no such options.
-    UnsupportedError
-        If fsspec knows no such protocol.
-    MissingDependencyError
-        The package that it needs is not installed.
-    SourceError
-        If what the path lies in, such as a zip file, cannot be opened.
-    """
-    uri, options = location.uri, without_keyring(location.storage_options)
-    keyring = find_keyring(location.storage_options)
-    # Of Azure, credentials may also say which account is asked. All others are asked for it at each
-    # request, when it may be another one.
-    is_early = logs_in_at_once(uri) or is_azure(uri)
-    provider = None if keyring is None or not is_early else keyring.find(uri)
-    if credential is None and provider is not None:
-        credential = provider.get()
-    if credential is not None:
-        options |= credential.as_options()
-    check_options(uri, options)
-    if keyring is not None and is_cached(uri) and keyring.find(uri.rpartition("::")[2]) is not None:
-        raise UnsupportedError(
-            "caches of fsspec do not send credentials by prefix: give them as options under the "
-            "protocol, such as storage_options={'https': {'headers': ...}}, or open the URL "
-            "without it, with virtualzarr.config.disk_cache",
-            file=uri,
-        )
-    asked, options = at_hosts_of_azure(uri, options)
-    if _is_s3(uri):
-        options = with_region(without_own_retries(options))
-    if is_web(uri) and "::" not in uri:
-        check_headers(options)
-        options = with_own_session(options, keyring, uri)
-    try:
-        if any(link.startswith(_S3) for link in uri.split("::")):
-            note_environment()
-        open_url = log_in if logs_in_at_once(uri) else _url_to_fs
-        fs, path = open_url(asked, with_request_loop(uri, options))
-    except ImportError as error:
-        raise MissingDependencyError(
-            f"{error}. HTTP, S3 and FTP come with pip install 'virtualzarr[remote]'", file=uri
-        ) from error
-    except ValueError as error:
-        raise UnsupportedError(f"cannot open the URL: {error}", file=uri) from error
-    except Exception as error:
-        hide_requests(error, secrets_of(location.storage_options, uri))
-        raise describe_login(error, uri, provider) from error
-    return fs, path
-
-
-def _url_to_fs(uri: str, options: Mapping[str, Any]) -> tuple[Any, str]:
-    import fsspec
-
-    fs, path = fsspec.core.url_to_fs(uri, **options)
-    return fs, path
-
-
-def _is_s3(uri: str) -> bool:
-    return uri.startswith(_S3) and "::" not in uri
 
 
 @contextmanager
@@ -488,7 +408,7 @@ class Connection:
     def _explain(self, error: Exception, uri: str) -> SourceError:
         """Return an exception of the file system, with what to do about a login at S3."""
         explained = as_source_error(error, uri)
-        is_known = isinstance(error, SourceError) or not _is_s3(uri)
+        is_known = isinstance(error, SourceError) or not is_s3(uri)
         if not is_known and (self._transport.is_refusal(error) or is_login_missing(error)):
             bucket = f"s3://{parse_url(uri).netloc}"
             options = self.location.storage_options
