@@ -15,7 +15,7 @@ from virtualzarr.errors import UnsupportedError
 from virtualzarr.redaction import hide_in_url
 from virtualzarr.stores.archive import MemberChecksums
 from virtualzarr.stores.files import Fingerprint, take_fingerprint
-from virtualzarr.stores.fingerprints import Pins, check_read_once, check_unchanged, take_along
+from virtualzarr.stores.fingerprints import Pin, Pins, check_read_once, check_unchanged, take_along
 from virtualzarr.stores.location import Location
 
 
@@ -313,15 +313,15 @@ def _unite_pins(
     """Have files of which several openings know no version be read in one by all of them."""
     if len({id(row.pins) for table in tables for row in table}) < 2:
         return rows
+    pins: dict[str, Pin] = {}  # by names without links, as openings may name a file differently
     for table, remap in zip(tables, remaps, strict=True):
         for row, number in zip(table, remap.tolist(), strict=False):
-            first = rows[number]
-            if first.pins is row.pins or row.pins is None or row.etag is not None:
+            if row.pins is None or row.etag is not None:
                 continue
-            if first.pins is None:
+            if rows[number].pins is None:
                 rows[number] = row
-            else:
-                first.pins.at(row.uri).unite(row.uri, row.pins.at(row.uri))
+            pin = row.pins.at(row.uri)
+            pins.setdefault(row.pins.resolve(row.uri), pin).unite(row.uri, pin)
     return rows
 
 

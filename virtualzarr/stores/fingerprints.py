@@ -262,10 +262,10 @@ class Pins(dict[str, Pin]):
         """Return the pin of a file; a local one has the same under all of its names."""
         pin = self.get(uri)
         if pin is None:
-            pin = self.setdefault(uri, self.setdefault(self._resolve(uri), Pin()))
+            pin = self.setdefault(uri, self.setdefault(self.resolve(uri), Pin()))
         return pin
 
-    def _resolve(self, uri: str) -> str:
+    def resolve(self, uri: str) -> str:
         """Return the path of a local file without links; other URIs as they are."""
         if is_url(uri):
             return uri

@@ -23,7 +23,7 @@ from virtualzarr.config import config
 from virtualzarr.errors import SourceChangedError, SourceError
 from virtualzarr.stores import invalidation
 from virtualzarr.stores.files import ByteFile, Fingerprint, LocalFile, OpenFile, RemoteFile
-from virtualzarr.stores.fingerprints import Pin, check_unchanged
+from virtualzarr.stores.fingerprints import Pin, differences
 from virtualzarr.stores.lru_cache import LRUCache
 
 ENTRY_OVERHEAD = 512
@@ -156,9 +156,14 @@ class PinnedFile(LocalFile):
             status.st_mtime_ns,
             status.st_ctime_ns,
         )
-        if current != self._seen:
-            check_unchanged(self.uri, self.fingerprint, _fingerprint_of(status))
-            self._seen = current
+        if current == self._seen:
+            return
+        assert self.fingerprint is not None
+        if changes := differences(self.fingerprint, _fingerprint_of(status)):
+            invalidation.notify_change(self.uri)  # or it would be opened again with what was kept
+            message = f"the file changed since it was first looked at; open it again ({changes})"
+            raise SourceChangedError(message, file=self.uri)
+        self._seen = current
 
 
 class SourceVersion(NamedTuple):

@@ -13,6 +13,7 @@ from grids import Projection
 from virtualzarr.array.chunk_source import LocatedChunks
 from virtualzarr.array.read.chunk_cache import (
     FileCache,
+    LocalVersion,
     PinnedFile,
     SourceVersion,
     is_distinct,
@@ -35,6 +36,7 @@ from virtualzarr.stores.files import (
     Pin,
     RemoteFile,
 )
+from virtualzarr.stores.fingerprints import check_unchanged, differences
 from virtualzarr.stores.thread_pools import Task, run_shared
 
 MAX_RETRIES = 100
@@ -173,10 +175,13 @@ class ShardIndexReader:
 
 def _pin_version(file: ByteFile, since: float) -> ByteFile:
     """Return a local file pinned to its version now, or to one that was checked lately enough."""
-    if not isinstance(file, LocalFile) or file.fingerprint is not None:
+    if not isinstance(file, LocalFile):
+        return file
+    noted = file.fingerprint
+    if noted is not None and noted.has_version:
         return file
     last = shard_indexes.last_version(file.uri, None, since)
-    if last is not None:
+    if last is not None and _is_wanted(file, last[0]):
         return PinnedFile(file.uri, *last, file.pin)
     checked_at = time.monotonic()
     try:
@@ -184,8 +189,17 @@ def _pin_version(file: ByteFile, since: float) -> ByteFile:
     except FileNotFoundError as error:
         file.read(0, 0)  # its error is the better one, where anything else is wrong
         raise SourceNotFoundError("there was no such file", file=file.uri) from error
+    check_unchanged(file.uri, noted, version.fingerprint)  # by its size, where that is noted
     shard_indexes.revalidate(SourceVersion(file.uri, None, version, checked_at))
     return PinnedFile(file.uri, version, checked_at, file.pin)
+
+
+def _is_wanted(file: LocalFile, version: LocalVersion) -> bool:
+    """Tell whether what was read of a file, or noted of it, was of a version."""
+    seen = Fingerprint(version.fingerprint.size, version.fingerprint.mtime_ns)
+    if file.fingerprint is not None and differences(file.fingerprint, seen):
+        return False
+    return file.pin is None or file.pin.fits(file.uri, seen)
 
 
 def _read_index(
