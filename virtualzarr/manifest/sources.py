@@ -320,8 +320,9 @@ def _unite_pins(
                 continue
             if rows[number].pins is None:
                 rows[number] = row
-            pin = row.pins.at(row.uri)
-            pins.setdefault(row.pins.resolve(row.uri), pin).unite(row.uri, pin)
+            path = row.pins.resolve(row.uri)
+            pin = row.pins.at(row.uri, path)
+            pins.setdefault(path, pin).unite(row.uri, pin)
     return rows
 
 

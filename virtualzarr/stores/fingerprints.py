@@ -258,11 +258,18 @@ class Pins(dict[str, Pin]):
         self._token = token
         self._folders: dict[str, str] = {}
 
-    def at(self, uri: str) -> Pin:
-        """Return the pin of a file; a local one has the same under all of its names."""
+    def at(self, uri: str, path: str | None = None) -> Pin:
+        """Return the pin of a file; a local one has the same under all of its names.
+
+        Parameters
+        ----------
+        path : str, optional
+            What `resolve` returns for it, where that is known.
+        """
         pin = self.get(uri)
         if pin is None:
-            pin = self.setdefault(uri, self.setdefault(self.resolve(uri), Pin()))
+            path = self.resolve(uri) if path is None else path
+            pin = self.setdefault(uri, self.setdefault(path, Pin()))
         return pin
 
     def resolve(self, uri: str) -> str:
