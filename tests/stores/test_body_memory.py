@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import os
 import threading
 
 import numpy as np
@@ -89,6 +90,36 @@ def test_memory_is_given_back_after_a_while():
     del view
     assert memory._free
     asyncio.run(asyncio.wait_for(run(), 20))
+
+
+def test_memory_that_comes_back_late_is_not_kept():
+    memory = BodyMemory(seconds=0.02)
+
+    async def run():
+        view = memory.take(MEGABYTE)
+        while memory._loop is not None:  # by its timer
+            await asyncio.sleep(0.01)
+        del view
+        assert not memory._free
+
+    asyncio.run(asyncio.wait_for(run(), 20))
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is none")
+def test_a_forked_process_keeps_none():
+    memory = BodyMemory()
+
+    async def run():
+        view = memory.take(MEGABYTE)
+        del view
+        assert memory._free
+        process = os.fork()
+        if not process:
+            os._exit(bool(memory._free or memory._loop))
+        assert os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) == 0
+        assert memory._free
+
+    asyncio.run(run())
 
 
 def test_bodies_of_many_threads_stay_what_they_are():

@@ -188,7 +188,7 @@ def test_bodies_are_what_was_sent(server, direct, sending):
     assert read(server, "/b", 17, 2_000_017) == content_of("/b")[17:2_000_017]
     assert any(direct)  # others were there at once
     for receiver in filter(None, direct):
-        assert receiver.end == len(receiver._view)
+        assert receiver.end == len(receiver._view) - 1
         assert receiver._transport.get_protocol() is receiver._protocol
     assert server.connections == 1  # aiohttp has them back, and uses them again
 
@@ -244,14 +244,38 @@ def test_a_slow_body_may_take_longer_than_silence(server, direct):
     assert any(direct)
 
 
-def test_what_comes_behind_a_body_is_no_answer(server, direct):
+HEAD = b'HTTP/1.1 200 OK\r\nETag: "/x"\r\nContent-Length: 3000000\r\n\r\n'
+BEHIND = {
+    "an answer": HEAD + bytes(LENGTH),
+    "a part of one": HEAD + bytes(9),
+    "something else": b"\0\1",
+}
+
+
+@pytest.mark.parametrize("together", [True, False])
+@pytest.mark.parametrize("behind", BEHIND)
+def test_what_comes_behind_a_body_is_no_answer(server, direct, behind, together):
+    """Not to the next request either, which waits for a connection and goes out at once."""
+
     def send(connection, body):
-        connection.sendall(body + b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil")
+        data = BEHIND[behind]
+        if together:
+            connection.sendall(body + data)
+        else:  # but before the client has all of the first
+            connection.sendall(body[:-1])
+            connection.sendall(body[-1:] + data)
+
+    async def make_client(**options):
+        connector = aiohttp.TCPConnector(limit=2, ssl=False)
+        return aiohttp.ClientSession(connector=connector)
 
     server.send = send
-    for path in ("/a", "/b", "/c"):
-        assert read(server, path) == content_of(path)
-    assert server.connections >= 3
+    paths = [f"/{letter}" for letter in "abcdefgh"]
+    with config.set(retries=0):
+        for _ in range(2):
+            waiting = [begin(server, path, get_client=make_client)[0] for path in paths]
+            for path, wait in zip(paths, waiting, strict=True):
+                assert wait() == content_of(path)
     assert any(direct)
 
 
@@ -285,7 +309,7 @@ def test_bytes_that_aiohttp_does_not_count_are_an_error(server, monkeypatch):
 
     def uncounted(receiver, nbytes):
         receiver.end += nbytes
-        if receiver.end == len(receiver._view):
+        if receiver.end == len(receiver._view) - 1:
             receiver.stop()
         receiver._protocol.data_received(bytes(max(nbytes - 1, 0)))
 

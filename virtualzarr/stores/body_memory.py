@@ -13,6 +13,8 @@ from weakref import finalize
 import numpy as np
 from numpy.typing import NDArray
 
+from virtualzarr.stores.forks import reset_in_forks
+
 _MOST_BYTES = 128 << 20
 """That are kept for later bodies at any time."""
 
@@ -40,6 +42,11 @@ class BodyMemory:
         self._free: list[NDArray[np.uint8]] = []
         self._asked_at = 0.0
         self._loop: asyncio.AbstractEventLoop | None = None  # which drops what nobody uses
+        reset_in_forks(self)
+
+    def reset_after_fork(self) -> None:
+        """Begin anew: the loop that would drop it runs in the other process."""
+        self._free, self._loop = [], None
 
     def take(self, nbytes: int) -> memoryview:
         """Return memory, with anything in it, that nobody else uses as long as there is a view."""
@@ -69,6 +76,8 @@ class BodyMemory:
     def _give_back(self, whole: NDArray[np.uint8]) -> None:
         if sum(map(len, [*self._free])) + len(whole) <= _MOST_BYTES:
             self._free.append(whole)
+        if self._loop is None:  # nobody is there who would drop it
+            self._free.clear()
 
     def _drop_unused(self, loop: asyncio.AbstractEventLoop) -> None:
         """Give all back to the system, unless bodies still come."""

@@ -25,6 +25,7 @@ async def receive_body(response: Any, view: memoryview) -> int:
     response : aiohttp.ClientResponse
         With a body that is announced to be as long as the memory, and not compressed.
     view : memoryview
+        One byte longer than the body.
 
     Raises
     ------
@@ -51,7 +52,9 @@ async def receive_body(response: Any, view: memoryview) -> int:
 def _take_over(response: Any, view: memoryview, end: int) -> _Receiver | None:
     """Have the rest of a body come into memory; None where aiohttp has to receive it."""
     connection, content = getattr(response, "connection", None), response.content
-    if connection is None or len(view) - end < _LEAST_BYTES:  # of what has come, it is given back
+    if (
+        connection is None or len(view) - 1 - end < _LEAST_BYTES
+    ):  # of what has come, it is given back
         return None
     transport, protocol = connection.transport, connection.protocol
     get_protocol = getattr(transport, "get_protocol", None)
@@ -75,23 +78,44 @@ class _Receiver(asyncio.BufferedProtocol):
         self, protocol: Any, transport: Any, content: Any, view: memoryview, end: int
     ) -> None:
         self._protocol, self._transport, self._content = protocol, transport, content
-        self._view, self.end = view, end
+        self._view, self._length, self.end = view, len(view) - 1, end
+        self._untold, self._is_at_work = 0, True
         transport.set_protocol(self)
 
     def stop(self) -> None:
         """Give the connection back to aiohttp, which closes it if the body is not whole."""
-        if self._transport.get_protocol() is self:
+        if self._is_at_work and not self._transport.is_closing():
             self._transport.set_protocol(self._protocol)
+        self._is_at_work = False
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Return the memory that is left, of which there is some: no byte beyond it is taken."""
+        """Return the memory that is left, and a byte more, by which it shows if more comes."""
         return self._view[self.end :]
 
     def buffer_updated(self, nbytes: int) -> None:
         """Take note of bytes that came."""
+        self._untold += nbytes
         self.end += nbytes
-        if self.end == len(self._view):
-            self.stop()  # what comes now is aiohttp's
+        if self.end < self._length:
+            self._tell()
+        elif self.end == self._length:
+            # Not at once: the next request goes out over this connection as soon as aiohttp knows
+            # that the body has ended, and what is here already would be taken for its answer.
+            loop = asyncio.get_running_loop()
+            loop.call_soon(loop.call_soon, self._finish)
+        else:
+            self.end, self._untold = self._length, self._untold - 1
+            self._protocol.force_close()
+            self._finish()
+
+    def _finish(self) -> None:
+        if self._is_at_work:
+            self.stop()
+            self._tell()
+
+    def _tell(self) -> None:
+        """Tell aiohttp how much came."""
+        nbytes, self._untold = self._untold, 0
         for start in range(0, nbytes, len(_ZEROS)):
             if self._content.exception() is not None:  # whoever waits has it
                 return
@@ -101,12 +125,13 @@ class _Receiver(asyncio.BufferedProtocol):
             self._content.set_exception(_lost_error("bytes were not counted"))
 
     def eof_received(self) -> bool | None:
-        """Leave it to aiohttp, as all of these."""
-        self.stop()
+        """Leave it to aiohttp, as all of these, once that knows what came."""
+        self._finish()
         result: bool | None = self._protocol.eof_received()
         return result
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self._finish()
         self._protocol.connection_lost(exc)
 
     def pause_writing(self) -> None:

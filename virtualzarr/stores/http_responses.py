@@ -239,11 +239,11 @@ async def _read_into_buffer(response: Any, url: str, length: int) -> memoryview:
 
     To collect all pieces and then join them takes the memory twice, mostly anew from the system.
     """
-    data = body_memory.take(length)
+    data = body_memory.take(length + 1)
     received = await receive_body(response, data)
     if received != length:
         raise _length_error(url, length, received)
-    return data
+    return data[:length]
 
 
 def _check_unannounced(url: str, length: int, limit: int | None) -> None:
