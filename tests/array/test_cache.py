@@ -31,7 +31,7 @@ from virtualzarr.manifest import Manifest, Source, Sources
 from virtualzarr.stores import LocalStore, ZipStore
 from virtualzarr.stores import local as local_stores
 from virtualzarr.stores.files import Fingerprint, LocalFile
-from virtualzarr.stores.fingerprints import Pin
+from virtualzarr.stores.pins import Pin
 
 DATA = np.arange(24 * 24, dtype="i4").reshape(24, 24)
 MIB = 1 << 20

@@ -13,7 +13,7 @@ from virtualzarr.codecs.fits import hcompress
 from virtualzarr.codecs.hdf5 import library_file
 from virtualzarr.codecs.tiff import segment
 from virtualzarr.references.native import columns
-from virtualzarr.stores import fingerprints, invalidation
+from virtualzarr.stores import invalidation, pins
 from virtualzarr.stores.forks import ForkSafeLock
 from virtualzarr.stores.lru_cache import LRUCache
 
@@ -71,7 +71,7 @@ def enter(lock):
 
 
 LOCKS = {
-    "files": fingerprints._pinning,
+    "files": pins._pinning,
     "invalidation": invalidation._subscribing,
     "hcompress": hcompress._lock,
     "segment": segment._lock,

@@ -24,10 +24,10 @@ from virtualzarr.array.cut_array import cut_array
 from virtualzarr.errors import SourceChangedError, SourceNotFoundError
 from virtualzarr.integrations.dask import to_dask
 from virtualzarr.manifest import Manifest, Source, Sources
-from virtualzarr.stores import fingerprints
 from virtualzarr.stores.files import Fingerprint, LocalFile, RemoteFile, read_head, take_fingerprint
 from virtualzarr.stores.fingerprints import differences
 from virtualzarr.stores.location import Location
+from virtualzarr.stores.pins import _shared
 
 pytest.importorskip("aiohttp")
 NAMES = {"json": "json", "parquet": "parquet", "native": "zarr"}
@@ -358,7 +358,7 @@ def test_pickles_are_of_the_version_that_was_read(tmp_path, place, kind):
 
 def forget_openings():
     """Have what is unpickled find what it finds in another process."""
-    fingerprints._shared.clear()
+    _shared.clear()
 
 
 def open_form(folder, form):

@@ -3,6 +3,8 @@
 import json
 import os
 import pickle
+import sys
+import threading
 import zipfile
 from functools import partial
 
@@ -13,8 +15,8 @@ import virtualzarr as vz
 from tests.stores.webserver import web_server
 from virtualzarr.errors import SourceChangedError
 from virtualzarr.manifest import Source, Sources
-from virtualzarr.stores import fingerprints
-from virtualzarr.stores.fingerprints import Fingerprint, Pins
+from virtualzarr.stores.fingerprints import Fingerprint
+from virtualzarr.stores.pins import Pin, Pins, _shared
 
 OLD, NEW = 1_000_000_000, 1_000_000_060
 COUNT, CHUNK = 64, 16
@@ -80,7 +82,7 @@ def test_parts_of_several_openings_are_of_one_version(place, when, is_first):
     again = vz.concat([joined, open_it()["a"]], axis=0)
     assert read(again, slice(-CHUNK, None)) is None
     pickled = pickle.dumps(joined)
-    fingerprints._shared.clear()
+    _shared.clear()
     assert read(pickle.loads(pickled)) is None
     write(path, 1)
     assert read(joined) == {1}
@@ -95,6 +97,89 @@ def test_openings_that_were_joined_unread_read_one_version(place):
     assert [read(array) for array in (one, other, third, joined)] == [None] * 4
     # What was joined with none of them is another matter.
     assert read(open_it()["a"]) == {2}
+
+
+def merge_in_xarray(groups):
+    xarray = pytest.importorskip("xarray")
+    return xarray.merge([vz.open_virtual_dataset(group) for group in groups]).virtualzarr.to_group()
+
+
+WAYS = {
+    "merge": vz.merge,
+    "merge in xarray": merge_in_xarray,
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("form", ["references", "native"])
+def test_groups_of_several_openings_are_of_one_version(place, tmp_path, way, form):
+    path, open_it = place
+
+    def open_two():
+        if form == "references":
+            return open_it(), open_it()
+        if not (tmp_path / "n.zarr").exists():
+            open_it().publish(tmp_path / "n.zarr")
+        return tuple(vz.open(tmp_path / "n.zarr", allowed="*") for _ in range(2))
+
+    def join(one, other):
+        renamed = vz.Group({}, {"b": other["a"]})
+        return WAYS[way]([vz.Group({}, {"a": one["a"]}), renamed])
+
+    joined = join(*open_two())
+    assert read(joined["a"], slice(CHUNK)) == {1}
+    write(path, 2)
+    assert read(joined["b"], slice(CHUNK)) is None
+    one, other = open_two()
+    assert read(one["a"], slice(CHUNK)) == {2}
+    write(path, 3)
+    assert read(other["a"], slice(CHUNK)) == {3}
+    if form == "references":
+        with pytest.raises(SourceChangedError):
+            join(one, other)
+    else:  # whose references are not loaded for that
+        assert read(join(one, other)["a"]) is None
+    assert read(other["a"]) == {3}
+
+
+def test_joins_do_not_read_files_that_others_have_read_in_two_versions(tmp_path):
+    """Of two openings that share a file, which both have read, arrays of other files are joined."""
+    for name in "ab":
+        write(tmp_path / f"{name}.bin", 1)
+    write_references(tmp_path / "refs.json", {name: tmp_path / f"{name}.bin" for name in "ab"})
+    write_references(tmp_path / "b.json", {"b": tmp_path / "b.bin"})
+    torn = make_torn(tmp_path / "a.bin", partial(vz.open, tmp_path / "refs.json"))
+    other = vz.open(tmp_path / "b.json")
+    joined = vz.concat([torn["b"], other["b"]], axis=0)
+    assert read(joined) == {1}
+    assert read(torn["a"]) is None
+    fresh = vz.open(tmp_path / "refs.json")
+    assert read(fresh["a"]) == {2}
+
+
+def test_threads_that_join_the_same_openings_in_any_order(tmp_path):
+    write(tmp_path / "a.bin", 1)
+    write_references(tmp_path / "refs.json", {"a": tmp_path / "a.bin"})
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        for _ in range(60):
+            arrays = [vz.open(tmp_path / "refs.json")["a"] for _ in range(4)]
+            pickled = [pickle.dumps(array) for array in arrays]
+            orders = [(0, 1), (1, 0), (1, 2), (2, 1), (2, 3), (3, 0)]
+
+            def work(first, second, arrays=arrays, pickled=pickled):
+                vz.concat([arrays[first], pickle.loads(pickled[second])], axis=0)
+                vz.concat([arrays[second], arrays[first]], axis=0)[:3]
+
+            threads = [threading.Thread(target=work, args=order, daemon=True) for order in orders]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join(60)
+                assert not thread.is_alive()
+    finally:
+        sys.setswitchinterval(interval)
 
 
 @pytest.mark.parametrize("is_first", [True, False])
@@ -127,13 +212,13 @@ def make_torn(path, open_it, forget=lambda: None):
     unread = pickle.dumps(here)
     assert read(here["a"], slice(CHUNK)) == {1}
     write(path, 2)
-    fingerprints._shared.clear()
+    _shared.clear()
     forget()
     there = pickle.loads(unread)
     assert read(there["a"], slice(CHUNK)) == {2}
     pickled = pickle.dumps(there)
-    fingerprints._shared.clear()
-    fingerprints._shared[pins.token] = pins
+    _shared.clear()
+    _shared[pins.token] = pins
     pickle.loads(pickled)
     return here
 
@@ -156,14 +241,14 @@ def test_versions_of_pickles_are_kept_whatever_is_verified(place, monkeypatch, s
     assert read(group["a"], slice(CHUNK)) == {1}
     pickled = pickle.dumps(group)
     write(path, 2)
-    fingerprints._shared.clear()
+    _shared.clear()
     monkeypatch.setattr(vz.config, "verify_sources", setting)
     again = pickle.loads(pickled)
     monkeypatch.setattr(vz.config, "verify_sources", True)
     assert read(again["a"]) is None
     write(path, 1)
     torn = pickle.dumps(make_torn(path, open_it))
-    fingerprints._shared.clear()
+    _shared.clear()
     monkeypatch.setattr(vz.config, "verify_sources", setting)
     again = pickle.loads(torn)
     monkeypatch.setattr(vz.config, "verify_sources", True)
@@ -349,7 +434,7 @@ def test_parts_without_the_file_that_was_read_in_two_versions_are_published(tmp_
 
 
 def test_fingerprints_of_pins_that_are_one():
-    one, two, three = fingerprints.Pin(), fingerprints.Pin(), fingerprints.Pin()
+    one, two, three = Pin(), Pin(), Pin()
     one.unite("/x", two)
     three.unite("/x", one)
     one.unite("/x", three)  # they are one already

@@ -27,7 +27,7 @@ from virtualzarr.stores.files import (
     RemoteFile,
     is_url,
 )
-from virtualzarr.stores.fingerprints import take_along
+from virtualzarr.stores.pins import take_along
 
 
 @dataclass(slots=True, eq=False)

@@ -16,6 +16,7 @@ from virtualzarr.combine.error_report import ErrorReport, InputLabels
 from virtualzarr.combine.merge_groups import merge_groups
 from virtualzarr.combine.missing import missing_node
 from virtualzarr.combine.options import JoinOptions, ParsedOptions
+from virtualzarr.combine.versions import join_versions
 from virtualzarr.errors import MismatchError
 from virtualzarr.hierarchy.group import Group
 from virtualzarr.keywords import strict_keywords
@@ -86,6 +87,7 @@ def combine_groups_by_coords(
     """Do what `combine_by_coords` does, with names for the inputs, and orders if they are known."""
     check_choice("overlap", overlap, Overlap)
     check_choice("gaps", gaps, Gaps)
+    join_versions(groups)
     orders = [
         DimensionOrder.read(dim, groups, labels, options) if isinstance(dim, str) else dim
         for dim in dims or _find_shared_dims(groups)

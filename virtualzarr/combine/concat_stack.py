@@ -10,6 +10,7 @@ from virtualzarr.combine.arrays import concat_arrays, harmonize_inputs, resolve_
 from virtualzarr.combine.error_report import ErrorReport, InputLabels
 from virtualzarr.combine.groups import ConcatJoin, StackJoin, coordinate_names, join_groups
 from virtualzarr.combine.options import JoinOptions, ParsedOptions
+from virtualzarr.combine.versions import join_versions
 from virtualzarr.errors import name_type, suggest
 from virtualzarr.hierarchy.group import Group
 from virtualzarr.hierarchy.inventory import iter_arrays
@@ -165,6 +166,7 @@ def concat_items(
 ) -> Any:
     """Do what `concat` does, with names for the inputs."""
     joined: Array | Group | None
+    join_versions(items)
     if isinstance(items[0], Array):
         axis_number, path = resolve_axis(items, axis, dim), items[0].path
         arrays = harmonize_inputs(items, report, path, options)
@@ -189,6 +191,7 @@ def stack_items(
 ) -> Any:
     """Do what `stack` does, with names for the inputs."""
     joined: Array | Group | None
+    join_versions(items)
     if isinstance(items[0], Array):
         ndim, path = items[0].ndim, items[0].path
         if not -ndim - 1 <= axis <= ndim:

@@ -11,6 +11,7 @@ from virtualzarr.combine.error_report import ErrorReport, InputLabels
 from virtualzarr.combine.groups import merge_equal, split_kinds
 from virtualzarr.combine.missing import dimension_lengths
 from virtualzarr.combine.options import JoinOptions, ParsedOptions
+from virtualzarr.combine.versions import join_versions
 from virtualzarr.hierarchy.group import Group
 from virtualzarr.keywords import strict_keywords
 
@@ -41,6 +42,7 @@ def merge(groups: Sequence[Group], **options: Unpack[JoinOptions]) -> Group:
         raise ValueError("there is nothing to merge")
     report = ErrorReport(InputLabels(groups))
     parsed = ParsedOptions.parse(**options)
+    join_versions(groups)
     merged = merge_groups(groups, report, parsed)
     report.raise_problems("merge", parsed)
     return merged

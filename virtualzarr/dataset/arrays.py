@@ -31,7 +31,7 @@ from virtualzarr.manifest import Decoder, Manifest, References
 from virtualzarr.manifest.manifest import CANONICAL
 from virtualzarr.metadata import ArrayMetadata
 from virtualzarr.references.native.parts import Part, check_count
-from virtualzarr.stores.files import ByteFile, Pin
+from virtualzarr.stores.files import ByteFile, Location, Pin
 from virtualzarr.virtual.axis_slices import AxisSlices
 from virtualzarr.virtual.rechunk import apply_axis_slices
 
@@ -91,6 +91,11 @@ class VersionChunks(ManifestChunks):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return VersionChunks, self._args, {"layers": self.layers}
+
+    @property
+    def location(self) -> Location:
+        """That of the dataset, and of what is known of the files that it refers to."""
+        return self.open_segment.location
 
     def without_layers(self) -> VersionChunks:
         """Return the chunks that all rows have."""

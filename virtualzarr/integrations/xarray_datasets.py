@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from virtualzarr.choices import OnError
+from virtualzarr.combine.versions import join_versions
 from virtualzarr.errors import MissingDependencyError, UnsupportedError
 
 try:
@@ -189,6 +190,7 @@ def to_group(dataset: xr.Dataset) -> Group:
     """
     variables, attributes = xr.conventions.encode_dataset_coordinates(dataset)
     members = {str(name): _to_array(str(name), variable) for name, variable in variables.items()}
+    join_versions(members.values())  # xarray has put together what may be of several openings
     return Group(json_attributes(attributes), members)
 
 

@@ -11,12 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from virtualzarr.config import config
-from virtualzarr.errors import UnsupportedError
+from virtualzarr.errors import SourceChangedError, UnsupportedError
 from virtualzarr.redaction import hide_in_url
 from virtualzarr.stores.archive import MemberChecksums
 from virtualzarr.stores.files import Fingerprint, take_fingerprint
-from virtualzarr.stores.fingerprints import Pin, Pins, check_read_once, check_unchanged, take_along
+from virtualzarr.stores.fingerprints import check_unchanged
 from virtualzarr.stores.location import Location
+from virtualzarr.stores.pins import Pins, check_read_once, take_along
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,10 +206,11 @@ class Sources(Sequence[Source]):
     Sources(2: a.nc, b.nc)
     """
 
-    __slots__ = ("__weakref__", "_rows")
+    __slots__ = ("__weakref__", "_openings", "_rows")
 
     def __init__(self, rows: Iterable[Source] = ()) -> None:
         self._rows: tuple[Source, ...] | _Named = tuple(rows)
+        self._openings: list[Pins] | None = None
 
     @classmethod
     def named(cls, names: Sequence[str], make: Callable[[str], Source]) -> Sources:
@@ -225,6 +227,16 @@ class Sources(Sequence[Source]):
         if isinstance(rows, _Named):
             rows = self._rows = rows[:]
         return rows
+
+    @property
+    def openings(self) -> list[Pins]:
+        """What notes versions of files that the table has none of: one of each opening."""
+        if self._openings is None:
+            # All names of a document are of one.
+            rows = self._rows[:1] if isinstance(self._rows, _Named) else self._rows
+            found = {id(row.pins): row.pins for row in rows if row.pins is not None}
+            self._openings = [*found.values()]
+        return self._openings
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Sources, (self._make_all(),)
@@ -295,6 +307,7 @@ class Sources(Sequence[Source]):
         for last in _last_merge:
             if (found := last.find(tables)) is not None:
                 return found
+        join_openings(tables)
         # Sources hash by uri and fingerprint: one file scanned in two versions stays two rows, as
         # references of the old version must not be read from the new one.
         rows: dict[Source, int] = {}
@@ -302,28 +315,59 @@ class Sources(Sequence[Source]):
             np.array([rows.setdefault(row, len(rows)) for row in table] + [-1], dtype=np.int32)
             for table in tables
         ]
-        merged = Sources(_unite_pins([*rows], tables, remaps))
+        merged = Sources(_with_pins([*rows], tables, remaps))
         _last_merge[:] = [_Merge([*map(ref, tables)], ref(merged), remaps)]
         return merged, remaps
 
 
-def _unite_pins(
+def _with_pins(
     rows: list[Source], tables: Sequence[Sources], remaps: Sequence[NDArray[np.int32]]
 ) -> list[Source]:
-    """Have files of which several openings know no version be read in one by all of them."""
-    if len({id(row.pins) for table in tables for row in table}) < 2:
+    """Return rows that note the version that is read, where an equal one in a table does."""
+    if not any(_is_free(row) for row in rows):
         return rows
-    pins: dict[str, Pin] = {}  # by names without links, as openings may name a file differently
     for table, remap in zip(tables, remaps, strict=True):
         for row, number in zip(table, remap.tolist(), strict=False):
-            if row.pins is None or row.etag is not None:
-                continue
-            if rows[number].pins is None:
+            if row.pins is not None and rows[number].pins is None:
                 rows[number] = row
-            path = row.pins.resolve(row.uri)
-            pin = row.pins.at(row.uri, path)
-            pins.setdefault(path, pin).unite(row.uri, pin)
     return rows
+
+
+def _is_free(row: Source) -> bool:
+    """Whether a file is read in any version."""
+    return row.pins is None and row.uri != "" and row.mtime_ns is None and row.etag is None
+
+
+def join_openings(tables: Sequence[Sources], others: Iterable[Pins] = ()) -> None:
+    """Have what several openings read be of one version of each file from now on.
+
+    Parameters
+    ----------
+    tables : sequence of Sources
+        Of arrays that are joined.
+    others : iterable of Pins
+        Those of arrays whose tables are not loaded.
+
+    Raises
+    ------
+    SourceChangedError
+        A file that tables of several openings have was read in two versions.
+    """
+    of_tables = [pins for table in tables for pins in table.openings]
+    openings = [*{id(pins): pins for pins in [*of_tables, *others]}.values()]
+    if len(openings) < 2:
+        return
+    first = openings[0]
+    for pins in openings[1:]:
+        first.join(pins)
+    if failed := first.read_twice:
+        seen: dict[str, Pins] = {}
+        for row in (row for table in tables for row in table):
+            if row.pins is None or row.fingerprint.has_version:
+                continue
+            path = row.pins.resolve(row.uri)
+            if path in failed and seen.setdefault(path, row.pins) is not row.pins:
+                raise SourceChangedError(failed[path], file=row.uri)
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from virtualzarr.stores.fingerprints import without_read_versions
+from virtualzarr.stores.pins import without_read_versions
 
 if TYPE_CHECKING:
     from virtualzarr.references.preview import Preview

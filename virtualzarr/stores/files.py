@@ -18,10 +18,10 @@ from virtualzarr.stores.files_in_memory import FileInMemory as FileInMemory
 from virtualzarr.stores.files_in_memory import InlineFile as InlineFile
 from virtualzarr.stores.files_in_memory import MissingFile as MissingFile
 from virtualzarr.stores.fingerprints import Fingerprint as Fingerprint
-from virtualzarr.stores.fingerprints import Pin as Pin
 from virtualzarr.stores.fingerprints import check_length as check_length
 from virtualzarr.stores.fsspec_connection import Connection as Connection
 from virtualzarr.stores.location import Location as Location
+from virtualzarr.stores.pins import Pin as Pin
 from virtualzarr.stores.remote_file import FileWithEnd as FileWithEnd
 from virtualzarr.stores.remote_file import RemoteFile as RemoteFile
 from virtualzarr.stores.scratch import ScratchBuffer

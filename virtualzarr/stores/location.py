@@ -16,7 +16,8 @@ from typing import Any
 from virtualzarr.errors import AccessError, BadReferenceError
 from virtualzarr.redaction import hide_in_url
 from virtualzarr.stores.credentials import names_of
-from virtualzarr.stores.fingerprints import Fingerprint, Pins
+from virtualzarr.stores.fingerprints import Fingerprint
+from virtualzarr.stores.pins import Pins
 from virtualzarr.stores.uris import (
     ANYWHERE,
     expand_address,

@@ -12,8 +12,9 @@ from virtualzarr.redaction import find_secrets
 from virtualzarr.stores.adapted import AdaptedFile, AdaptedStore, ByteSpan
 from virtualzarr.stores.conditional import UNKNOWN_CODES, ConflictError, Replaced
 from virtualzarr.stores.files import Buffer
-from virtualzarr.stores.fingerprints import Fingerprint, Pin, count_nanoseconds
+from virtualzarr.stores.fingerprints import Fingerprint, count_nanoseconds
 from virtualzarr.stores.foreign_errors import NAMED
+from virtualzarr.stores.pins import Pin
 from virtualzarr.stores.retry import TransientError, retry_blocking
 
 T = TypeVar("T")

@@ -12,9 +12,10 @@ from virtualzarr.errors import SourceChangedError, SourceError, SourceNotFoundEr
 from virtualzarr.stores import fingerprints
 from virtualzarr.stores.cached_reads import CachedRead, through_cache
 from virtualzarr.stores.file_heads import find_bytes
-from virtualzarr.stores.fingerprints import Fingerprint, Pin, check_length
+from virtualzarr.stores.fingerprints import Fingerprint, check_length
 from virtualzarr.stores.fsspec_connection import Connection
 from virtualzarr.stores.location import Location
+from virtualzarr.stores.pins import Pin
 from virtualzarr.stores.transport import Answer, BufferAnswer
 
 if TYPE_CHECKING:

@@ -23,8 +23,9 @@ from virtualzarr.config import config
 from virtualzarr.errors import SourceChangedError, SourceError
 from virtualzarr.stores import invalidation
 from virtualzarr.stores.files import ByteFile, Fingerprint, LocalFile, OpenFile, RemoteFile
-from virtualzarr.stores.fingerprints import Pin, differences
+from virtualzarr.stores.fingerprints import differences
 from virtualzarr.stores.lru_cache import LRUCache
+from virtualzarr.stores.pins import Pin
 
 ENTRY_OVERHEAD = 512
 """About how many bytes an entry takes besides its value."""

@@ -1,0 +1,264 @@
+"""Pins: which version of a file is read, where references note none, by all that share it."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any, Self
+from weakref import WeakValueDictionary
+
+from virtualzarr.config import config
+from virtualzarr.errors import SourceChangedError
+from virtualzarr.stores.fingerprints import Fingerprint, differences, is_comparable
+from virtualzarr.stores.forks import ForkSafeLock
+from virtualzarr.stores.invalidation import notify_change
+from virtualzarr.stores.uris import is_url
+
+_pinning = ForkSafeLock()
+_are_left_out: ContextVar[bool] = ContextVar("_are_left_out", default=False)
+
+_TWO_VERSIONS = Fingerprint(-1, None, 'W/"two versions"')
+"""What is noted of a file that was read in two versions, so that no answer fits."""
+
+
+_READ_TWICE = (
+    "the file was read in two versions, by processes that share what was opened; open it again"
+)
+
+
+class Pin:
+    """The version of a file that all of its handles read, once the first has told it.
+
+    Attributes
+    ----------
+    fingerprint : Fingerprint, optional
+    index_read_at : float, optional
+        When by `time.monotonic` it was current, if it is that of an index of a shard.
+    """
+
+    __slots__ = ("_fingerprint", "_same", "index_read_at")
+
+    def __init__(self, fingerprint: Fingerprint | None = None) -> None:
+        self._fingerprint = fingerprint
+        self._same: Pin | None = None
+        self.index_read_at: float | None = None
+
+    def _find(self) -> Pin:
+        """Return the one that has the version of all that are one with it."""
+        one = self
+        while one._same is not None:
+            one = one._same
+        return one
+
+    @property
+    def fingerprint(self) -> Fingerprint | None:  # noqa: D102
+        return self._find()._fingerprint
+
+    @fingerprint.setter
+    def fingerprint(self, fingerprint: Fingerprint | None) -> None:
+        self._find()._fingerprint = fingerprint
+
+    def check(self, uri: str, current: Fingerprint) -> None:
+        """Pin a version if none is, and raise `SourceChangedError` if another one is."""
+        if self.fingerprint == current or not config.verify_sources:
+            return
+        changes = _find_changes(uri, self._note(current), current)
+        if changes:
+            # What caches keep of either version must not be what it is opened again with.
+            notify_change(uri)
+            check_read_once(uri, self)
+            message = f"the file changed since it was first read; open it again ({changes})"
+            raise SourceChangedError(message, file=uri)
+
+    def fits(self, uri: str, kept: Fingerprint | None) -> bool:
+        """Tell whether what was kept of a version may be used, which is pinned then if none is."""
+        if kept is None:
+            return self.fingerprint != _TWO_VERSIONS
+        try:
+            self.check(uri, kept)
+        except SourceChangedError:
+            return False
+        return True
+
+    def hold(self, uri: str, version: Fingerprint) -> None:
+        """Note a version that was read elsewhere.
+
+        If another one was read here, nothing of the file is read any more.
+        """
+        # Raised where it is read: workers of Dask do not outlive what cannot be unpickled.
+        if _find_changes(uri, self._note(version), version):
+            self.fingerprint = _TWO_VERSIONS
+
+    def unite(self, uri: str, other: Pin) -> None:
+        """Be one with another from now on: what is read by either is of one version.
+
+        Raises
+        ------
+        SourceChangedError
+            If two versions have been read.
+        """
+        with _pinning:  # or two that become one with each other would go round in circles
+            one, two = self._find(), other._find()
+            if one is two:
+                return
+            check_read_once(uri, one)
+            check_read_once(uri, two)
+            if (read := two._fingerprint) is not None:
+                one.check(uri, read)
+                one.hold(uri, read)  # also where nothing is verified now
+            two._same = one
+
+    def _note(self, version: Fingerprint) -> Fingerprint:
+        """Return the version that is read: this one, if none has been."""
+        with _pinning:  # of threads that read at the same time, one is the first
+            one = self._find()
+            if one._fingerprint is None:
+                one._fingerprint = version.as_recorded()
+            return one._fingerprint
+
+
+def _find_changes(uri: str, pinned: Fingerprint, current: Fingerprint) -> str:
+    """Return why two versions are not the same, in words; "" if they are."""
+    changes = differences(pinned, current, is_exact=not is_url(uri))
+    # An answer without a version may be of any, also before those that have one.
+    is_told = is_comparable(pinned, current) if pinned.has_version else not current.has_version
+    if not changes and not is_told:
+        return "answers tell its version by something else than before, or only some do"
+    return changes
+
+
+class Pins(dict[str, Pin]):
+    """Versions of files by URI, of which whoever named the files has noted none.
+
+    All that was opened together shares one, so that no file is read in two versions.
+    """
+
+    def __init__(self, token: str | None = None) -> None:
+        super().__init__()
+        self._token = token
+        self._folders: dict[str, str] = {}
+        # Of all that are joined with it: pins by names without links, and why files have several.
+        self._paths: dict[str, Pin] = {}
+        self._read_twice: dict[str, str] = {}
+        self._joined: Pins | None = None
+
+    def _find(self) -> Pins:
+        """Return the one that has the pins of all that are joined with it."""
+        one = self
+        while one._joined is not None:
+            one = one._joined
+        return one
+
+    def at(self, uri: str) -> Pin:
+        """Return the pin of a file; a local one has the same under all of its names."""
+        pin = self.get(uri)
+        if pin is None:
+            path = self.resolve(uri)
+            with _pinning:
+                one = self._find()
+                is_shared = path not in one._read_twice
+                pin = one._paths.setdefault(path, Pin()) if is_shared else Pin()
+                pin = self.setdefault(uri, pin)
+        return pin
+
+    @property
+    def read_twice(self) -> Mapping[str, str]:
+        """Why files are not of one version in all that is joined, by names without links."""
+        return self._find()._read_twice
+
+    def join(self, other: Pins) -> None:
+        """Read the same versions of all files as another opening from now on.
+
+        Files of which they have read two stay apart: see `read_twice`.
+        """
+        with _pinning:
+            one, two = self._find(), other._find()
+            if one is two:
+                return
+            one._read_twice |= two._read_twice
+            for path, pin in two._paths.items():
+                if path in one._read_twice:
+                    continue
+                try:
+                    one._paths.setdefault(path, pin).unite(path, pin)
+                except SourceChangedError as error:
+                    one._read_twice[path] = error.message
+            two._joined, two._paths = one, {}
+
+    def resolve(self, uri: str) -> str:
+        """Return the path of a local file without links; other URIs as they are."""
+        if is_url(uri):
+            return uri
+        folder, name = os.path.split(uri)
+        if (real := self._folders.get(folder)) is None:  # most files share one with others
+            real = self._folders[folder] = os.path.realpath(folder)
+        path = os.path.join(real, name)
+        return os.path.realpath(path) if os.path.islink(path) else path
+
+    @property
+    def token(self) -> str:
+        """What tells it from all others, in all processes."""
+        with _pinning:
+            if self._token is None:  # most are never pickled
+                self._token = secrets.token_hex(8)
+                _shared[self._token] = self
+            return self._token
+
+    def read_versions(self) -> dict[str, Fingerprint]:
+        """Return the versions that pickles have of what makes its sources anew."""
+        read = [(uri, take_along(pin)) for uri, pin in [*self.items()]]
+        return {uri: version for uri, version in read if version is not None}
+
+    def hold(self, versions: Mapping[str, Fingerprint]) -> None:
+        """Have files be of versions that were read elsewhere.
+
+        If another one was read here, by an earlier pickle, nothing of that file is read any more.
+        """
+        for uri, version in versions.items():
+            pin = self.at(uri)
+            pin.hold(uri, version)
+            if pin.fingerprint == _TWO_VERSIONS:
+                self._find()._read_twice[self.resolve(uri)] = _READ_TWICE
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Sources take along their own versions: a document may name very many others.
+        return _find_pins, (self.token,)
+
+    def __deepcopy__(self, memo: object) -> Self:
+        return self
+
+
+_shared: WeakValueDictionary[str, Pins] = WeakValueDictionary()
+
+
+def _find_pins(token: str) -> Pins:
+    """Return the one that all pickles of one opening have in this process."""
+    with _pinning:
+        pins = _shared.get(token)
+        if pins is None:
+            pins = _shared[token] = Pins(token)
+        return pins
+
+
+def check_read_once(uri: str, pin: Pin | None) -> None:
+    """Raise `SourceChangedError` if a file was read in two versions."""
+    if pin is not None and pin.fingerprint == _TWO_VERSIONS:
+        raise SourceChangedError(_READ_TWICE, file=uri)
+
+
+def take_along(pin: Pin | None) -> Fingerprint | None:
+    """Return the version of a file that a pickle has, if one has been read."""
+    return None if pin is None or _are_left_out.get() else pin.fingerprint
+
+
+@contextmanager
+def without_read_versions() -> Iterator[None]:
+    """Have pickles not depend on what has been read, within a with statement."""
+    token = _are_left_out.set(True)
+    try:
+        yield
+    finally:
+        _are_left_out.reset(token)
