@@ -152,8 +152,8 @@ def test_an_answer_that_nobody_asked_for(server, monkeypatch, is_given):
     def odd(request):
         server.odd = None
         answer = head("Content-Length: 100") + content_of(0)[:100]
+        answered.append(lambda: request.wfile.write(answer))  # before the other side goes on
         request.wfile.write(answer)
-        answered.append(lambda: request.wfile.write(answer))
 
     server.odd = odd
     assert read(server, "0.short", **options) == content_of(0)[:100]
@@ -174,8 +174,8 @@ def test_an_answer_of_s3_that_nobody_asked_for(server, monkeypatch):
     def odd(request):
         number = int(request.path[8])
         answer = head("Content-Length: 100") + content_of(number)[:100]
+        answered.append(lambda: request.wfile.write(answer))  # before the other side goes on
         request.wfile.write(answer)
-        answered.append(lambda: request.wfile.write(answer))
 
     monkeypatch.setattr(s3_sessions, "_Direct", note)
     server.odd = odd

@@ -51,6 +51,8 @@ class Pin:
         one = self
         while one._same is not None:
             one = one._same
+        if one is not self:
+            self._same = one  # the next way is shorter
         return one
 
     @property
@@ -150,6 +152,8 @@ class Pins(dict[str, Pin]):
         one = self
         while one._joined is not None:
             one = one._joined
+        if one is not self:
+            self._joined = one  # the next way is shorter
         return one
 
     def at(self, uri: str) -> Pin:
