@@ -21,7 +21,8 @@ from benchmarks._table import Row, alternate, row
 
 LATENCY = 0.02
 _ZSTD = [{"name": "zstd", "configuration": {"level": 1}}]
-_SHARDS = {"0.3 MB": 512, "1 MB": 1024, "4 MB": 2048, "8 MB": 2896}  # stored, and edge
+_SHARDS = {"0.3 MB": 512, "1 MB": 1024, "4 MB": 2048, "8 MB": 2896, "12 MB": 3328}
+"""Bytes stored, and edges."""
 _NOISE = {"15 MB of noise, zstd": _ZSTD, "17 MB of noise, raw": None}  # of an edge of 2048
 
 

@@ -88,12 +88,17 @@ def test_a_request_for_each_shard(server, name, monkeypatch):
 def test_shards_too_large_for_one_request_each(server, monkeypatch):
     """Pieces of a few large shards come sooner side by side."""
     monkeypatch.setattr(vz.config, "remote_gap", 0)
-    array, values = vz.open_array(f"{server.url}/a"), expected("a")
-    for limit, is_whole in ((SHARD_BYTES // 2, True), (SHARD_BYTES // 4, False)):
+    values = expected("a")
+    for count, limit, is_whole in (
+        (2, SHARD_BYTES // 4, True),
+        (2, SHARD_BYTES // 8, False),
+        (1, SHARD_BYTES, True),
+        (1, SHARD_BYTES // 2, False),
+    ):
         monkeypatch.setattr(vz.config, "remote_read", limit)
         array = vz.open_array(f"{server.url}/a")
         paths(server)
-        assert np.array_equal(array[:16, :32], values[:16, :32])
+        assert np.array_equal(array[:16, : 16 * count], values[:16, : 16 * count])
         assert ({span for _, span in paths(server)} == {None}) is is_whole
 
 
