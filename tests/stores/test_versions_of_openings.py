@@ -13,7 +13,7 @@ import pytest
 
 import virtualzarr as vz
 from tests.stores.webserver import web_server
-from virtualzarr.errors import SourceChangedError
+from virtualzarr.errors import PublishError, SourceChangedError
 from virtualzarr.manifest import Source, Sources
 from virtualzarr.stores.fingerprints import Fingerprint
 from virtualzarr.stores.pins import Pin, Pins, _shared
@@ -134,11 +134,8 @@ def test_groups_of_several_openings_are_of_one_version(place, tmp_path, way, for
     assert read(one["a"], slice(CHUNK)) == {2}
     write(path, 3)
     assert read(other["a"], slice(CHUNK)) == {3}
-    if form == "references":
-        with pytest.raises(SourceChangedError):
-            join(one, other)
-    else:  # whose references are not loaded for that
-        assert read(join(one, other)["a"]) is None
+    with pytest.raises(SourceChangedError):
+        join(one, other)
     assert read(other["a"]) == {3}
 
 
@@ -155,6 +152,44 @@ def test_joins_do_not_read_files_that_others_have_read_in_two_versions(tmp_path)
     assert read(torn["a"]) is None
     fresh = vz.open(tmp_path / "refs.json")
     assert read(fresh["a"]) == {2}
+
+
+def test_openings_stay_of_one_version_after_a_join_that_failed(place, tmp_path):
+    path, open_it = place
+    one, other, third = (open_it()["a"] for _ in range(3))
+    merged = vz.merge([vz.Group({}, {"x": one}), vz.Group({}, {"y": other})])
+    assert read(merged["x"], slice(CHUNK)) == {1}
+    write(path, 2)
+    assert read(third, slice(CHUNK)) == {2}
+    for parts in ([one, third], [third, merged["y"]]):
+        with pytest.raises(SourceChangedError):
+            vz.concat(parts, axis=0)
+    assert read(merged["y"]) is None
+    assert read(third) == {2}
+    assert read(vz.concat([third, open_it()["a"]], axis=0)) == {2}
+
+
+def test_what_is_joined_is_one_in_other_processes(place):
+    path, open_it = place
+    one, other = open_it()["a"], open_it()["a"]
+    merged = vz.merge([vz.Group({}, {"x": one}), vz.Group({}, {"y": other})])
+    pickled = pickle.dumps(merged)
+    _shared.clear()
+    again = pickle.loads(pickled)
+    assert read(again["x"], slice(CHUNK)) == {1}
+    write(path, 2)
+    assert read(again["y"]) is None
+
+
+@pytest.mark.skipif(os.name == "nt", reason="links take rights there")
+def test_what_was_read_in_two_versions_is_so_by_all_names(tmp_path):
+    path = tmp_path / "a.bin"
+    write(path, 1)
+    (tmp_path / "link.bin").symlink_to(path)
+    write_references(tmp_path / "refs.json", {"a": path, "b": tmp_path / "link.bin"})
+    torn = make_torn(path, partial(vz.open, tmp_path / "refs.json"))
+    assert read(torn["a"]) is None
+    assert read(torn["b"]) is None
 
 
 def test_threads_that_join_the_same_openings_in_any_order(tmp_path):
@@ -416,6 +451,29 @@ def test_datasets_are_not_made_of_what_was_read_in_two_versions(place, tmp_path)
     with pytest.raises(SourceChangedError, match="in two versions"):
         vz.create_dataset(tmp_path / "d", torn, "time", allowed="*")
     assert not (tmp_path / "d").exists()
+
+
+@pytest.mark.parametrize("form", ["json", "parquet", "native"])
+def test_two_noted_versions_of_a_file_are_published_where_both_can_be_noted(tmp_path, form):
+    path = tmp_path / "a.bin"
+    groups = []
+    for value, name in ((1, "x"), (2, "y")):
+        write(path, value)
+        write_references(tmp_path / "refs.json", {name: path})
+        group = vz.open(tmp_path / "refs.json")
+        group[name][...]
+        group.publish(tmp_path / f"{name}.json")
+        groups.append(vz.open(tmp_path / f"{name}.json"))
+    merged = vz.merge(groups)
+    if form != "native":
+        with pytest.raises(PublishError, match=r"two versions.*a\.bin"):
+            merged.publish(tmp_path / "both", reference_format=form)
+        assert not (tmp_path / "both").exists()
+        return
+    merged.publish(tmp_path / "both", reference_format=form)
+    published = vz.open(tmp_path / "both")
+    assert read(published["x"]) is None
+    assert read(published["y"]) == {2}
 
 
 def test_parts_without_the_file_that_was_read_in_two_versions_are_published(tmp_path):

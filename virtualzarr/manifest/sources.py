@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, overload
 from weakref import ref
@@ -17,7 +17,7 @@ from virtualzarr.stores.archive import MemberChecksums
 from virtualzarr.stores.files import Fingerprint, take_fingerprint
 from virtualzarr.stores.fingerprints import check_unchanged
 from virtualzarr.stores.location import Location
-from virtualzarr.stores.pins import Pins, check_read_once, take_along
+from virtualzarr.stores.pins import READ_TWICE, Pins, check_read_once, take_along
 
 
 @dataclass(frozen=True, slots=True)
@@ -351,23 +351,27 @@ def join_openings(tables: Sequence[Sources], others: Iterable[Pins] = ()) -> Non
     Raises
     ------
     SourceChangedError
-        A file that tables of several openings have was read in two versions.
+        A file has been read in two versions.
     """
     of_tables = [pins for table in tables for pins in table.openings]
     openings = [*{id(pins): pins for pins in [*of_tables, *others]}.values()]
     if len(openings) < 2:
         return
-    first = openings[0]
+    if read_twice := frozenset[str]().union(*(pins.read_twice for pins in openings)):
+        _check_apart(tables, read_twice)
     for pins in openings[1:]:
-        first.join(pins)
-    if failed := first.read_twice:
-        seen: dict[str, Pins] = {}
-        for row in (row for table in tables for row in table):
-            if row.pins is None or row.fingerprint.has_version:
-                continue
-            path = row.pins.resolve(row.uri)
-            if path in failed and seen.setdefault(path, row.pins) is not row.pins:
-                raise SourceChangedError(failed[path], file=row.uri)
+        openings[0].join(pins)
+
+
+def _check_apart(tables: Sequence[Sources], read_twice: Set[str]) -> None:
+    """Refuse files that one opening has read in two versions, and that another one has, too."""
+    seen: dict[str, Pins] = {}
+    for row in (row for table in tables for row in table):
+        if row.pins is None or row.fingerprint.has_version:
+            continue
+        path = row.pins.resolve(row.uri)
+        if path in read_twice and seen.setdefault(path, row.pins) is not row.pins:
+            raise SourceChangedError(READ_TWICE, file=row.uri)
 
 
 @dataclass(frozen=True)

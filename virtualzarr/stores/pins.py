@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, Self
@@ -24,7 +24,7 @@ _TWO_VERSIONS = Fingerprint(-1, None, 'W/"two versions"')
 """What is noted of a file that was read in two versions, so that no answer fits."""
 
 
-_READ_TWICE = (
+READ_TWICE = (
     "the file was read in two versions, by processes that share what was opened; open it again"
 )
 
@@ -106,12 +106,18 @@ class Pin:
             one, two = self._find(), other._find()
             if one is two:
                 return
-            check_read_once(uri, one)
-            check_read_once(uri, two)
+            self.check_same(uri, other)
             if (read := two._fingerprint) is not None:
-                one.check(uri, read)
-                one.hold(uri, read)  # also where nothing is verified now
+                one.hold(uri, read)
             two._same = one
+
+    def check_same(self, uri: str, other: Pin) -> None:
+        """Raise `SourceChangedError` if two versions have been read by this and another one."""
+        check_read_once(uri, self)
+        check_read_once(uri, other)
+        one, two = self.fingerprint, other.fingerprint
+        if one is not None and two is not None and one != two:
+            self.check(uri, two)
 
     def _note(self, version: Fingerprint) -> Fingerprint:
         """Return the version that is read: this one, if none has been."""
@@ -142,9 +148,9 @@ class Pins(dict[str, Pin]):
         super().__init__()
         self._token = token
         self._folders: dict[str, str] = {}
-        # Of all that are joined with it: pins by names without links, and why files have several.
+        # Of all that are joined with it, by names without links.
         self._paths: dict[str, Pin] = {}
-        self._read_twice: dict[str, str] = {}
+        self._read_twice: set[str] = set()
         self._joined: Pins | None = None
 
     def _find(self) -> Pins:
@@ -162,34 +168,36 @@ class Pins(dict[str, Pin]):
         if pin is None:
             path = self.resolve(uri)
             with _pinning:
-                one = self._find()
-                is_shared = path not in one._read_twice
-                pin = one._paths.setdefault(path, Pin()) if is_shared else Pin()
-                pin = self.setdefault(uri, pin)
+                pin = self.setdefault(uri, self._find()._paths.setdefault(path, Pin()))
         return pin
 
     @property
-    def read_twice(self) -> Mapping[str, str]:
-        """Why files are not of one version in all that is joined, by names without links."""
+    def read_twice(self) -> Set[str]:
+        """Names without links of files that it, or what is joined with it, read in two versions."""
         return self._find()._read_twice
 
     def join(self, other: Pins) -> None:
         """Read the same versions of all files as another opening from now on.
 
-        Files of which they have read two stay apart: see `read_twice`.
+        Raises
+        ------
+        SourceChangedError
+            They have read two of one; they stay apart then, in all files.
         """
         with _pinning:
             one, two = self._find(), other._find()
             if one is two:
                 return
-            one._read_twice |= two._read_twice
+            if len(one._paths) < len(two._paths):
+                one, two = two, one
+            shared = [path for path in two._paths if path in one._paths]
+            for path in shared:
+                one._paths[path].check_same(path, two._paths[path])
+            for path in shared:
+                one._paths[path].unite(path, two._paths[path])
             for path, pin in two._paths.items():
-                if path in one._read_twice:
-                    continue
-                try:
-                    one._paths.setdefault(path, pin).unite(path, pin)
-                except SourceChangedError as error:
-                    one._read_twice[path] = error.message
+                one._paths.setdefault(path, pin)
+            one._read_twice |= two._read_twice
             two._joined, two._paths = one, {}
 
     def resolve(self, uri: str) -> str:
@@ -225,11 +233,12 @@ class Pins(dict[str, Pin]):
             pin = self.at(uri)
             pin.hold(uri, version)
             if pin.fingerprint == _TWO_VERSIONS:
-                self._find()._read_twice[self.resolve(uri)] = _READ_TWICE
+                self._find()._read_twice.add(self.resolve(uri))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Sources take along their own versions: a document may name very many others.
-        return _find_pins, (self.token,)
+        # Sources take along their own versions: a document may name very many others. What is
+        # joined is one elsewhere, too.
+        return _find_pins, (self._find().token,)
 
     def __deepcopy__(self, memo: object) -> Self:
         return self
@@ -250,7 +259,7 @@ def _find_pins(token: str) -> Pins:
 def check_read_once(uri: str, pin: Pin | None) -> None:
     """Raise `SourceChangedError` if a file was read in two versions."""
     if pin is not None and pin.fingerprint == _TWO_VERSIONS:
-        raise SourceChangedError(_READ_TWICE, file=uri)
+        raise SourceChangedError(READ_TWICE, file=uri)
 
 
 def take_along(pin: Pin | None) -> Fingerprint | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from virtualzarr.errors import PublishError
 from virtualzarr.manifest import Source
 from virtualzarr.stores.files import Fingerprint
 
@@ -50,16 +51,27 @@ class Fingerprints:
     def document(sources: Iterable[Source]) -> dict[str, dict[str, Any]]:
         """Return the fingerprints of sources as a reference file has them.
 
+        Raises
+        ------
+        PublishError
+            Two versions of a file are referred to: a reference file notes one of each.
+
         Examples
         --------
         >>> Fingerprints.document([Source("a.nc", size=10), Source.inline(b"")])
         {'sizes': {'a.nc': 10}}
         """
         files = sorted({s for s in sources if not s.is_inline}, key=lambda source: source.uri)
-        parts = {
-            name: {s.uri: getattr(s, field) for s in files if getattr(s, field) is not None}
-            for name, field in _MEMBERS.items()
-        }
+        parts: dict[str, dict[str, Any]] = {name: {} for name in _MEMBERS}
+        for name, field in _MEMBERS.items():
+            for source in files:
+                value = getattr(source, field)
+                if value is not None and parts[name].setdefault(source.uri, value) != value:
+                    raise PublishError(
+                        "two versions of the file are referred to, of which this form can note "
+                        "one only: publish in the native form, or scan the file again",
+                        file=source.uri,
+                    )
         return {name: part for name, part in parts.items() if part or name == "sizes"}
 
 
