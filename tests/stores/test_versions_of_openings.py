@@ -192,6 +192,21 @@ def test_what_was_read_in_two_versions_is_so_by_all_names(tmp_path):
     assert read(torn["b"]) is None
 
 
+@pytest.mark.skipif(os.name == "nt", reason="links take rights there")
+def test_a_link_that_moves_is_one_file_for_all_that_is_joined(tmp_path):
+    write(tmp_path / "a.bin", 1)
+    write(tmp_path / "b.bin", 2)
+    (tmp_path / "link.bin").symlink_to(tmp_path / "a.bin")
+    write_references(tmp_path / "refs.json", {"a": tmp_path / "link.bin"})
+    one, other = (vz.open(tmp_path / "refs.json")["a"] for _ in range(2))
+    merged = vz.merge([vz.Group({}, {"x": one}), vz.Group({}, {"y": other})])
+    assert read(merged["x"], slice(CHUNK)) == {1}
+    (tmp_path / "link.bin").unlink()
+    (tmp_path / "link.bin").symlink_to(tmp_path / "b.bin")
+    assert read(merged["y"]) is None
+    assert read(vz.open(tmp_path / "refs.json")["a"]) == {2}
+
+
 def test_threads_that_join_the_same_openings_in_any_order(tmp_path):
     write(tmp_path / "a.bin", 1)
     write_references(tmp_path / "refs.json", {"a": tmp_path / "a.bin"})

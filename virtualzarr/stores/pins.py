@@ -148,7 +148,7 @@ class Pins(dict[str, Pin]):
         super().__init__()
         self._token = token
         self._folders: dict[str, str] = {}
-        # Of all that are joined with it, by names without links.
+        # Of all that are joined with it, by their names and by those without links.
         self._paths: dict[str, Pin] = {}
         self._read_twice: set[str] = set()
         self._joined: Pins | None = None
@@ -168,7 +168,10 @@ class Pins(dict[str, Pin]):
         if pin is None:
             path = self.resolve(uri)
             with _pinning:
-                pin = self.setdefault(uri, self._find()._paths.setdefault(path, Pin()))
+                pins = self._find()._paths
+                # By its name, too, which may be a link that leads elsewhere by now.
+                pin = pins.get(uri) or pins.setdefault(uri, pins.setdefault(path, Pin()))
+                pin = self.setdefault(uri, pin)
         return pin
 
     @property
