@@ -320,13 +320,17 @@ SPELLINGS = ["{folder}/./a.bin", "/{folder}/a.bin", "{folder}/../{name}/a.bin",
              "{folder}/folder/../{name}/link.bin"]  # fmt: skip
 
 
+def spell(folder, name):
+    """Return another name of a file in a folder, with the links that it goes through."""
+    (folder / "link.bin").symlink_to(folder / "a.bin")
+    (folder / "folder").symlink_to(folder)
+    return name.format(folder=folder, name=folder.name)
+
+
 @pytest.mark.skipif(os.name == "nt", reason="links take rights there")
 @pytest.mark.parametrize("name", SPELLINGS)
 def test_openings_that_name_a_file_differently_are_joined_as_one_version(tmp_path, name):
-    path = tmp_path / "a.bin"
-    (tmp_path / "link.bin").symlink_to(path)
-    (tmp_path / "folder").symlink_to(tmp_path)
-    other = name.format(folder=tmp_path, name=tmp_path.name)
+    path, other = tmp_path / "a.bin", spell(tmp_path, name)
     write_references(tmp_path / "one.json", {"a": path})
     write_references(tmp_path / "other.json", {"a": other})
     names = [tmp_path / "one.json", tmp_path / "other.json"]
@@ -347,10 +351,7 @@ def test_openings_that_name_a_file_differently_are_joined_as_one_version(tmp_pat
 @pytest.mark.skipif(os.name == "nt", reason="links take rights there")
 @pytest.mark.parametrize("name", SPELLINGS)
 def test_a_local_file_is_of_one_version_under_all_its_names(tmp_path, name):
-    path = tmp_path / "a.bin"
-    (tmp_path / "link.bin").symlink_to(path)
-    (tmp_path / "folder").symlink_to(tmp_path)
-    other = name.format(folder=tmp_path, name=tmp_path.name)
+    path, other = tmp_path / "a.bin", spell(tmp_path, name)
     for first, then in ("ab", "ba"):
         write(path, 1)
         write_references(tmp_path / "refs.json", {"a": path, "b": other})

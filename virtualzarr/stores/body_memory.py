@@ -18,7 +18,7 @@ from virtualzarr.stores.forks import reset_in_forks
 _MOST_BYTES = 128 << 20
 """That are kept for later bodies at any time."""
 
-_UNIT = 1 << 20
+_UNIT = 64 << 10
 """Bodies that differ by little fit into the memory of each other."""
 
 

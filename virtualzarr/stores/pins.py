@@ -7,7 +7,7 @@ import secrets
 from collections.abc import Iterator, Mapping, Set
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 from weakref import WeakValueDictionary
 
 from virtualzarr.config import config
@@ -29,6 +29,19 @@ READ_TWICE = (
 )
 
 
+T = TypeVar("T", "Pin", "Pins")
+
+
+def _root(each: T) -> T:
+    """Return the one that has what all have that have become one with each other."""
+    one = each
+    while one._same is not None:
+        one = one._same
+    if one is not each:
+        each._same = one  # the next way is shorter
+    return one
+
+
 class Pin:
     """The version of a file that all of its handles read, once the first has told it.
 
@@ -46,22 +59,13 @@ class Pin:
         self._same: Pin | None = None
         self.index_read_at: float | None = None
 
-    def _find(self) -> Pin:
-        """Return the one that has the version of all that are one with it."""
-        one = self
-        while one._same is not None:
-            one = one._same
-        if one is not self:
-            self._same = one  # the next way is shorter
-        return one
-
     @property
     def fingerprint(self) -> Fingerprint | None:  # noqa: D102
-        return self._find()._fingerprint
+        return _root(self)._fingerprint
 
     @fingerprint.setter
     def fingerprint(self, fingerprint: Fingerprint | None) -> None:
-        self._find()._fingerprint = fingerprint
+        _root(self)._fingerprint = fingerprint
 
     def check(self, uri: str, current: Fingerprint) -> None:
         """Pin a version if none is, and raise `SourceChangedError` if another one is."""
@@ -103,7 +107,7 @@ class Pin:
             If two versions have been read.
         """
         with _pinning:  # or two that become one with each other would go round in circles
-            one, two = self._find(), other._find()
+            one, two = _root(self), _root(other)
             if one is two:
                 return
             self.check_same(uri, other)
@@ -122,7 +126,7 @@ class Pin:
     def _note(self, version: Fingerprint) -> Fingerprint:
         """Return the version that is read: this one, if none has been."""
         with _pinning:  # of threads that read at the same time, one is the first
-            one = self._find()
+            one = _root(self)
             if one._fingerprint is None:
                 one._fingerprint = version.as_recorded()
             return one._fingerprint
@@ -151,16 +155,7 @@ class Pins(dict[str, Pin]):
         # Of all that are joined with it, by their names and by those without links.
         self._paths: dict[str, Pin] = {}
         self._read_twice: set[str] = set()
-        self._joined: Pins | None = None
-
-    def _find(self) -> Pins:
-        """Return the one that has the pins of all that are joined with it."""
-        one = self
-        while one._joined is not None:
-            one = one._joined
-        if one is not self:
-            self._joined = one  # the next way is shorter
-        return one
+        self._same: Pins | None = None
 
     def at(self, uri: str) -> Pin:
         """Return the pin of a file; a local one has the same under all of its names."""
@@ -168,7 +163,7 @@ class Pins(dict[str, Pin]):
         if pin is None:
             path = self.resolve(uri)
             with _pinning:
-                pins = self._find()._paths
+                pins = _root(self)._paths
                 # By its name, too, which may be a link that leads elsewhere by now.
                 pin = pins.get(uri) or pins.setdefault(uri, pins.setdefault(path, Pin()))
                 pin = self.setdefault(uri, pin)
@@ -177,7 +172,7 @@ class Pins(dict[str, Pin]):
     @property
     def read_twice(self) -> Set[str]:
         """Names without links of files that it, or what is joined with it, read in two versions."""
-        return self._find()._read_twice
+        return _root(self)._read_twice
 
     def join(self, other: Pins) -> None:
         """Read the same versions of all files as another opening from now on.
@@ -188,7 +183,7 @@ class Pins(dict[str, Pin]):
             They have read two of one; they stay apart then, in all files.
         """
         with _pinning:
-            one, two = self._find(), other._find()
+            one, two = _root(self), _root(other)
             if one is two:
                 return
             if len(one._paths) < len(two._paths):
@@ -201,7 +196,7 @@ class Pins(dict[str, Pin]):
             for path, pin in two._paths.items():
                 one._paths.setdefault(path, pin)
             one._read_twice |= two._read_twice
-            two._joined, two._paths = one, {}
+            two._same, two._paths = one, {}
 
     def resolve(self, uri: str) -> str:
         """Return the path of a local file without links; other URIs as they are."""
@@ -236,12 +231,12 @@ class Pins(dict[str, Pin]):
             pin = self.at(uri)
             pin.hold(uri, version)
             if pin.fingerprint == _TWO_VERSIONS:
-                self._find()._read_twice.add(self.resolve(uri))
+                _root(self)._read_twice.add(self.resolve(uri))
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Sources take along their own versions: a document may name very many others. What is
         # joined is one elsewhere, too.
-        return _find_pins, (self._find().token,)
+        return _find_pins, (_root(self).token,)
 
     def __deepcopy__(self, memo: object) -> Self:
         return self
