@@ -2,6 +2,7 @@
 
 import asyncio
 import datetime
+import gc
 import socket
 import ssl
 import threading
@@ -16,6 +17,7 @@ import virtualzarr as vz
 from virtualzarr.config import config
 from virtualzarr.errors import SourceError
 from virtualzarr.stores import direct_bodies, http_responses
+from virtualzarr.stores.body_memory import BodyMemory
 from virtualzarr.stores.files import RemoteFile
 from virtualzarr.stores.location import Location
 
@@ -188,7 +190,7 @@ def test_bodies_are_what_was_sent(server, direct, sending):
     assert read(server, "/b", 17, 2_000_017) == content_of("/b")[17:2_000_017]
     assert any(direct)  # others were there at once
     for receiver in filter(None, direct):
-        assert receiver.end == len(receiver._view) - 1
+        assert receiver.end == receiver._length
         assert receiver._transport.get_protocol() is receiver._protocol
     assert server.connections == 1  # aiohttp has them back, and uses them again
 
@@ -235,6 +237,33 @@ def test_a_body_that_ends_in_silence(server, nbytes):
         read(server, "/a")
     server.send = SENDING["at once"]
     assert read(server, "/a") == content_of("/a")
+
+
+def test_attempts_that_fail_use_the_same_memory(server, monkeypatch):
+    """Also before garbage is collected: the errors of all attempts are kept."""
+    places, memory = [], BodyMemory()
+    take = memory.take
+
+    def note(nbytes):
+        view = take(nbytes)
+        places.append(np.frombuffer(view, np.uint8).__array_interface__["data"][0])
+        return view
+
+    def send(connection, body):
+        connection.sendall(body[: LENGTH // 2])
+        raise OSError("gone")
+
+    memory.take = note
+    monkeypatch.setattr(http_responses, "body_memory", memory)
+    server.send = send
+    gc.disable()
+    try:
+        with config.set(retries=5), pytest.raises(SourceError, match="/a"):
+            read(server, "/a")
+    finally:
+        gc.enable()
+    assert len(places) == 6
+    assert len({*places}) == 1
 
 
 def test_a_slow_body_may_take_longer_than_silence(server, direct):
@@ -309,7 +338,7 @@ def test_bytes_that_aiohttp_does_not_count_are_an_error(server, monkeypatch):
 
     def uncounted(receiver, nbytes):
         receiver.end += nbytes
-        if receiver.end == len(receiver._view) - 1:
+        if receiver.end == receiver._length:
             receiver.stop()
         receiver._protocol.data_received(bytes(max(nbytes - 1, 0)))
 

@@ -1,5 +1,7 @@
 """Versions of files that several openings, names, caches or datasets share: one, or an error."""
 
+import gc
+import itertools
 import json
 import os
 import pickle
@@ -14,6 +16,7 @@ import pytest
 import virtualzarr as vz
 from tests.stores.webserver import web_server
 from virtualzarr.errors import PublishError, SourceChangedError
+from virtualzarr.integrations.dask import to_dask
 from virtualzarr.manifest import Source, Sources
 from virtualzarr.stores.fingerprints import Fingerprint
 from virtualzarr.stores.pins import Pin, Pins, _shared
@@ -179,6 +182,110 @@ def test_what_is_joined_is_one_in_other_processes(place):
     assert read(again["x"], slice(CHUNK)) == {1}
     write(path, 2)
     assert read(again["y"]) is None
+
+
+def load_elsewhere(*pickled):
+    """Return what another process makes of pickles."""
+    _shared.clear()
+    return [pickle.loads(each) for each in pickled]
+
+
+@pytest.mark.parametrize("what", ["one", "joined", "group"])
+def test_pickles_of_what_is_joined_have_what_others_have_read(place, what):
+    path, open_it = place
+    groups = open_it(), open_it()
+    one, other = (group["a"] for group in groups)
+    joined = vz.concat([one, other], axis=0)
+    assert read(other, slice(CHUNK)) == {1}
+    pickled = pickle.dumps({"one": one, "joined": joined, "group": groups[0]}[what])
+    write(path, 2)
+    (again,) = load_elsewhere(pickled)
+    assert read(again["a"] if what == "group" else again, slice(CHUNK)) is None
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+@pytest.mark.parametrize("kind", ["array", "group", "dask"])
+def test_pickles_made_before_and_after_a_join_are_of_one_version(place, kind, order):
+    path, open_it = place
+    group, other = open_it(), open_it()
+
+    def dump():
+        if kind == "dask":
+            return pickle.dumps(to_dask(group["a"]))
+        return pickle.dumps(group["a"] if kind == "array" else group)
+
+    def take(again):
+        return again["a"] if kind == "group" else again
+
+    pickled = [dump()]
+    vz.concat([group["a"], other["a"]], axis=0)
+    vz.concat([open_it()["a"], other["a"]], axis=0)
+    pickled.append(dump())
+    again = [take(each) for each in load_elsewhere(*(pickled[i] for i in order))]
+    assert read(again[0], slice(CHUNK)) == {1}
+    write(path, 2)
+    assert read(again[1]) is None
+
+
+def test_earlier_pickles_of_parts_are_joined_with_what_was_made_of_them(place):
+    path, open_it = place
+    one, other = open_it()["a"], open_it()["a"]
+    pickled = [pickle.dumps(other)]
+    pickled.append(pickle.dumps(vz.concat([one, other], axis=0)))
+    part, joined = load_elsewhere(*pickled)
+    assert read(part, slice(CHUNK)) == {1}
+    write(path, 2)
+    assert read(joined, slice(COUNT, None)) is None
+
+
+def test_pickles_find_what_is_joined_though_their_own_opening_is_gone(place):
+    path, open_it = place
+    one, other = open_it()["a"], open_it()["a"]
+    pickled = pickle.dumps(one)
+    joined = vz.concat([one, other], axis=0)
+    assert read(one, slice(CHUNK)) == {1}
+    del one, joined
+    gc.collect()
+    write(path, 2)
+    assert read(pickle.loads(pickled)) is None
+    assert read(other) is None
+
+
+def test_joins_that_fail_leave_all_openings_as_they_were(tmp_path):
+    for name in "ab":
+        write(tmp_path / f"{name}.bin", 1)
+    write_references(tmp_path / "both.json", {name: tmp_path / f"{name}.bin" for name in "ab"})
+    for order in itertools.permutations(range(3)):
+        for name in "ab":
+            write(tmp_path / f"{name}.bin", 1)
+        openings = [vz.open(tmp_path / "both.json") for _ in range(3)]
+        assert read(openings[0]["a"], slice(CHUNK)) == {1}
+        write(tmp_path / "a.bin", 2)
+        assert read(openings[2]["a"], slice(CHUNK)) == {2}
+        with pytest.raises(SourceChangedError):
+            vz.concat([openings[i]["b"] for i in order], axis=0)
+        for value, opening in enumerate(openings, 3):
+            write(tmp_path / "b.bin", value)
+            assert read(opening["b"], slice(CHUNK)) == {value}
+
+
+@pytest.mark.skipif(os.name == "nt", reason="links take rights there")
+def test_folders_whose_links_move(tmp_path):
+    for folder in ("one", "two"):
+        (tmp_path / folder).mkdir()
+        for name in "ab":
+            write(tmp_path / folder / f"{name}.bin", 1)
+    link = tmp_path / "link"
+    link.symlink_to(tmp_path / "one")
+    files = {"a": link / "a.bin", "b": link / "b.bin", "c": tmp_path / "two" / "b.bin"}
+    write_references(tmp_path / "refs.json", files)
+    group = vz.open(tmp_path / "refs.json", allowed="*")
+    assert read(group["a"]) == {1}
+    link.unlink()
+    link.symlink_to(tmp_path / "two")
+    assert read(group["b"]) == {1}
+    write(tmp_path / "two" / "b.bin", 2)
+    assert read(group["c"]) is None
 
 
 @pytest.mark.skipif(os.name == "nt", reason="links take rights there")
@@ -509,9 +616,9 @@ def test_parts_without_the_file_that_was_read_in_two_versions_are_published(tmp_
 
 def test_fingerprints_of_pins_that_are_one():
     one, two, three = Pin(), Pin(), Pin()
-    one.unite("/x", two)
-    three.unite("/x", one)
-    one.unite("/x", three)  # they are one already
+    one.absorb("/x", two)
+    three.absorb("/x", one)
+    one.absorb("/x", three)  # they are one already
     two.check("/x", Fingerprint(3, 5))
     assert one.fingerprint == two.fingerprint == three.fingerprint == Fingerprint(3, 5)
     with pytest.raises(SourceChangedError):

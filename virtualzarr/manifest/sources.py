@@ -17,7 +17,7 @@ from virtualzarr.stores.archive import MemberChecksums
 from virtualzarr.stores.files import Fingerprint, take_fingerprint
 from virtualzarr.stores.fingerprints import check_unchanged
 from virtualzarr.stores.location import Location
-from virtualzarr.stores.pins import READ_TWICE, Pins, check_read_once, take_along
+from virtualzarr.stores.pins import READ_TWICE, Pins, check_read_once, join_pins, take_along
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,7 @@ class Source:
         if self.pins is None or self.fingerprint.has_version:
             # Names of tasks follow from it, which are the same for the same version.
             return tuple(None if name == "pins" else getattr(self, name) for name in _FIELDS)
-        read = take_along(self.pins.get(self.uri))
+        read = take_along(self.pins.find(self.uri))
         state = tuple(getattr(self, name) for name in _FIELDS)
         return state if read is None else (*state, read)
 
@@ -130,7 +130,7 @@ class Source:
 
     def with_read_version(self) -> Source:
         """Return the file with the version that was read of it, where none was noted."""
-        pin = None if self.pins is None else self.pins.get(self.uri)
+        pin = None if self.pins is None else self.pins.find(self.uri)
         check_read_once(self.uri, pin)
         read = None if pin is None else pin.fingerprint
         if read is None or self.fingerprint.has_version:
@@ -359,8 +359,7 @@ def join_openings(tables: Sequence[Sources], others: Iterable[Pins] = ()) -> Non
         return
     if read_twice := frozenset[str]().union(*(pins.read_twice for pins in openings)):
         _check_apart(tables, read_twice)
-    for pins in openings[1:]:
-        openings[0].join(pins)
+    join_pins(openings)
 
 
 def _check_apart(tables: Sequence[Sources], read_twice: Set[str]) -> None:

@@ -46,6 +46,7 @@ async def receive_body(response: Any, view: memoryview) -> int:
     finally:
         if receiver is not None:
             receiver.stop()
+        del view  # which the traceback of an error would keep until garbage is collected
     return end if receiver is None else receiver.end
 
 
@@ -87,13 +88,16 @@ class _Receiver(asyncio.BufferedProtocol):
         if self._is_at_work and not self._transport.is_closing():
             self._transport.set_protocol(self._protocol)
         self._is_at_work = False
+        self._view = memoryview(bytearray(1))  # others may use that of the body
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Return the memory that is left, and a byte more, by which it shows if more comes."""
-        return self._view[self.end :]
+        return self._view[self.end :] if self._is_at_work else self._view
 
     def buffer_updated(self, nbytes: int) -> None:
         """Take note of bytes that came."""
+        if not self._is_at_work:  # of a connection that is about to close
+            return
         self._untold += nbytes
         self.end += nbytes
         if self.end < self._length:

@@ -240,7 +240,11 @@ async def _read_into_buffer(response: Any, url: str, length: int) -> memoryview:
     To collect all pieces and then join them takes the memory twice, mostly anew from the system.
     """
     data = body_memory.take(length + 1)
-    received = await receive_body(response, data)
+    try:
+        received = await receive_body(response, data)
+    except BaseException:
+        del data  # which the traceback would keep, while the next attempt takes more
+        raise
     if received != length:
         raise _length_error(url, length, received)
     return data[:length]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, Self, TypeVar
@@ -98,22 +98,14 @@ class Pin:
         if _find_changes(uri, self._note(version), version):
             self.fingerprint = _TWO_VERSIONS
 
-    def unite(self, uri: str, other: Pin) -> None:
-        """Be one with another from now on: what is read by either is of one version.
-
-        Raises
-        ------
-        SourceChangedError
-            If two versions have been read.
-        """
+    def absorb(self, uri: str, other: Pin) -> None:
+        """Be one with another, and be read no more if two versions have been read."""
         with _pinning:  # or two that become one with each other would go round in circles
             one, two = _root(self), _root(other)
-            if one is two:
-                return
-            self.check_same(uri, other)
-            if (read := two._fingerprint) is not None:
-                one.hold(uri, read)
-            two._same = one
+            if one is not two:
+                if (read := two._fingerprint) is not None:
+                    one.hold(uri, read)
+                two._same = one
 
     def check_same(self, uri: str, other: Pin) -> None:
         """Raise `SourceChangedError` if two versions have been read by this and another one."""
@@ -151,10 +143,12 @@ class Pins(dict[str, Pin]):
     def __init__(self, token: str | None = None) -> None:
         super().__init__()
         self._token = token
-        self._folders: dict[str, str] = {}
+        self._folders: dict[str, tuple[tuple[int, int], str]] = {}
         # Of all that are joined with it, by their names and by those without links.
         self._paths: dict[str, Pin] = {}
         self._read_twice: set[str] = set()
+        # Others that pickles name: they are found as long as anything that is joined is here.
+        self._named: list[Pins] = []
         self._same: Pins | None = None
 
     def at(self, uri: str) -> Pin:
@@ -169,43 +163,31 @@ class Pins(dict[str, Pin]):
                 pin = self.setdefault(uri, pin)
         return pin
 
+    def find(self, uri: str) -> Pin | None:
+        """Return the pin of a file, if it or what is joined with it has one."""
+        paths = _root(self)._paths
+        return self.get(uri) or (paths.get(uri) or paths.get(self.resolve(uri)) if paths else None)
+
     @property
     def read_twice(self) -> Set[str]:
         """Names without links of files that it, or what is joined with it, read in two versions."""
         return _root(self)._read_twice
-
-    def join(self, other: Pins) -> None:
-        """Read the same versions of all files as another opening from now on.
-
-        Raises
-        ------
-        SourceChangedError
-            They have read two of one; they stay apart then, in all files.
-        """
-        with _pinning:
-            one, two = _root(self), _root(other)
-            if one is two:
-                return
-            if len(one._paths) < len(two._paths):
-                one, two = two, one
-            shared = [path for path in two._paths if path in one._paths]
-            for path in shared:
-                one._paths[path].check_same(path, two._paths[path])
-            for path in shared:
-                one._paths[path].unite(path, two._paths[path])
-            for path, pin in two._paths.items():
-                one._paths.setdefault(path, pin)
-            one._read_twice |= two._read_twice
-            two._same, two._paths = one, {}
 
     def resolve(self, uri: str) -> str:
         """Return the path of a local file without links; other URIs as they are."""
         if is_url(uri):
             return uri
         folder, name = os.path.split(uri)
-        if (real := self._folders.get(folder)) is None:  # most files share one with others
-            real = self._folders[folder] = os.path.realpath(folder)
-        path = os.path.join(real, name)
+        try:
+            status = os.stat(folder)
+        except OSError:  # reading it says what is wrong
+            return os.path.realpath(uri)
+        # Most files share one with others, which may be a link that leads elsewhere by now.
+        which = status.st_dev, status.st_ino
+        known = self._folders.get(folder)
+        if known is None or known[0] != which:
+            known = self._folders[folder] = which, os.path.realpath(folder)
+        path = os.path.join(known[1], name)
         return os.path.realpath(path) if os.path.islink(path) else path
 
     @property
@@ -215,11 +197,14 @@ class Pins(dict[str, Pin]):
             if self._token is None:  # most are never pickled
                 self._token = secrets.token_hex(8)
                 _shared[self._token] = self
+                if (one := _root(self)) is not self:
+                    one._named.append(self)
             return self._token
 
     def read_versions(self) -> dict[str, Fingerprint]:
         """Return the versions that pickles have of what makes its sources anew."""
-        read = [(uri, take_along(pin)) for uri, pin in [*self.items()]]
+        known = {**_root(self)._paths, **self}
+        read = [(uri, take_along(pin)) for uri, pin in known.items()]
         return {uri: version for uri, version in read if version is not None}
 
     def hold(self, versions: Mapping[str, Fingerprint]) -> None:
@@ -235,8 +220,10 @@ class Pins(dict[str, Pin]):
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Sources take along their own versions: a document may name very many others. What is
-        # joined is one elsewhere, too.
-        return _find_pins, (_root(self).token,)
+        # joined here is joined there, with what earlier pickles brought.
+        one = _root(self)
+        named = [one, *one._named] if one is not self or one._named else []
+        return _find_pins, (self.token, *(each.token for each in named if each is not self))
 
     def __deepcopy__(self, memo: object) -> Self:
         return self
@@ -245,13 +232,59 @@ class Pins(dict[str, Pin]):
 _shared: WeakValueDictionary[str, Pins] = WeakValueDictionary()
 
 
-def _find_pins(token: str) -> Pins:
-    """Return the one that all pickles of one opening have in this process."""
+def _find_pins(token: str, *joined: str) -> Pins:
+    """Return the one that all pickles of one opening have in this process.
+
+    Parameters
+    ----------
+    *joined : str
+        The tokens of others that it was joined with.
+    """
     with _pinning:
         pins = _shared.get(token)
         if pins is None:
             pins = _shared[token] = Pins(token)
+        for each in joined:
+            _absorb(_root(pins), _root(_find_pins(each)))
         return pins
+
+
+def join_pins(openings: Sequence[Pins]) -> None:
+    """Have several openings read the same versions of all files from now on.
+
+    Raises
+    ------
+    SourceChangedError
+        They have read two of one; all of them stay apart then as they were.
+    """
+    with _pinning:
+        roots = {id(one): one for one in map(_root, openings)}
+        # What has few is looked up in what has many.
+        largest, *others = sorted(roots.values(), key=lambda one: len(one._paths), reverse=True)
+        seen: dict[str, Pin] = {}
+        for other in others:
+            for path, pin in other._paths.items():
+                for known in (largest._paths.get(path), seen.get(path)):
+                    if known is not None:
+                        known.check_same(path, pin)
+                if seen.setdefault(path, pin).fingerprint is None:
+                    seen[path] = pin
+        for other in others:
+            _absorb(largest, other)
+
+
+def _absorb(one: Pins, two: Pins) -> None:
+    """Make two openings one; what they have read in two versions is read no more."""
+    if one is two:
+        return
+    one._read_twice |= two._read_twice
+    for path, pin in two._paths.items():
+        mine = one._paths.setdefault(path, pin)
+        mine.absorb(path, pin)
+        if mine.fingerprint == _TWO_VERSIONS:
+            one._read_twice.add(path)
+    one._named += two._named if two._token is None else [*two._named, two]
+    two._same, two._paths, two._named = one, {}, []
 
 
 def check_read_once(uri: str, pin: Pin | None) -> None:
