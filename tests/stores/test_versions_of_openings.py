@@ -7,6 +7,7 @@ import os
 import pickle
 import sys
 import threading
+import time
 import zipfile
 from functools import partial
 
@@ -495,6 +496,35 @@ def test_cached_blocks_of_another_version_are_not_used(place, recheck):
     assert read(open_it()["a"]) == {2}  # what was kept was dropped as that was noticed
     assert read(one, slice(2 * CHUNK)) is None
     assert read(one, slice(2 * CHUNK, None)) is None
+
+
+@pytest.mark.parametrize("age", ["settled", "dated", "new"])
+@pytest.mark.parametrize("other_bound", [True, "open", 60, "never"])
+@pytest.mark.parametrize("bound", [True, "open", 60, "never"])
+def test_what_another_opening_keeps_is_not_used(place, monkeypatch, bound, other_bound, age):
+    """Whenever the files were changed: long ago, just now with an old date, or just now."""
+    path, open_it = place
+    if age == "settled":
+        monkeypatch.setattr(vz.config, "settled_ns", -1)
+
+    def replace(value):
+        write(path, value)
+        if age == "new":  # dates of answers over HTTP are whole seconds, with a tag
+            now = time.time_ns() + value
+            os.utime(path, ns=(now, now))
+
+    replace(1)
+    open_it = partial(open_it, cache=vz.ChunkCache(10**6))
+    one = open_it(recheck_cached_data=bound)["a"]
+    assert read(one, slice(CHUNK)) == {1}
+    replace(2)
+    other = open_it(recheck_cached_data=other_bound)["a"]
+    kept = read(other, slice(CHUNK, 2 * CHUNK))
+    assert kept in ({2}, None)
+    assert read(other) in ({2}, None)
+    assert read(one, slice(CHUNK, 2 * CHUNK)) is None
+    assert read(one) is None
+    assert read(one, slice(CHUNK)) in ({1}, None)
 
 
 @pytest.mark.parametrize("recheck", [True, "open", 60, "never"])

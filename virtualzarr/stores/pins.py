@@ -80,9 +80,13 @@ class Pin:
             raise SourceChangedError(message, file=uri)
 
     def fits(self, uri: str, kept: Fingerprint | None) -> bool:
-        """Tell whether what was kept of a version may be used, which is pinned then if none is."""
+        """Tell whether what was kept of a version may be used, which is pinned then if none is.
+
+        What was kept of no known version may not be used beside what was read of a known one.
+        """
         if kept is None:
-            return self.fingerprint != _TWO_VERSIONS
+            read = self.fingerprint
+            return read is None or not read.has_version
         try:
             self.check(uri, kept)
         except SourceChangedError:

@@ -121,6 +121,8 @@ class CachedBlocks:
         fingerprint = fetch_version(file) if always or not file.remote else None
         version = SourceVersion(file.uri, connection, fingerprint, checked_at)
         self.cache.revalidate(version)
+        if fingerprint is not None and not _fits(_pin_of(file), file.uri, fingerprint):
+            return None  # reading it raises the error that says what changed
         return None if always and fingerprint is None else version
 
     def _key(
@@ -151,20 +153,23 @@ class CachedBlocks:
         codec.decode_into(data, block)
         # All later reads share the block: a write into it would change what they give.
         block.flags.writeable = False
-        # The key of inline bytes keeps them in memory, too.
-        encoded = len(data) if key[0] is None else 0
-        self.cache.put_of(self._version_read(i), key[1], block, block.nbytes + encoded, self.tick)
+        version, part = key
+        if version is None:  # the key of inline bytes keeps them in memory, too
+            self.cache.put_of(None, part, block, block.nbytes + len(data), self.tick)
+        elif (read := self._version_read(i, version)) is not None:
+            self.cache.put_of(read, part, block, block.nbytes, self.tick)
         return block
 
-    def _version_read(self, i: int) -> SourceVersion | None:
-        """Return the version that a chunk was read of: answers say more than was asked for."""
-        row = int(self.located.file[i])
-        version, pin = self.versions.get(row), _pin_of(self.files[row])
-        if version is None or version.version is not None or pin is None:
+    def _version_read(self, i: int, version: SourceVersion) -> SourceVersion | None:
+        """Return the version that a chunk was read of: answers say more than was asked for.
+
+        None if another one may look the same, which would be mixed with it in the cache.
+        """
+        pin = _pin_of(self.files[int(self.located.file[i])])
+        read = None if pin is None else pin.fingerprint
+        if version.version is not None or read is None or not read.has_version:
             return version
-        read = pin.fingerprint
-        is_known = read is not None and read.has_version and is_distinct(read)
-        return version._replace(version=read) if is_known else version
+        return version._replace(version=read) if is_distinct(read) else None
 
 
 CacheLookup = Callable[[LocatedChunks, Sequence[BlockCodec], NDArray[np.int64]], CachedBlocks]

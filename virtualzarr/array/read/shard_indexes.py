@@ -222,7 +222,7 @@ def _read_index(
         if not isinstance(pin, Pin):
             return cached.index
         # Sub-chunks have to be of the version that the index was read from.
-        if cached.fingerprint is None or pin.fits(file.uri, cached.fingerprint):
+        if pin.fits(file.uri, cached.fingerprint):
             pin.index_read_at = version.checked_at
             return cached.index
     if isinstance(pin, Pin):
