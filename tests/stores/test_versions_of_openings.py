@@ -527,6 +527,31 @@ def test_what_another_opening_keeps_is_not_used(place, monkeypatch, bound, other
     assert read(one, slice(CHUNK)) in ({1}, None)
 
 
+@pytest.mark.parametrize("is_folder", [False, True])
+@pytest.mark.parametrize("bound", [True, "open", 60, "never"])
+def test_what_is_kept_of_a_link_is_of_the_file_it_led_to(tmp_path, bound, is_folder):
+    folders = [tmp_path / "one", tmp_path / "two"]
+    for folder, value in zip(folders, [1, 2], strict=True):
+        folder.mkdir()
+        write(folder / "a.bin", value)
+    link = tmp_path / "link"
+    name = "" if is_folder else "a.bin"
+    link.symlink_to(folders[0] / name)
+    linked = link / "a.bin" if is_folder else link
+    write_references(tmp_path / "refs.json", {"a": folders[1] / "a.bin", "b": linked})
+    cache = vz.ChunkCache(10**6)
+    open_it = partial(
+        vz.open, tmp_path / "refs.json", allowed="*", cache=cache, recheck_cached_data=bound
+    )
+    assert read(open_it()["b"]) == {1}
+    link.unlink()
+    link.symlink_to(folders[1] / name)
+    write(folders[1] / "a.bin", 3)
+    group = open_it()
+    assert read(group["b"], slice(CHUNK)) == {3}
+    assert read(group["a"]) == {3}
+
+
 @pytest.mark.parametrize("recheck", [True, "open", 60, "never"])
 def test_cached_blocks_are_not_used_of_what_was_read_in_two_versions(place, recheck):
     path, open_it = place

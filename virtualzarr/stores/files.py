@@ -156,6 +156,11 @@ class LocalFile:
         self.fingerprint = fingerprint
         self.pin = pin
 
+    @property
+    def place(self) -> str | None:
+        """Where a file lies that has a pin: a link in its name may lead elsewhere one day."""
+        return None if self.pin is None else self.pin.path
+
     def read(self, start: int, stop: int | None, limit: int | None = None) -> Buffer:  # noqa: D102
         file = self._open()
         try:

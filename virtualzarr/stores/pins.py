@@ -48,14 +48,17 @@ class Pin:
     Attributes
     ----------
     fingerprint : Fingerprint, optional
+    path : str, optional
+        Where the file lies, of those that may be reached through links: they may move.
     index_read_at : float, optional
         When by `time.monotonic` it was current, if it is that of an index of a shard.
     """
 
-    __slots__ = ("_fingerprint", "_same", "index_read_at")
+    __slots__ = ("_fingerprint", "_same", "index_read_at", "path")
 
-    def __init__(self, fingerprint: Fingerprint | None = None) -> None:
+    def __init__(self, fingerprint: Fingerprint | None = None, path: str | None = None) -> None:
         self._fingerprint = fingerprint
+        self.path = path
         self._same: Pin | None = None
         self.index_read_at: float | None = None
 
@@ -163,7 +166,7 @@ class Pins(dict[str, Pin]):
             with _pinning:
                 pins = _root(self)._paths
                 # By its name, too, which may be a link that leads elsewhere by now.
-                pin = pins.get(uri) or pins.setdefault(uri, pins.setdefault(path, Pin()))
+                pin = pins.get(uri) or pins.setdefault(uri, pins.setdefault(path, Pin(path=path)))
                 pin = self.setdefault(uri, pin)
         return pin
 

@@ -92,13 +92,16 @@ class CachedBlocks:
     def _check_version(self, file: ByteFile) -> SourceVersion | None:
         """Return the version that blocks of a file are cached with, or None if they are not."""
         always = self.since == math.inf
+        connection: Hashable
         if isinstance(file, PinnedFile):
-            seen = SourceVersion(file.uri, None, file.version.fingerprint, file.checked_at)
+            connection = None, file.place
+            current = file.version.fingerprint
+            seen = SourceVersion(file.uri, connection, current, file.checked_at)
             self.cache.revalidate(seen)
             # Just written, it may change again under the same fingerprint.
             return seen if file.version.settled else None
         if isinstance(file, RemoteFile):
-            connection: Hashable = (file.connection.scope, file.fingerprint)
+            connection = file.connection.scope, file.fingerprint
             index_read_at, pinned = file.version.index_read_at, file.pinned
             if index_read_at is not None and pinned is not None and pinned.has_version:
                 # The index tells where chunks are in its own version, and in no other.
@@ -110,7 +113,7 @@ class CachedBlocks:
             if index_read_at is not None and always:
                 return None
         elif isinstance(file, LocalFile):
-            connection = file.fingerprint
+            connection = file.fingerprint, file.place
         else:
             return None
         last = self.cache.last_version(file.uri, connection, self.since)

@@ -180,7 +180,7 @@ def _pin_version(file: ByteFile, since: float) -> ByteFile:
     noted = file.fingerprint
     if noted is not None and noted.has_version:
         return file
-    last = shard_indexes.last_version(file.uri, None, since)
+    last = shard_indexes.last_version(file.uri, file.place, since)
     if last is not None and _is_wanted(file, last[0]):
         return PinnedFile(file.uri, *last, file.pin)
     checked_at = time.monotonic()
@@ -190,7 +190,7 @@ def _pin_version(file: ByteFile, since: float) -> ByteFile:
         file.read(0, 0)  # its error is the better one, where anything else is wrong
         raise SourceNotFoundError("there was no such file", file=file.uri) from error
     check_unchanged(file.uri, noted, version.fingerprint)  # by its size, where that is noted
-    shard_indexes.revalidate(SourceVersion(file.uri, None, version, checked_at))
+    shard_indexes.revalidate(SourceVersion(file.uri, file.place, version, checked_at))
     return PinnedFile(file.uri, version, checked_at, file.pin)
 
 
@@ -260,7 +260,7 @@ def _index_version(file: ByteFile, since: float) -> SourceVersion | None:
     if isinstance(file, PinnedFile):
         # File systems stamp times in ticks of some milliseconds: a file changed twice within one
         # looks unchanged, and the index of the one would be used with the data of the other.
-        pinned = SourceVersion(file.uri, None, file.version, file.checked_at)
+        pinned = SourceVersion(file.uri, file.place, file.version, file.checked_at)
         return pinned if file.version.settled and config.verify_sources else None
     connection: Hashable = fingerprint
     if isinstance(file, RemoteFile):
