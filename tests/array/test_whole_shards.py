@@ -135,6 +135,25 @@ def test_a_damaged_sub_chunk_is_named(tmp_path):
             opened[...]
 
 
+@pytest.mark.parametrize("rows", [16, 12])
+def test_shards_with_large_gaps_are_read_by_their_index(tmp_path, rows):
+    """As writers leave them that put each new version of a sub-chunk behind the others."""
+    array = zarr.create_array(
+        tmp_path / "a", shape=(32, 16), chunks=(4, 8), shards=(16, 16), dtype="i4",
+        compressors=None,
+    )  # fmt: skip
+    array[...] = VALUES.ravel()[: array.size].reshape(array.shape)
+    index_bytes = 16 * 8 + 4
+    for i in range(2):
+        path = tmp_path / f"a/c/{i}/0"
+        data = path.read_bytes()
+        path.write_bytes(data[:-index_bytes] + bytes(1 << 25) + data[-index_bytes:])
+    with web_server(tmp_path) as server:
+        opened = vz.open_array(f"{server.url}/a")
+        assert np.array_equal(opened[: rows + 16], array[: rows + 16])
+        assert np.array_equal(opened[:rows], array[:rows])
+
+
 @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.data())
 def test_any_selection_of_any_shards(server, data):

@@ -7,7 +7,6 @@ import operator
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -25,19 +24,11 @@ from virtualzarr.array.fields import FieldSelection, FieldView, split_fields
 from virtualzarr.array.file_layout import FileLayout
 from virtualzarr.array.indexing import Indexable
 from virtualzarr.array.properties import ArrayProperties
+from virtualzarr.array.read.array_read import read_selection
 from virtualzarr.array.read.cache_policy import CachePolicy
-from virtualzarr.array.read.cached_blocks import CachedBlocks
-from virtualzarr.array.read.chunk_cache import resolve_cache
-from virtualzarr.array.read.engine import read
-from virtualzarr.array.read.layers import read_layers
-from virtualzarr.array.read.shards import (
-    elements_of_blocks,
-    project_whole_shards,
-    resolve_shards,
-)
+from virtualzarr.array.read.shards import elements_of_blocks, resolve_shards
 from virtualzarr.array.resize import append, check_direction, lock_resizing, resize
 from virtualzarr.array.write import write, writing_grid
-from virtualzarr.errors import SourceNotFoundError, VirtualZarrError, as_memory_error
 from virtualzarr.manifest import Manifest
 from virtualzarr.metadata import ArrayMetadata
 from virtualzarr.metadata.storage_transformers import get_transformer
@@ -229,41 +220,7 @@ class Array(ArrayProperties, Indexable, Publishable):
         return result[()] if result.ndim == 0 else result
 
     def _read(self, selection: Any, mode: Mode, out: NDArray[Any] | None = None) -> NDArray[Any]:
-        if (layers := getattr(self.chunk_source, "layers", None)) is not None:
-            return read_layers(self, layers, selection, mode, out)
-        metadata, source = self._resolve_shards()
-        cache, lookup, projection = resolve_cache(self.cache_policy), None, None
-        # A missing sub-chunk is an error only where each is looked up.
-        if cache is None and self.fill_missing and metadata is not self.metadata:
-            projection = project_whole_shards(self.metadata, self.chunk_source, selection, mode)
-        if projection is not None:
-            metadata, source = self.metadata, self.chunk_source
-        elif mode == "block" and metadata is not self.metadata:
-            # Blocks are shards, which the resolved grid does not have: select their elements.
-            selection, mode = elements_of_blocks(self.grid, selection), "basic"
-        if cache is not None:
-            # A function: reads that are faster uncached never call it, and so check no versions.
-            lookup = partial(CachedBlocks, cache, self.cache_policy.data_valid_since())
-        try:
-            return read(
-                metadata,
-                source,
-                projection or metadata.grid.project(selection, mode),
-                variable=self.path,
-                fill_missing=self.fill_missing,
-                out=out,
-                cache_lookup=lookup,
-            )
-        except SourceNotFoundError as error:
-            if not isinstance(self.chunk_source, ManifestChunks):
-                raise
-            explained = self.chunk_source.explain_missing(error)
-            raise explained.at(variable=error.variable, chunk=error.chunk) from error.__cause__
-        except MemoryError as error:
-            # Ours names what was too large already; numpy's names a shape and no variable.
-            if isinstance(error, VirtualZarrError):
-                raise
-            raise as_memory_error(error, variable=self.path or "/") from error
+        return read_selection(self, selection, mode, out)
 
     def __getitem__(self, selection: Any) -> Any:
         """Read a selection as numpy would give it.
