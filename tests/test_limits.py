@@ -9,7 +9,7 @@ import pytest
 
 import virtualzarr as vz
 from virtualzarr import config
-from virtualzarr.array import array as array_module
+from virtualzarr.array.read import array_read
 from virtualzarr.errors import OutOfMemoryError, UnsupportedError
 from virtualzarr.formats import npy
 
@@ -72,7 +72,7 @@ def test_want_of_memory_says_where(tmp_path, monkeypatch):
         raise MemoryError("Unable to allocate 8 EiB")
 
     array = vz.open(tmp_path / "a.npy")["data"]
-    monkeypatch.setattr(array_module, "read", fail)
+    monkeypatch.setattr(array_read, "read", fail)
     with pytest.raises(OutOfMemoryError, match=r"not enough memory: Unable.*variable data"):
         array[...]
     monkeypatch.setattr(npy, "scan", fail)

@@ -16,7 +16,7 @@ import pytest
 
 import virtualzarr as vz
 from tests.stores.webserver import web_server
-from virtualzarr.errors import PublishError, SourceChangedError
+from virtualzarr.errors import PublishError, SourceChangedError, SourceError
 from virtualzarr.integrations.dask import to_dask
 from virtualzarr.manifest import Source, Sources
 from virtualzarr.stores.fingerprints import Fingerprint
@@ -301,6 +301,73 @@ def test_what_was_read_in_two_versions_is_so_by_all_names(tmp_path):
 
 
 @pytest.mark.skipif(os.name == "nt", reason="links take rights there")
+def test_a_folder_that_was_renamed_with_the_link_to_it(tmp_path):
+    folder, renamed, link = (tmp_path / name for name in ("one", "two", "link"))
+    folder.mkdir()
+    for name in "ab":
+        write(folder / f"{name}.bin", 1)
+    link.symlink_to(folder)
+    files = {"a": link / "a.bin", "b": link / "b.bin", "c": renamed / "b.bin"}
+    write_references(tmp_path / "refs.json", files)
+    group = vz.open(tmp_path / "refs.json", allowed="*")
+    assert read(group["a"]) == {1}
+    folder.rename(renamed)
+    link.unlink()
+    link.symlink_to(renamed)
+    assert read(group["b"]) == {1}
+    write(renamed / "b.bin", 2)
+    assert read(group["c"]) is None
+
+
+@pytest.mark.skipif(os.name == "nt", reason="links take rights there")
+def test_pickles_know_where_a_link_led(tmp_path):
+    """Of the file that it leads to since then, another version may be read."""
+    for value, name in enumerate("ab", 1):
+        write(tmp_path / f"{name}.bin", value)
+    link = tmp_path / "link.bin"
+    link.symlink_to(tmp_path / "a.bin")
+    files = {"a": tmp_path / "a.bin", "b": tmp_path / "b.bin", "c": link}
+    write_references(tmp_path / "refs.json", files)
+    group = vz.open(tmp_path / "refs.json")
+    assert read(group["c"]) == {1}
+    link.unlink()
+    link.symlink_to(tmp_path / "b.bin")
+    for what in (group, {name: group[name] for name in "abc"}):
+        data = pickle.dumps(what)
+        _shared.clear()  # as in another process
+        copy = pickle.loads(data)
+        assert read(copy["c"]) is None
+        assert read(copy["b"]) == {2}
+        assert read(copy["a"]) == {1}
+        assert read(copy["c"]) is None
+
+
+@pytest.mark.skipif(os.name == "nt", reason="links take rights there")
+def test_joins_through_several_names_leave_all_as_they_were_if_they_fail(tmp_path):
+    for value, name in enumerate("ab", 1):
+        write(tmp_path / f"{name}.bin", value)
+    link = tmp_path / "link.bin"
+    link.symlink_to(tmp_path / "a.bin")
+    files = {"a": tmp_path / "a.bin", "b": tmp_path / "b.bin", "c": link}
+    write_references(tmp_path / "refs.json", files)
+    one = vz.open(tmp_path / "refs.json")
+    assert [read(one[name]) for name in "abc"] == [{1}, {2}, {1}]
+    link.unlink()
+    link.symlink_to(tmp_path / "b.bin")
+    (tmp_path / "b.bin").rename(tmp_path / "away.bin")
+    other = vz.open(tmp_path / "refs.json")
+    with pytest.raises(SourceError, match="link to a missing file"):
+        other["c"][...]
+    (tmp_path / "away.bin").rename(tmp_path / "b.bin")
+    # The link is the first file in one opening, and the second, which was not read, in the other.
+    for parts in ([one["b"], other["b"]], [other["a"], one["a"]]):
+        with pytest.raises(SourceChangedError):
+            vz.concat(parts, axis=0)
+    assert [read(one[name]) for name in "abc"] == [{1}, {2}, None]
+    assert [read(other[name]) for name in "abc"] == [{1}, {2}, {2}]
+
+
+@pytest.mark.skipif(os.name == "nt", reason="links take rights there")
 def test_a_link_that_moves_is_one_file_for_all_that_is_joined(tmp_path):
     write(tmp_path / "a.bin", 1)
     write(tmp_path / "b.bin", 2)
@@ -552,6 +619,31 @@ def test_what_is_kept_of_a_link_is_of_the_file_it_led_to(tmp_path, bound, is_fol
     assert read(group["a"]) == {3}
 
 
+@pytest.mark.skipif(os.name == "nt", reason="links take rights there")
+@pytest.mark.parametrize("order", ["ab", "ba"])
+@pytest.mark.parametrize("bound", [True, "open", 60, "never"])
+def test_what_is_kept_is_dropped_by_all_names_once_a_change_is_noticed(tmp_path, bound, order):
+    path, link = tmp_path / "a.bin", tmp_path / "link.bin"
+    write(path, 1)
+    link.symlink_to(path)
+    files = dict(zip(order, [path, link], strict=True))
+    write_references(tmp_path / "both.json", files)
+    write_references(tmp_path / "link.json", {"a": link})
+    open_it = partial(vz.open, cache=vz.ChunkCache(10**6), recheck_cached_data=bound)
+    group = open_it(tmp_path / "both.json")
+    assert [read(group[name]) for name in "ab"] == [{1}, {1}]
+    noticing = vz.open(tmp_path / "link.json", cache=open_it.keywords["cache"])["a"]
+    assert read(noticing) == {1}
+    write(path, 2)
+    assert read(noticing) is None
+    found = []
+    for _ in range(2):
+        group = open_it(tmp_path / "both.json")
+        found.append([read(group[name]) for name in "ab"])
+    assert found[0] in ([{2}, {2}], [{1}, None])
+    assert found[1] == [{2}, {2}]
+
+
 @pytest.mark.parametrize("recheck", [True, "open", 60, "never"])
 def test_cached_blocks_are_not_used_of_what_was_read_in_two_versions(place, recheck):
     path, open_it = place
@@ -621,6 +713,46 @@ def test_datasets_note_the_versions_that_were_read(place, tmp_path, verb):
     assert read(vz.open(tmp_path / "d", allowed="*")["a"]) == {1}
     write(path, 2)
     assert read(vz.open(tmp_path / "d", allowed="*")["a"], slice(-CHUNK, None)) is None
+
+
+@pytest.mark.parametrize("form", [".json", ".parq", ".zarr", "dict", "dataset"])
+def test_what_was_joined_before_anything_of_it_was_read_notes_the_version(place, tmp_path, form):
+    path, open_it = place
+    one, other = open_it(), open_it()
+    assert read(one["a"]) == {1}
+    joined = vz.Group({}, {"a": vz.concat([other["a"], one["a"]], axis=0)})
+    write(path, 2)
+    for number, what in enumerate([other, joined]):
+        target = {} if form == "dict" else str(tmp_path / f"out{number}{form}")
+        if form == "dataset":
+            vz.create_dataset(target, what, "time")
+        else:
+            what.publish(target)
+        assert read(vz.open(target, allowed="*")["a"]) is None
+
+
+@pytest.mark.parametrize("is_noted_first", [True, False])
+@pytest.mark.parametrize("is_read", [True, False])
+def test_joins_with_what_notes_a_version_read_that(place, tmp_path, is_noted_first, is_read):
+    path, open_it = place
+    group = open_it()
+    assert read(group["a"]) == {1}
+    group.publish(tmp_path / "noted.json")
+    noted = vz.open(tmp_path / "noted.json", allowed="*")["a"]
+    other = open_it()["a"]
+    if is_read:
+        assert read(other) == {1}
+    parts = [noted, other] if is_noted_first else [other, noted]
+    joined = vz.concat(parts, axis=0)
+    assert read(joined, slice(COUNT) if is_noted_first else slice(COUNT, None)) == {1}
+    write(path, 2)
+    assert read(joined, slice(COUNT)) is None
+    assert read(joined, slice(COUNT, None)) is None
+    noted, other = vz.open(tmp_path / "noted.json", allowed="*")["a"], open_it()["a"]
+    assert read(other) == {2}
+    with pytest.raises(SourceChangedError):
+        vz.concat([noted, other], axis=0)
+    assert read(other) == {2}
 
 
 def test_datasets_are_not_made_of_what_was_read_in_two_versions(place, tmp_path):

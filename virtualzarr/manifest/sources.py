@@ -17,7 +17,7 @@ from virtualzarr.stores.archive import MemberChecksums
 from virtualzarr.stores.files import Fingerprint, take_fingerprint
 from virtualzarr.stores.fingerprints import check_unchanged
 from virtualzarr.stores.location import Location
-from virtualzarr.stores.pins import READ_TWICE, Pins, check_read_once, join_pins, take_along
+from virtualzarr.stores.pins import READ_TWICE, Pins, check_read_once, join_pins
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,7 @@ class Source:
         if self.pins is None or self.fingerprint.has_version:
             # Names of tasks follow from it, which are the same for the same version.
             return tuple(None if name == "pins" else getattr(self, name) for name in _FIELDS)
-        read = take_along(self.pins.find(self.uri))
+        read = self.pins.read_version(self.uri)
         state = tuple(getattr(self, name) for name in _FIELDS)
         return state if read is None else (*state, read)
 
@@ -133,10 +133,11 @@ class Source:
         pin = None if self.pins is None else self.pins.find(self.uri)
         check_read_once(self.uri, pin)
         read = None if pin is None else pin.fingerprint
-        if read is None or self.fingerprint.has_version:
-            return self
-        size = self.size if read.size is None else read.size
-        return replace(self, size=size, mtime_ns=read.mtime_ns, etag=read.etag)
+        return self if read is None or self.fingerprint.has_version else self._with_version(read)
+
+    def _with_version(self, version: Fingerprint) -> Source:
+        size = self.size if version.size is None else version.size
+        return replace(self, size=size, mtime_ns=version.mtime_ns, etag=version.etag)
 
     @property
     def location(self) -> Location:
@@ -254,7 +255,7 @@ class Sources(Sequence[Source]):
         noted = {}
         for row in range(len(self)) if is_used is None else np.flatnonzero(is_used).tolist():
             source = self[row]
-            if source.pins and (known := source.with_read_version()) is not source:
+            if source.pins is not None and (known := source.with_read_version()) is not source:
                 noted[row] = known
         # Tables are large, and arrays share them: most stay the same object.
         return Sources(noted.get(i, row) for i, row in enumerate(self)) if noted else self
@@ -307,17 +308,56 @@ class Sources(Sequence[Source]):
         for last in _last_merge:
             if (found := last.find(tables)) is not None:
                 return found
+        noted = _find_noted(tables)
         join_openings(tables)
         # Sources hash by uri and fingerprint: one file scanned in two versions stays two rows, as
         # references of the old version must not be read from the new one.
         rows: dict[Source, int] = {}
         remaps = [
             np.array([rows.setdefault(row, len(rows)) for row in table] + [-1], dtype=np.int32)
-            for table in tables
+            for table in (_with_noted(table, noted) if noted else table for table in tables)
         ]
         merged = Sources(_with_pins([*rows], tables, remaps))
         _last_merge[:] = [_Merge([*map(ref, tables)], ref(merged), remaps)]
         return merged, remaps
+
+
+def _find_noted(tables: Sequence[Sources]) -> dict[str, Fingerprint]:
+    """Return the versions that tables note of files, by URI, where some note none of a file.
+
+    Raises
+    ------
+    SourceChangedError
+        Another version of one has been read by who notes none.
+    """
+    if not any(table.openings for table in tables):
+        return {}
+    rows = [row for table in tables for row in table]
+    noted: dict[str, Fingerprint] = {}
+    several = set()
+    for row in rows:
+        if _has_version(row) and noted.setdefault(row.uri, row.fingerprint) != row.fingerprint:
+            several.add(row.uri)
+    for uri in several:
+        del noted[uri]  # which of them was meant, nobody said
+    for row in rows if noted else ():
+        if row.uri in noted and not _has_version(row) and row.pins is not None:
+            pin = row.pins.find(row.uri)
+            check_read_once(row.uri, pin)
+            if pin is not None and pin.fingerprint is not None:
+                check_unchanged(row.uri, noted[row.uri], pin.fingerprint)
+    return noted
+
+
+def _with_noted(table: Sources, noted: Mapping[str, Fingerprint]) -> Iterator[Source]:
+    """Yield the sources of a table, those without a version with the one noted of their file."""
+    for row in table:
+        is_free = row.uri in noted and row.pins is not None and not _has_version(row)
+        yield row._with_version(noted[row.uri]) if is_free else row
+
+
+def _has_version(row: Source) -> bool:
+    return row.mtime_ns is not None or row.etag is not None
 
 
 def _with_pins(
@@ -335,7 +375,7 @@ def _with_pins(
 
 def _is_free(row: Source) -> bool:
     """Whether a file is read in any version."""
-    return row.pins is None and row.uri != "" and row.mtime_ns is None and row.etag is None
+    return row.pins is None and row.uri != "" and not _has_version(row)
 
 
 def join_openings(tables: Sequence[Sources], others: Iterable[Pins] = ()) -> None:

@@ -16,8 +16,7 @@ from typing import Any
 from virtualzarr.errors import AccessError, BadReferenceError
 from virtualzarr.redaction import hide_in_url
 from virtualzarr.stores.credentials import names_of
-from virtualzarr.stores.fingerprints import Fingerprint
-from virtualzarr.stores.pins import Pins
+from virtualzarr.stores.pins import Pins, ReadVersion
 from virtualzarr.stores.uris import (
     ANYWHERE,
     expand_address,
@@ -104,11 +103,11 @@ right, say so with allowed= [file /etc/passwd]
     def __repr__(self) -> str:
         return f"Location(uri={hide_in_url(self.uri)!r})"
 
-    def __getstate__(self) -> tuple[dict[str, Any], Mapping[str, Fingerprint]]:
+    def __getstate__(self) -> tuple[dict[str, Any], Mapping[str, ReadVersion]]:
         # Who makes the sources anew elsewhere reads the same versions, or nothing.
         return vars(self), self.pins.read_versions()
 
-    def __setstate__(self, state: tuple[dict[str, Any], Mapping[str, Fingerprint]]) -> None:
+    def __setstate__(self, state: tuple[dict[str, Any], Mapping[str, ReadVersion]]) -> None:
         values, versions = state
         vars(self).update(values)
         self.pins.hold(versions)

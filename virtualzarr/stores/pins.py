@@ -7,7 +7,7 @@ import secrets
 from collections.abc import Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any, Self, TypeVar
+from typing import Any, NamedTuple, Self, TypeVar
 from weakref import WeakValueDictionary
 
 from virtualzarr.config import config
@@ -27,6 +27,20 @@ _TWO_VERSIONS = Fingerprint(-1, None, 'W/"two versions"')
 READ_TWICE = (
     "the file was read in two versions, by processes that share what was opened; open it again"
 )
+
+
+class ReadVersion(NamedTuple):
+    """Version of a file that was read.
+
+    Attributes
+    ----------
+    fingerprint : Fingerprint
+    path : str, optional
+        Where it lay, of a local file.
+    """
+
+    fingerprint: Fingerprint
+    path: str | None
 
 
 T = TypeVar("T", "Pin", "Pins")
@@ -50,15 +64,18 @@ class Pin:
     fingerprint : Fingerprint, optional
     path : str, optional
         Where the file lies, of those that may be reached through links: they may move.
+    names : tuple of str
+        What it is read by.
     index_read_at : float, optional
         When by `time.monotonic` it was current, if it is that of an index of a shard.
     """
 
-    __slots__ = ("_fingerprint", "_same", "index_read_at", "path")
+    __slots__ = ("_fingerprint", "_same", "index_read_at", "names", "path")
 
     def __init__(self, fingerprint: Fingerprint | None = None, path: str | None = None) -> None:
         self._fingerprint = fingerprint
         self.path = path
+        self.names: tuple[str, ...] = () if path is None else (path,)
         self._same: Pin | None = None
         self.index_read_at: float | None = None
 
@@ -76,11 +93,15 @@ class Pin:
             return
         changes = _find_changes(uri, self._note(current), current)
         if changes:
-            # What caches keep of either version must not be what it is opened again with.
-            notify_change(uri)
+            self.drop_kept(uri)
             check_read_once(uri, self)
             message = f"the file changed since it was first read; open it again ({changes})"
             raise SourceChangedError(message, file=uri)
+
+    def drop_kept(self, uri: str) -> None:
+        """Have caches drop what they keep of a file, or it would be opened again with that."""
+        for name in dict.fromkeys((uri, *self.names, *_root(self).names)):
+            notify_change(name)
 
     def fits(self, uri: str, kept: Fingerprint | None) -> bool:
         """Tell whether what was kept of a version may be used, which is pinned then if none is.
@@ -113,6 +134,7 @@ class Pin:
                 if (read := two._fingerprint) is not None:
                     one.hold(uri, read)
                 two._same = one
+                one.names = tuple(dict.fromkeys(one.names + two.names))
 
     def check_same(self, uri: str, other: Pin) -> None:
         """Raise `SourceChangedError` if two versions have been read by this and another one."""
@@ -150,7 +172,7 @@ class Pins(dict[str, Pin]):
     def __init__(self, token: str | None = None) -> None:
         super().__init__()
         self._token = token
-        self._folders: dict[str, tuple[tuple[int, int], str]] = {}
+        self._folders: dict[str, str] = {}  # without links
         # Of all that are joined with it, by their names and by those without links.
         self._paths: dict[str, Pin] = {}
         self._read_twice: set[str] = set()
@@ -158,16 +180,24 @@ class Pins(dict[str, Pin]):
         self._named: list[Pins] = []
         self._same: Pins | None = None
 
-    def at(self, uri: str) -> Pin:
-        """Return the pin of a file; a local one has the same under all of its names."""
+    def at(self, uri: str, path: str | None = None) -> Pin:
+        """Return the pin of a file; a local one has the same under all of its names.
+
+        Parameters
+        ----------
+        path : str, optional
+            Where it lay when it was read elsewhere: a link may lead to another one by now.
+        """
         pin = self.get(uri)
         if pin is None:
-            path = self.resolve(uri)
+            path = self.resolve(uri) if path is None else path
             with _pinning:
                 pins = _root(self)._paths
                 # By its name, too, which may be a link that leads elsewhere by now.
                 pin = pins.get(uri) or pins.setdefault(uri, pins.setdefault(path, Pin(path=path)))
                 pin = self.setdefault(uri, pin)
+                if uri not in pin.names:
+                    pin.names += (uri,)
         return pin
 
     def find(self, uri: str) -> Pin | None:
@@ -187,14 +217,15 @@ class Pins(dict[str, Pin]):
         folder, name = os.path.split(uri)
         try:
             status = os.stat(folder)
+            # Most files share one with others, which may be a link that leads elsewhere by now, or
+            # have another name.
+            path = self._folders.get(folder)
+            is_known = path == folder or (path and os.path.samestat(status, os.stat(path)))
         except OSError:  # reading it says what is wrong
             return os.path.realpath(uri)
-        # Most files share one with others, which may be a link that leads elsewhere by now.
-        which = status.st_dev, status.st_ino
-        known = self._folders.get(folder)
-        if known is None or known[0] != which:
-            known = self._folders[folder] = which, os.path.realpath(folder)
-        path = os.path.join(known[1], name)
+        if not path or not is_known:
+            path = self._folders[folder] = os.path.realpath(folder)
+        path = os.path.join(path, name)
         return os.path.realpath(path) if os.path.islink(path) else path
 
     @property
@@ -208,19 +239,23 @@ class Pins(dict[str, Pin]):
                     one._named.append(self)
             return self._token
 
-    def read_versions(self) -> dict[str, Fingerprint]:
+    def read_versions(self) -> dict[str, ReadVersion]:
         """Return the versions that pickles have of what makes its sources anew."""
         known = {**_root(self)._paths, **self}
-        read = [(uri, take_along(pin)) for uri, pin in known.items()]
+        read = [(uri, _take_along(pin)) for uri, pin in known.items()]
         return {uri: version for uri, version in read if version is not None}
 
-    def hold(self, versions: Mapping[str, Fingerprint]) -> None:
+    def read_version(self, uri: str) -> ReadVersion | None:
+        """Return the version that pickles have of a file, if one has been read."""
+        return _take_along(self.find(uri))
+
+    def hold(self, versions: Mapping[str, ReadVersion]) -> None:
         """Have files be of versions that were read elsewhere.
 
         If another one was read here, by an earlier pickle, nothing of that file is read any more.
         """
-        for uri, version in versions.items():
-            pin = self.at(uri)
+        for uri, (version, path) in versions.items():
+            pin = self.at(uri, path)
             pin.hold(uri, version)
             if pin.fingerprint == _TWO_VERSIONS:
                 _root(self)._read_twice.add(self.resolve(uri))
@@ -269,15 +304,33 @@ def join_pins(openings: Sequence[Pins]) -> None:
         # What has few is looked up in what has many.
         largest, *others = sorted(roots.values(), key=lambda one: len(one._paths), reverse=True)
         seen: dict[str, Pin] = {}
+        ones = _Ones()
         for other in others:
             for path, pin in other._paths.items():
-                for known in (largest._paths.get(path), seen.get(path)):
+                for known in (largest._paths.get(path), seen.setdefault(path, pin)):
                     if known is not None:
-                        known.check_same(path, pin)
-                if seen.setdefault(path, pin).fingerprint is None:
-                    seen[path] = pin
+                        ones.join(path, known, pin)
         for other in others:
             _absorb(largest, other)
+
+
+class _Ones(dict[Pin, Pin]):
+    """Which pins would be one with which: by several names, more than those that share one."""
+
+    def join(self, path: str, *pins: Pin) -> None:
+        """Note that two would be one, or raise `SourceChangedError` if two versions were read."""
+        one, two = map(self._find, pins)
+        if one is not two:
+            one.check_same(path, two)
+            if one.fingerprint is None:
+                one, two = two, one
+            self[two] = one
+
+    def _find(self, pin: Pin) -> Pin:
+        pin = _root(pin)
+        while (one := self.get(pin)) is not None:
+            pin = one
+        return pin
 
 
 def _absorb(one: Pins, two: Pins) -> None:
@@ -303,6 +356,11 @@ def check_read_once(uri: str, pin: Pin | None) -> None:
 def take_along(pin: Pin | None) -> Fingerprint | None:
     """Return the version of a file that a pickle has, if one has been read."""
     return None if pin is None or _are_left_out.get() else pin.fingerprint
+
+
+def _take_along(pin: Pin | None) -> ReadVersion | None:
+    version = take_along(pin)
+    return None if pin is None or version is None else ReadVersion(version, pin.path)
 
 
 @contextmanager

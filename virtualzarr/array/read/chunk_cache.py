@@ -161,7 +161,8 @@ class PinnedFile(LocalFile):
             return
         assert self.fingerprint is not None
         if changes := differences(self.fingerprint, _fingerprint_of(status)):
-            invalidation.notify_change(self.uri)  # or it would be opened again with what was kept
+            # Or it would be opened again with what was kept.
+            (self.pin or Pin()).drop_kept(self.uri)
             message = f"the file changed since it was first looked at; open it again ({changes})"
             raise SourceChangedError(message, file=self.uri)
         self._seen = current
