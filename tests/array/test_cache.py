@@ -570,6 +570,26 @@ def test_shards_replaced_by_ones_that_look_alike(
             assert values in versions
 
 
+@pytest.mark.parametrize("bound", [True, "open", 1000, "never"])
+def test_arrays_made_anew_with_larger_shards(tmp_path, monkeypatch, bound):
+    """The length that is kept of the old one is no reason to call the new one damaged."""
+    monkeypatch.setattr(vz.config, "settled_ns", -1)
+
+    def make(shards, value):
+        with another_process(tmp_path / "a"):
+            array = vz.create_array(
+                tmp_path / "a", shape=(8, 8), dtype="i8", chunks=(2, 2), shards=shards,
+                compressors=None, overwrite=True,
+            )  # fmt: skip
+            array[:2, :2] = value
+
+    make((4, 8), 1)
+    assert vz.open(tmp_path / "a", recheck_cached_data=bound)[0, 0] == 1
+    make((8, 8), 2)
+    for _ in range(2):
+        assert vz.open(tmp_path / "a", recheck_cached_data=bound)[0, 0] == 2
+
+
 @pytest.mark.parametrize("levels", [1, 2])
 @pytest.mark.parametrize("settled_ns", [0, 10**12])
 def test_shards_deleted_or_written_while_they_are_read(tmp_path, monkeypatch, settled_ns, levels):

@@ -301,22 +301,32 @@ def test_what_was_read_in_two_versions_is_so_by_all_names(tmp_path):
 
 
 @pytest.mark.skipif(os.name == "nt", reason="links take rights there")
-def test_a_folder_that_was_renamed_with_the_link_to_it(tmp_path):
-    folder, renamed, link = (tmp_path / name for name in ("one", "two", "link"))
+@pytest.mark.parametrize("by_system", [True, False])
+@pytest.mark.parametrize("left_behind", ["one", "link"])
+@pytest.mark.parametrize("name", ["one", "link"])
+def test_folders_that_are_renamed_and_links_to_them(
+    tmp_path, monkeypatch, name, left_behind, by_system
+):
+    if not by_system:  # as where it does not tell the path of what is open
+        monkeypatch.setattr("virtualzarr.stores.pins._O_PATH", 0)
+    folder, renamed, link = (tmp_path / each for each in ("one", "two", "link"))
     folder.mkdir()
-    for name in "ab":
-        write(folder / f"{name}.bin", 1)
+    for each in "ab":
+        write(folder / f"{each}.bin", 1)
     link.symlink_to(folder)
-    files = {"a": link / "a.bin", "b": link / "b.bin", "c": renamed / "b.bin"}
+    files = {each: tmp_path / name / f"{each}.bin" for each in "ab"} | {"c": renamed / "b.bin"}
     write_references(tmp_path / "refs.json", files)
     group = vz.open(tmp_path / "refs.json", allowed="*")
     assert read(group["a"]) == {1}
     folder.rename(renamed)
-    link.unlink()
-    link.symlink_to(renamed)
-    assert read(group["b"]) == {1}
+    if left_behind == "link":
+        link.unlink()
+    (tmp_path / left_behind).symlink_to(renamed)
+    is_there = name == left_behind or left_behind == "one"
+    if is_there:
+        assert read(group["b"]) == {1}
     write(renamed / "b.bin", 2)
-    assert read(group["c"]) is None
+    assert read(group["c"]) == (None if is_there else {2})
 
 
 @pytest.mark.skipif(os.name == "nt", reason="links take rights there")
@@ -652,6 +662,25 @@ def test_cached_blocks_are_not_used_of_what_was_read_in_two_versions(place, rech
     torn = make_torn(path, open_it, cache.clear)["a"]
     assert read(open_it()["a"]) == {2}
     assert read(torn) is None
+
+
+@pytest.mark.parametrize("bound", [True, "open", 0, "now", "never"])
+def test_what_comes_from_the_disk_is_no_look_at_the_file(tmp_path, monkeypatch, bound):
+    path = tmp_path / "a.bin"
+    write(path, 1)
+    monkeypatch.setattr(vz.config, "disk_cache", str(tmp_path / "cache"))
+    cache = vz.ChunkCache(10**6)
+    with web_server(tmp_path) as server:
+        write_references(tmp_path / "refs.json", {"a": f"{server.url}/a.bin"})
+        open_it = partial(vz.open, tmp_path / "refs.json", allowed="*", cache=cache)
+        one = open_it(recheck_cached_data="never")["a"]
+        assert read(one) == {1}
+        write(path, 2)
+        cache.clear()
+        bound = time.time() if bound == "now" else bound
+        other = open_it(recheck_cached_data=bound)["a"]
+        assert read(one) == {1}  # without a request
+        assert read(other) == ({1} if bound == "never" else {2})
 
 
 @pytest.mark.parametrize("where", ["remote", "local", "local, settled"])

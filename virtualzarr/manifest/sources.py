@@ -17,7 +17,7 @@ from virtualzarr.stores.archive import MemberChecksums
 from virtualzarr.stores.files import Fingerprint, take_fingerprint
 from virtualzarr.stores.fingerprints import check_unchanged
 from virtualzarr.stores.location import Location
-from virtualzarr.stores.pins import READ_TWICE, Pins, check_read_once, join_pins
+from virtualzarr.stores.pins import READ_TWICE, Pins, check_read_once, join_pins, resolve_links
 
 
 @dataclass(frozen=True, slots=True)
@@ -408,7 +408,7 @@ def _check_apart(tables: Sequence[Sources], read_twice: Set[str]) -> None:
     for row in (row for table in tables for row in table):
         if row.pins is None or row.fingerprint.has_version:
             continue
-        path = row.pins.resolve(row.uri)
+        path = resolve_links(row.uri)
         if path in read_twice and seen.setdefault(path, row.pins) is not row.pins:
             raise SourceChangedError(READ_TWICE, file=row.uri)
 

@@ -19,6 +19,7 @@ from virtualzarr.array.read.chunk_cache import (
     SourceVersion,
     fetch_version,
     is_distinct,
+    time_of_look,
 )
 from virtualzarr.codecs import BlockCodec
 from virtualzarr.stores import invalidation
@@ -120,7 +121,7 @@ class CachedBlocks:
         if last is not None and _fits(_pin_of(file), file.uri, last[0]):
             return SourceVersion(file.uri, connection, *last)
         # Taken before the request: what changes during it must look newer than the check.
-        checked_at = time.monotonic()
+        checked_at = time.monotonic() if always else time_of_look(file)
         fingerprint = fetch_version(file) if always or not file.remote else None
         version = SourceVersion(file.uri, connection, fingerprint, checked_at)
         self.cache.revalidate(version)

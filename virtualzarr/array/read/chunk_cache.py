@@ -7,6 +7,7 @@ are dropped. What this process writes is dropped at once.
 
 from __future__ import annotations
 
+import math
 import os
 import time
 import uuid
@@ -82,6 +83,15 @@ def is_distinct(fingerprint: Fingerprint) -> bool:
         if fingerprint.mtime_ns is None
         else is_settled(fingerprint.mtime_ns)
     )
+
+
+def time_of_look(file: ByteFile) -> float:
+    """Return until when, by `time.monotonic`, a file is known to be current once it is read now.
+
+    What is pinned may come from the disk cache, without a look at the file.
+    """
+    is_kept = isinstance(file, RemoteFile) and config.disk_cache and file.pinned is not None
+    return -math.inf if is_kept else time.monotonic()
 
 
 def fetch_version(file: ByteFile) -> Fingerprint | None:

@@ -18,6 +18,7 @@ from virtualzarr.array.read.chunk_cache import (
     SourceVersion,
     is_distinct,
     stat_version,
+    time_of_look,
 )
 from virtualzarr.array.read.output import format_cell
 from virtualzarr.codecs.core.base import Buffer, as_view
@@ -218,7 +219,7 @@ def _read_index(
 
     Unless it is cached, it is read from the file that `fetch` returns, if that is given.
     """
-    checked_at, version = time.monotonic(), _index_version(file, since)
+    checked_at, version = time_of_look(file), _index_version(file, since)
     key, pin = (offset, length, shard), getattr(file, "version", None)
     cached = None if version is None else shard_indexes.get_of(version, key)
     if version is not None and cached is not None:
@@ -235,6 +236,8 @@ def _read_index(
     # Checked first: a range that began before the shard would read another chunk's bytes as the
     # index.
     if size is not None and size < shard.index_size:
+        if isinstance(file, LocalFile):
+            file.read(0, 0)  # the size may be that of a version that is not there any more
         raise shard.too_short_error(size)
     start = offset
     if not shard.codec.at_start and size is not None:
@@ -259,7 +262,7 @@ def _index_version(file: ByteFile, since: float) -> SourceVersion | None:
     """Return the version that indexes in a file are cached with, or None if they are not."""
     if not isinstance(file, LocalFile | RemoteFile):
         return None
-    checked_at, fingerprint = time.monotonic(), file.fingerprint
+    checked_at, fingerprint = time_of_look(file), file.fingerprint
     if isinstance(file, PinnedFile):
         # File systems stamp times in ticks of some milliseconds: a file changed twice within one
         # looks unchanged, and the index of the one would be used with the data of the other.
