@@ -308,7 +308,7 @@ def test_folders_that_are_renamed_and_links_to_them(
     tmp_path, monkeypatch, name, left_behind, by_system
 ):
     if not by_system:  # as where it does not tell the path of what is open
-        monkeypatch.setattr("virtualzarr.stores.pins._O_PATH", 0)
+        monkeypatch.setattr("virtualzarr.stores.uris._O_PATH", 0)
     folder, renamed, link = (tmp_path / each for each in ("one", "two", "link"))
     folder.mkdir()
     for each in "ab":
@@ -327,6 +327,28 @@ def test_folders_that_are_renamed_and_links_to_them(
         assert read(group["b"]) == {1}
     write(renamed / "b.bin", 2)
     assert read(group["c"]) == (None if is_there else {2})
+
+
+@pytest.mark.skipif(os.name == "nt", reason="links take rights there")
+def test_links_that_move_after_a_read_that_failed(tmp_path):
+    for value, name in enumerate("ab", 1):
+        write(tmp_path / f"{name}.bin", value)
+    link = tmp_path / "link.bin"
+    link.symlink_to(tmp_path / "a.bin")
+    files = {"a": tmp_path / "a.bin", "b": tmp_path / "b.bin", "c": link}
+    write_references(tmp_path / "refs.json", files)
+    group = vz.open(tmp_path / "refs.json")
+    assert read(group["b"]) == {2}
+    (tmp_path / "a.bin").rename(tmp_path / "away.bin")
+    with pytest.raises(SourceError, match="link to a missing file"):
+        group["c"][...]
+    (tmp_path / "away.bin").rename(tmp_path / "a.bin")
+    link.unlink()
+    link.symlink_to(tmp_path / "b.bin")
+    write(tmp_path / "b.bin", 3)
+    assert read(group["c"]) is None
+    assert read(group["a"]) == {1}
+    assert read(vz.open(tmp_path / "refs.json")["c"]) == {3}
 
 
 @pytest.mark.skipif(os.name == "nt", reason="links take rights there")

@@ -24,10 +24,11 @@ from virtualzarr.references.form import PublishOptions
 from virtualzarr.references.overwrite import check_ours, check_sources
 from virtualzarr.references.publish import publish
 from virtualzarr.references.registry import choose_target
-from virtualzarr.stores.atomic_files import AtomicFile, resolve_links, write_errors
+from virtualzarr.stores.atomic_files import AtomicFile, write_errors
 from virtualzarr.stores.files import is_url, read_head
 from virtualzarr.stores.location import Location
 from virtualzarr.stores.open_store import open_store
+from virtualzarr.stores.uris import resolve_links
 
 RECEIPT = b'"virtualzarr-receipt"'
 """What receipts of runs begin with, nearly."""

@@ -17,7 +17,8 @@ from virtualzarr.stores.archive import MemberChecksums
 from virtualzarr.stores.files import Fingerprint, take_fingerprint
 from virtualzarr.stores.fingerprints import check_unchanged
 from virtualzarr.stores.location import Location
-from virtualzarr.stores.pins import READ_TWICE, Pins, check_read_once, join_pins, resolve_links
+from virtualzarr.stores.pins import READ_TWICE, Pins, check_read_once, join_pins
+from virtualzarr.stores.uris import resolve_links
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,8 +11,9 @@ from virtualzarr.errors import NodeExistsError, SourceError, SourceNotFoundError
 from virtualzarr.hierarchy.inventory import list_sources
 from virtualzarr.ingest.detect import detect
 from virtualzarr.manifest import Source
-from virtualzarr.stores.atomic_files import check_regular, resolve_links
+from virtualzarr.stores.atomic_files import check_regular
 from virtualzarr.stores.files import Connection, Location, is_url, take_fingerprint
+from virtualzarr.stores.uris import resolve_links
 
 if TYPE_CHECKING:
     from virtualzarr.array import Array

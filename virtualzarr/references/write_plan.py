@@ -29,10 +29,10 @@ from virtualzarr.references.plan import Plan
 from virtualzarr.references.public_urls import check_public
 from virtualzarr.references.receipt import find_copied_sources, make_receipt
 from virtualzarr.references.report import Counts, PublishReport
-from virtualzarr.stores.atomic_files import AtomicFile, resolve_links
+from virtualzarr.stores.atomic_files import AtomicFile
 from virtualzarr.stores.files import is_url
 from virtualzarr.stores.location import Location
-from virtualzarr.stores.uris import to_name
+from virtualzarr.stores.uris import resolve_links, to_name
 
 if TYPE_CHECKING:
     from virtualzarr.references.portable_form import PortableForm

@@ -25,7 +25,7 @@ from virtualzarr.stores.foreign_errors import hide_requests
 from virtualzarr.stores.local import sync_folder
 from virtualzarr.stores.location import Location
 from virtualzarr.stores.locks import writer_lock
-from virtualzarr.stores.uris import is_object_store
+from virtualzarr.stores.uris import is_object_store, resolve_links
 
 _log = logging.getLogger(__name__)
 
@@ -57,11 +57,6 @@ def _as_write_error(error: Exception, uri: str) -> WriteError:
     failed = WriteError(f"cannot write here: {text}", file=uri)
     failed.errno = getattr(error, "errno", None)
     return failed
-
-
-def resolve_links(uri: str) -> str:
-    """Return the path that a local path leads to by symbolic links; a URL as it is."""
-    return uri if is_url(uri) else os.path.realpath(uri)
 
 
 @contextmanager

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import secrets
 from collections.abc import Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
@@ -15,12 +14,11 @@ from virtualzarr.errors import SourceChangedError
 from virtualzarr.stores.fingerprints import Fingerprint, differences, is_comparable
 from virtualzarr.stores.forks import ForkSafeLock
 from virtualzarr.stores.invalidation import notify_change
-from virtualzarr.stores.uris import is_url
+from virtualzarr.stores.uris import is_url, resolve_links
 
 _pinning = ForkSafeLock()
 _are_left_out: ContextVar[bool] = ContextVar("_are_left_out", default=False)
 
-_O_PATH: int = getattr(os, "O_PATH", 0)
 _TWO_VERSIONS = Fingerprint(-1, None, 'W/"two versions"')
 """What is noted of a file that was read in two versions, so that no answer fits."""
 
@@ -90,8 +88,12 @@ class Pin:
 
     def check(self, uri: str, current: Fingerprint) -> None:
         """Pin a version if none is, and raise `SourceChangedError` if another one is."""
-        if self.fingerprint == current or not config.verify_sources:
+        if (read := self.fingerprint) == current or not config.verify_sources:
             return
+        # What was opened, and could not be read, may be reached by a link that was moved since.
+        if read is None and self.path is not None and resolve_links(uri) != self.path:
+            message = "a link leads to another file than when this was opened; open it again"
+            raise SourceChangedError(message, file=uri)
         changes = _find_changes(uri, self._note(current), current)
         if changes:
             self.drop_kept(uri)
@@ -162,26 +164,6 @@ def _find_changes(uri: str, pinned: Fingerprint, current: Fingerprint) -> str:
     if not changes and not is_told:
         return "answers tell its version by something else than before, or only some do"
     return changes
-
-
-def resolve_links(uri: str) -> str:
-    """Return the path of a local file without links, as they are now; other URIs as they are."""
-    if is_url(uri):
-        return uri
-    if _O_PATH:  # by the system, in a sixth of the time
-        try:
-            descriptor = os.open(uri, _O_PATH | os.O_CLOEXEC)
-        except OSError:  # reading it says what is wrong
-            return os.path.realpath(uri)
-        try:
-            path = os.readlink(f"/proc/self/fd/{descriptor}")
-        except OSError:
-            path = ""
-        finally:
-            os.close(descriptor)
-        if path.startswith("/") and not path.endswith(" (deleted)"):
-            return path
-    return os.path.realpath(uri)
 
 
 class Pins(dict[str, Pin]):

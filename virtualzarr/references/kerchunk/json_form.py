@@ -34,8 +34,8 @@ from virtualzarr.references.several_writers import (
     open_conditional,
 )
 from virtualzarr.references.write_plan import WriteTask, Written
-from virtualzarr.stores.atomic_files import resolve_links
 from virtualzarr.stores.location import Location
+from virtualzarr.stores.uris import resolve_links
 
 _DOCUMENT = re.compile(rb'(\.zgroup|\.zarray|zarr\.json)"')
 _DOCUMENT_NAMES = ("zarr.json", ".zarray", ".zgroup", ".zattrs", ".zmetadata")

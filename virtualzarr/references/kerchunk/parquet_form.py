@@ -32,8 +32,8 @@ from virtualzarr.references.portable_form import PortableForm, file_state
 from virtualzarr.references.several_writers import is_object_store, open_conditional
 from virtualzarr.references.unchanged import count_unchanged, is_frozen
 from virtualzarr.references.write_plan import WriteTask, Written
-from virtualzarr.stores.atomic_files import resolve_links
 from virtualzarr.stores.location import Location
+from virtualzarr.stores.uris import resolve_links
 
 _RECORD = re.compile(r"(^|[/\\])refs\.[0-9]+\.parq$")
 """Records as `record_name` calls them."""
