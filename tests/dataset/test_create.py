@@ -6,6 +6,7 @@ import errno
 import json
 import os
 import shutil
+import sys
 
 import pytest
 
@@ -14,7 +15,7 @@ from tests.dataset.test_dataset import write
 from virtualzarr.cli import main
 from virtualzarr.dataset.create import build_root, create_dataset
 from virtualzarr.dataset.directory import Directory
-from virtualzarr.errors import NodeExistsError
+from virtualzarr.errors import NodeExistsError, UnsupportedError
 
 
 def test_a_creation_is_done_once(tmp_path):
@@ -31,6 +32,20 @@ def test_a_creation_is_done_once(tmp_path):
     for other in ("job-2", None):
         with pytest.raises(NodeExistsError):
             create_dataset(tmp_path / "feed", tmp_path / "0.h5", "time", commit_id=other)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="names are UTF-8, or UTF-16, there")
+def test_names_of_files_that_are_not_utf8(tmp_path):
+    name = os.fsdecode(b"x\xff.h5")
+    write(tmp_path / name, 0)
+    with pytest.raises(UnsupportedError, match="not UTF-8, which a dataset needs"):
+        create_dataset(tmp_path / "feed", tmp_path / name, "time")
+    assert not (tmp_path / "feed").exists()
+    write(tmp_path / "0.h5", 0)
+    dataset = create_dataset(tmp_path / "feed", tmp_path / "0.h5", "time")
+    with pytest.raises(UnsupportedError, match="not UTF-8"):
+        dataset.append(tmp_path / name)
+    assert vz.open(tmp_path / "feed")["time"].shape == (4,)
 
 
 def test_a_creation_on_the_command_line_is_done_once(tmp_path, capsys):

@@ -806,6 +806,49 @@ def test_joins_with_what_notes_a_version_read_that(place, tmp_path, is_noted_fir
     assert read(other) == {2}
 
 
+@pytest.mark.skipif(os.name == "nt", reason="links take rights there")
+@pytest.mark.parametrize("bound", [True, "open", 60, "never"])
+@pytest.mark.parametrize("names", [("a.bin", "link.bin"), ("link.bin", "a.bin")])
+def test_noted_versions_hold_for_all_names_of_a_file(tmp_path, names, bound):
+    path = tmp_path / "a.bin"
+    write(path, 1)
+    (tmp_path / "link.bin").symlink_to(path)
+    for name, form in zip(names, ["noted", "free"], strict=True):
+        write_references(tmp_path / f"{form}.json", {"a": tmp_path / name})
+    group = vz.open(tmp_path / "noted.json")
+    assert read(group["a"]) == {1}
+    group.publish(tmp_path / "noted.json", overwrite=True)
+    options = {"cache": vz.ChunkCache(10**6), "recheck_cached_data": bound}
+    one, other = (
+        vz.open(tmp_path / f"{form}.json", allowed="*", **options)["a"]
+        for form in ("noted", "free")
+    )
+    joined = vz.concat([one, other], axis=0)
+    assert read(joined, slice(COUNT)) == {1}
+    write(path, 2)
+    vz.Group({}, {"a": joined}).publish(tmp_path / "joined.json")
+    assert read(joined) is None
+    assert read(vz.open(tmp_path / "joined.json", allowed="*")["a"], slice(COUNT, None)) is None
+
+
+@pytest.mark.parametrize("bound", [True, "open", 0, "never"])
+def test_a_file_that_is_as_it_was_noted_again_is_read_again(tmp_path, bound):
+    """After another answer, of a replica or while it was replaced."""
+    path = tmp_path / "a.bin"
+    write(path, 1)
+    with web_server(tmp_path) as server:
+        write_references(tmp_path / "refs.json", {"a": f"{server.url}/a.bin"})
+        group = vz.open(tmp_path / "refs.json", allowed="*")
+        assert read(group["a"]) == {1}
+        group.publish(tmp_path / "noted.json")
+        options = {"cache": vz.ChunkCache(10**6), "recheck_cached_data": bound}
+        noted = vz.open(tmp_path / "noted.json", allowed="*", **options)["a"]
+        write(path, 2)
+        assert read(noted) is None
+        write(path, 1)
+        assert read(noted) == {1}
+
+
 def test_datasets_are_not_made_of_what_was_read_in_two_versions(place, tmp_path):
     path, open_it = place
     torn = make_torn(path, open_it)

@@ -36,6 +36,7 @@ from virtualzarr.dataset.snapshot import (
     hash_to_hex,
 )
 from virtualzarr.dataset.tables import Choice, Pack, Summaries, Table, choose_all
+from virtualzarr.errors import UnsupportedError
 
 _COLUMNS = np.dtype("V16"), np.dtype("<i8"), np.dtype("<i8")
 _ALL_COLUMNS = (*_COLUMNS, np.dtype("V8"))
@@ -63,7 +64,12 @@ def hash_uri(uri: str) -> str:
     >>> hash_uri("/data/1.nc")
     'dc94bdd5a57dc6e747972075b60115bf'
     """
-    return sha256(uri.encode()).hexdigest()[:32]
+    try:
+        data = uri.encode()
+    except UnicodeEncodeError as error:
+        problem = "the name of the file is not UTF-8, which a dataset needs: rename the file"
+        raise UnsupportedError(problem, file=ascii(uri)) from error
+    return sha256(data).hexdigest()[:32]
 
 
 class NameTable(Table[NDArray[Any]]):

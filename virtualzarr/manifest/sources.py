@@ -324,7 +324,7 @@ class Sources(Sequence[Source]):
 
 
 def _find_noted(tables: Sequence[Sources]) -> dict[str, Fingerprint]:
-    """Return the versions that tables note of files, by URI, where some note none of a file.
+    """Return the versions that some tables note of files, by the URIs of those that note none.
 
     Raises
     ------
@@ -334,20 +334,25 @@ def _find_noted(tables: Sequence[Sources]) -> dict[str, Fingerprint]:
     if not any(table.openings for table in tables):
         return {}
     rows = [row for table in tables for row in table]
-    noted: dict[str, Fingerprint] = {}
-    several = set()
-    for row in rows:
-        if _has_version(row) and noted.setdefault(row.uri, row.fingerprint) != row.fingerprint:
-            several.add(row.uri)
-    for uri in several:
-        del noted[uri]  # which of them was meant, nobody said
-    for row in rows if noted else ():
-        if row.uri in noted and not _has_version(row) and row.pins is not None:
-            pin = row.pins.find(row.uri)
-            check_read_once(row.uri, pin)
-            if pin is not None and pin.fingerprint is not None:
-                check_unchanged(row.uri, noted[row.uri], pin.fingerprint)
-    return noted
+    noting = [row for row in rows if _has_version(row)]
+    free = [row for row in rows if row.pins is not None and not _has_version(row)]
+    if not noting or not free:
+        return {}
+    versions: dict[str, set[Fingerprint]] = {}
+    for row in noting:
+        versions.setdefault(resolve_links(row.uri), set()).add(row.fingerprint)
+    found: dict[str, Fingerprint] = {}
+    for row in free:
+        noted = versions.get(resolve_links(row.uri), ())
+        if len(noted) != 1:  # which of several is meant, nobody says
+            continue
+        (found[row.uri],) = noted
+        assert row.pins is not None
+        read = row.pins.find(row.uri)
+        check_read_once(row.uri, read)
+        if read is not None and read.fingerprint is not None:
+            check_unchanged(row.uri, found[row.uri], read.fingerprint)
+    return found
 
 
 def _with_noted(table: Sources, noted: Mapping[str, Fingerprint]) -> Iterator[Source]:

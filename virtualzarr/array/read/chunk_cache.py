@@ -112,6 +112,9 @@ def _fetch_remote_version(file: RemoteFile) -> Fingerprint | None:
         return None
     if fingerprint.etag is None:
         return None
+    noted = file.fingerprint if config.verify_sources else None
+    if noted is not None and differences(noted, fingerprint):
+        return None  # reading it raises the error that says so; it may be as noted again
     file.version.check(file.uri, fingerprint)  # what is read of it later is of this version, too
     return fingerprint.as_recorded()
 
