@@ -329,14 +329,21 @@ def test_folders_that_are_renamed_and_links_to_them(
     assert read(group["c"]) == (None if is_there else {2})
 
 
-@pytest.mark.skipif(os.name == "nt", reason="links take rights there")
-def test_links_that_move_after_a_read_that_failed(tmp_path):
+@pytest.fixture
+def link(tmp_path):
+    """A link to the first of two files, which references call a and b; they call the link c."""
+    if os.name == "nt":
+        pytest.skip("links take rights there")
     for value, name in enumerate("ab", 1):
         write(tmp_path / f"{name}.bin", value)
     link = tmp_path / "link.bin"
     link.symlink_to(tmp_path / "a.bin")
     files = {"a": tmp_path / "a.bin", "b": tmp_path / "b.bin", "c": link}
     write_references(tmp_path / "refs.json", files)
+    return link
+
+
+def test_links_that_move_after_a_read_that_failed(tmp_path, link):
     group = vz.open(tmp_path / "refs.json")
     assert read(group["b"]) == {2}
     (tmp_path / "a.bin").rename(tmp_path / "away.bin")
@@ -351,15 +358,8 @@ def test_links_that_move_after_a_read_that_failed(tmp_path):
     assert read(vz.open(tmp_path / "refs.json")["c"]) == {3}
 
 
-@pytest.mark.skipif(os.name == "nt", reason="links take rights there")
-def test_pickles_know_where_a_link_led(tmp_path):
+def test_pickles_know_where_a_link_led(tmp_path, link):
     """Of the file that it leads to since then, another version may be read."""
-    for value, name in enumerate("ab", 1):
-        write(tmp_path / f"{name}.bin", value)
-    link = tmp_path / "link.bin"
-    link.symlink_to(tmp_path / "a.bin")
-    files = {"a": tmp_path / "a.bin", "b": tmp_path / "b.bin", "c": link}
-    write_references(tmp_path / "refs.json", files)
     group = vz.open(tmp_path / "refs.json")
     assert read(group["c"]) == {1}
     link.unlink()
@@ -374,14 +374,7 @@ def test_pickles_know_where_a_link_led(tmp_path):
         assert read(copy["c"]) is None
 
 
-@pytest.mark.skipif(os.name == "nt", reason="links take rights there")
-def test_joins_through_several_names_leave_all_as_they_were_if_they_fail(tmp_path):
-    for value, name in enumerate("ab", 1):
-        write(tmp_path / f"{name}.bin", value)
-    link = tmp_path / "link.bin"
-    link.symlink_to(tmp_path / "a.bin")
-    files = {"a": tmp_path / "a.bin", "b": tmp_path / "b.bin", "c": link}
-    write_references(tmp_path / "refs.json", files)
+def test_joins_through_several_names_leave_all_as_they_were_if_they_fail(tmp_path, link):
     one = vz.open(tmp_path / "refs.json")
     assert [read(one[name]) for name in "abc"] == [{1}, {2}, {1}]
     link.unlink()
