@@ -824,6 +824,25 @@ def test_noted_versions_hold_for_all_names_of_a_file(tmp_path, names, bound):
     assert read(vz.open(tmp_path / "joined.json", allowed="*")["a"], slice(COUNT, None)) is None
 
 
+@pytest.mark.parametrize("is_noted_first", [True, False])
+def test_sizes_that_are_noted_hold_where_a_server_tells_nothing_else(tmp_path, is_noted_first):
+    path = tmp_path / "a.bin"
+    write(path, 1)
+    with web_server(tmp_path, tags=False, dates=False) as server:
+        write_references(tmp_path / "refs.json", {"a": f"{server.url}/a.bin"})
+        open_it = partial(vz.open, tmp_path / "refs.json", allowed="*")
+        free = open_it()["a"]
+        manifest = open_it()["a"].manifest
+        row = manifest.sources[0]
+        sized = Sources([Source(row.uri, size=COUNT * 4)])
+        noted = vz.Array.from_manifest(free.metadata, manifest.replace(sources=sized))
+        joined = vz.concat([noted, free] if is_noted_first else [free, noted], axis=0)
+        parts = slice(COUNT), slice(COUNT, None)
+        assert read(joined, parts[not is_noted_first]) == {1}
+        path.write_bytes(np.full(COUNT + 1, 2, "<i4").tobytes())
+        assert [read(joined, part) for part in parts] == [None, None]
+
+
 @pytest.mark.parametrize("bound", [True, "open", 0, "never"])
 def test_a_file_that_is_as_it_was_noted_again_is_read_again(tmp_path, bound):
     """After another answer, of a replica or while it was replaced."""

@@ -335,15 +335,16 @@ def _find_noted(tables: Sequence[Sources]) -> dict[str, Fingerprint]:
         return {}
     rows = [row for table in tables for row in table]
     noting = [row for row in rows if _has_version(row)]
+    # Of servers that tell neither tag nor date, there is nothing but this.
+    sized = [row for row in rows if row.uri and row.size is not None and not _has_version(row)]
     free = [row for row in rows if row.pins is not None and not _has_version(row)]
-    if not noting or not free:
+    if not (noting or sized) or not free:
         return {}
-    versions: dict[str, set[Fingerprint]] = {}
-    for row in noting:
-        versions.setdefault(resolve_links(row.uri), set()).add(row.fingerprint)
+    versions, sizes = _group_versions(noting), _group_versions(sized)
     found: dict[str, Fingerprint] = {}
     for row in free:
-        noted = versions.get(resolve_links(row.uri), ())
+        path = resolve_links(row.uri)
+        noted = versions.get(path) or sizes.get(path) or set()
         if len(noted) != 1:  # which of several is meant, nobody says
             continue
         (found[row.uri],) = noted
@@ -353,6 +354,14 @@ def _find_noted(tables: Sequence[Sources]) -> dict[str, Fingerprint]:
         if read is not None and read.fingerprint is not None:
             check_unchanged(row.uri, found[row.uri], read.fingerprint)
     return found
+
+
+def _group_versions(rows: Iterable[Source]) -> dict[str, set[Fingerprint]]:
+    """Return what sources note of each file, by its name without links."""
+    versions: dict[str, set[Fingerprint]] = {}
+    for row in rows:
+        versions.setdefault(resolve_links(row.uri), set()).add(row.fingerprint)
+    return versions
 
 
 def _with_noted(table: Sources, noted: Mapping[str, Fingerprint]) -> Iterator[Source]:
